@@ -1,0 +1,57 @@
+# The task runner. From a clean checkout with Python 3.11 or newer, `make run` and `make test`
+# each do all set-up; a second start takes a second.
+
+PYTHON ?= python3
+BIN := .venv/bin
+OWN := -e . -e backends/memory
+SOURCES := pyproject.toml $(wildcard backends/*/pyproject.toml)
+
+.PHONY: help install run test lint check check-all lock build clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+install: .venv/installed ## set up .venv from the lock files
+
+.venv/installed: requirements-dev.lock $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up .venv (once; half a minute)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(OWN)
+	@touch $@
+
+run: install ## serve for trying out, until Ctrl-C
+	@exec $(BIN)/petstore serve --dev
+
+test: install ## the tests
+	$(BIN)/pytest
+
+lint: install ## format and lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test ## what every commit passes: under three minutes
+
+check-all: check ## and the browser, the linters from npm
+	tests/interface/lint
+	$(BIN)/pytest tests/browser
+
+lock: ## pin and hash what pyproject.toml asks for
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install -q --disable-pip-version-check uv
+	build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
+	  --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
+	build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
+	  --generate-hashes --no-emit-index-url --no-header -c requirements.lock \
+	  pyproject.toml --group dev -o requirements-dev.lock
+
+build: install ## wheels of all distributions, in dist/
+	rm -rf dist
+	for place in . backends/*/; do $(BIN)/python -m build -n --wheel -o dist $$place || exit 1; done
+
+clean: ## remove what make made
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

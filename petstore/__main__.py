@@ -1,0 +1,5 @@
+"""Run the petstore command as ``python -m petstore``."""
+
+from petstore.cli import main
+
+main()

@@ -1,0 +1,32 @@
+"""The controllers: thin, they translate between HTTP and the repository and decide nothing."""
+
+import re
+from typing import ClassVar, Final, Self
+
+from litestar import Controller
+
+from petstore.contract import MAX_ID
+from petstore.service import Service
+
+_ID: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
+
+
+class ServiceController(Controller):
+    """A controller of one service; `of` makes the class that Litestar is given."""
+
+    service: ClassVar[Service]
+
+    @classmethod
+    def of(cls, service: Service) -> type[Self]:
+        """Return this controller, bound to a service."""
+        return type(cls.__name__, (cls,), {"service": service})
+
+
+def parse_id(text: str) -> int | None:
+    """Return the id that a path segment names, or None if no item can have it.
+
+    An id is written ``[1-9][0-9]*`` and is at most `MAX_ID`; nothing else names an item.
+    """
+    if not _ID.fullmatch(text) or (number := int(text)) > MAX_ID:
+        return None
+    return number

@@ -1,0 +1,116 @@
+"""Request bodies: what content types are taken, how much is read, how strictly it is decoded."""
+
+import re
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from litestar import Request
+
+from petstore.errors import ApiError, Code, invalid
+from petstore.settings import shorten
+
+# RFC 8259, section 11: JSON has no charset parameter; one that says UTF-8 does no harm.
+_JSON: Final = re.compile(
+    rb'application/json[ \t]*(;[ \t]*charset[ \t]*=[ \t]*"?utf-8"?[ \t]*)?;?', re.IGNORECASE
+)
+_ENUM: Final = "Invalid enum value"
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """Litestar's request, whose body is what the handler declares as `data`, or an error.
+
+    Litestar's extractor asks for `body` to see whether there is one, then for `json`.
+    """
+
+    _content: bytes | None = None
+
+    async def body(self) -> bytes:
+        """Return the body as it was sent.
+
+        Raises `ApiError`: 415 for a body that is not declared as JSON, 413 for one over the
+        limit, 400 for none.
+        """
+        if self._content is None:
+            handler: Any = self.scope["route_handler"]
+            self._check_type()
+            self._content = await self._read(handler.resolve_request_max_body_size())
+            if not self._content:
+                raise invalid("body: expected JSON, got nothing.")
+        return self._content
+
+    async def json(self) -> Any:
+        """Return the body, decoded strictly into the handler's `data` type.
+
+        Raises `ApiError` as `body` does, and 400 for a body that is not what the type says.
+        """
+        handler: Any = self.scope["route_handler"]
+        return decode(await self.body(), handler.parsed_data_field.annotation)
+
+    def _check_type(self) -> None:
+        types = [value for name, value in self.scope["headers"] if name == b"content-type"]
+        if len(types) != 1 or not _JSON.fullmatch(types[0]):
+            raise _unsupported("Content-Type: expected application/json.")
+        for name, value in self.scope["headers"]:
+            if name == b"content-encoding" and value.lower() != b"identity":
+                raise _unsupported("Content-Encoding: expected none.")
+
+    async def _read(self, limit: int) -> bytes:
+        """Read the body, but never hold more than one piece beyond the limit."""
+        for name, value in self.scope["headers"]:
+            if name == b"content-length" and int(value) > limit:
+                raise _too_large(limit)
+        content = bytearray()
+        more = True
+        while more:
+            message: Any = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise invalid("body: ended before it was complete.")
+            content += message["body"]
+            more = message["more_body"]
+            if len(content) > limit:
+                raise _too_large(limit)
+        return bytes(content)
+
+
+def decode(content: bytes, type_: Any) -> Any:
+    """Decode JSON strictly. Raises `ApiError` (400) that names the field and what it takes."""
+    try:
+        content.decode()  # msgspec does not look into what it skips
+        return _decoder(type_).decode(content)
+    except UnicodeDecodeError:
+        raise invalid("body: expected UTF-8.") from None
+    except RecursionError:
+        raise invalid("body: nested too deeply.") from None
+    except msgspec.ValidationError as error:
+        raise invalid(f"body: {_expected(str(error), type_)}.") from None
+    except msgspec.DecodeError as error:
+        raise invalid(f"body: expected JSON. {shorten(str(error), 200)}.") from None
+
+
+@cache
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_)
+
+
+def _expected(message: str, type_: Any) -> str:
+    """Say what was expected where msgspec only says what came, and cut what came."""
+    problem, at, path = message.rpartition(" - at ")
+    if problem.startswith(_ENUM):
+        field = next(f for f in msgspec.structs.fields(type_) if path == f"`$.{f.encode_name}`")
+        values = ", ".join(f"`{value}`" for value in _enum_values(field.type))
+        problem = f"Expected one of {values}"
+    return shorten(f"{problem}{at}{path}", 300)
+
+
+def _enum_values(hint: Any) -> list[str]:
+    schema = msgspec.json.schema(hint)
+    return [value for part in schema["$defs"].values() for value in part["enum"]]
+
+
+def _unsupported(message: str) -> ApiError:
+    return ApiError(Code.UNSUPPORTED_MEDIA_TYPE, message)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(Code.PAYLOAD_TOO_LARGE, f"body: expected at most {limit} bytes.")

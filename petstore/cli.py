@@ -1,0 +1,214 @@
+"""The petstore command. Mistakes end in one or two lines on standard error and a status.
+
+Status 2 is a mistake in the configuration, 69 (EX_UNAVAILABLE) a storage that cannot be reached.
+What a subcommand needs is imported by it, so that ``--help`` answers at once.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from petstore.configuration import Configuration
+
+CONFIGURATION: Final = 2
+UNAVAILABLE: Final = 69
+
+_BANNER: Final = """
+petstore, for trying out: everything is gone when it ends (Ctrl-C).
+
+  service    {base}/v1
+  reference  {base}/docs
+  API key    {key}
+
+Add an animal:
+
+  curl -i {base}/v1/pets -H 'Authorization: Bearer {key}' \\
+    -H 'Content-Type: application/json' -d '{{"name": "Rex", "categoryId": 7}}'
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit with its status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        sys.exit(_run(options))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from petstore.contract import SettingsError, UnavailableError
+    from petstore.settings import ConfigurationError
+
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (ConfigurationError, SettingsError) as error:
+        return _fail(str(error), CONFIGURATION)
+    except UnavailableError as error:
+        return _fail(f"cannot reach the storage: {error}", UNAVAILABLE)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"petstore: {message}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="petstore", description="The pet store service.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"petstore {version('petstore-service')}"
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    serve = commands.add_parser("serve", help="serve until SIGTERM or SIGINT", allow_abbrev=False)
+    serve.add_argument(
+        "--dev",
+        action="store_true",
+        help="for trying out: memory unless told otherwise, a key made up for the run",
+    )
+    serve.add_argument("--backend", metavar="NAME", help="PETSTORE_BACKEND")
+    serve.add_argument("--listen", metavar="HOST:PORT", help="PETSTORE_LISTEN")
+    serve.add_argument("--workers", metavar="N", help="PETSTORE_WORKERS")
+    serve.set_defaults(command=_serve)
+
+    listing = commands.add_parser("backends", help="list the installed backends")
+    listing.set_defaults(command=_backends)
+
+    check = commands.add_parser("check", help="open the storage; print the effective settings")
+    check.set_defaults(command=_check)
+
+    keys = commands.add_parser("keys", help="make API keys")
+    key_commands = keys.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    new = key_commands.add_parser("new", help="make a key and its line for the key file")
+    new.add_argument("name", metavar="NAME", nargs="?", default="client", help="whose key it is")
+    new.set_defaults(command=_new_key)
+
+    document = commands.add_parser("openapi", help="print the OpenAPI document")
+    document.set_defaults(command=_openapi)
+    return parser
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from petstore import log, server
+    from petstore.app import create_app
+    from petstore.configuration import configure
+    from petstore.settings import Log
+
+    flags = {
+        "PETSTORE_BACKEND": options.backend,
+        "PETSTORE_LISTEN": options.listen,
+        "PETSTORE_WORKERS": options.workers,
+    }
+    configuration = configure(os.environ, flags, dev=options.dev)
+    settings = configuration.settings
+    log.set_up(settings.log, text=settings.log is Log.TEXT)
+    _warn(configuration)
+    _open_once(configuration)
+    app = create_app(settings, configuration.plugin, configuration.storage, configuration.keys)
+    sock = server.bind(settings)
+    host, port = sock.getsockname()[:2]
+    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    server.make(app, settings, lambda: _announce(configuration, base)).run([sock])
+    return 0
+
+
+def _announce(configuration: "Configuration", base: str) -> None:
+    import logging
+
+    plugin = configuration.plugin
+    logging.getLogger("petstore").info(
+        "serving on %s/v1 with %s, %d worker(s), %d key(s)",
+        base,
+        plugin.title,
+        configuration.settings.workers,
+        len(configuration.keys),
+    )
+    if configuration.dev_key:
+        print(_BANNER.format(base=base, key=configuration.dev_key), flush=True)
+
+
+def _warn(configuration: "Configuration") -> None:
+    for warning in configuration.warnings:
+        print(f"petstore: warning: {warning}", file=sys.stderr)
+
+
+def _open_once(configuration: "Configuration") -> float:
+    """Open the storage, read from it and close it again. Return the seconds of the read."""
+    import asyncio
+    from time import perf_counter
+
+    async def ping() -> float:
+        async with configuration.plugin.backend.open(configuration.storage) as repository:
+            begin = perf_counter()
+            await repository.list_pets(0, 1, None)
+            return perf_counter() - begin
+
+    return asyncio.run(ping())
+
+
+def _backends(_: argparse.Namespace) -> int:
+    from petstore import backends
+    from petstore.settings import ConfigurationError
+
+    status = 0
+    for point in backends.installed():
+        try:
+            plugin = backends.load(point)
+        except ConfigurationError as error:
+            status = _fail(str(error), CONFIGURATION)
+            continue
+        backend = plugin.backend
+        capabilities = [name for name in ("shared", "durable") if getattr(backend, name)]
+        can = ", ".join(capabilities) or "neither shared nor durable"
+        origin = f"{plugin.distribution} {plugin.version}"
+        print(f"{plugin.name}  {origin}  contract {backend.contract}  {can}")
+        for line in backends.described(plugin):
+            print(f"  {line}")
+    return status
+
+
+def _check(_: argparse.Namespace) -> int:
+    from petstore import backends
+    from petstore.configuration import configure
+    from petstore.settings import PREFIX, Settings, mask, setting_names
+
+    configuration = configure(os.environ, {}, keyless=True)
+    _warn(configuration)
+    settings = configuration.settings
+    for name, field in setting_names(Settings, PREFIX).items():
+        print(f"{name}={mask(field, getattr(settings, field))}")
+    for name, text in backends.shown(configuration.plugin, configuration.storage).items():
+        print(f"{name}={text}")
+    seconds = _open_once(configuration)
+    print(f"ok: {configuration.plugin.title} answered in {seconds * 1000:.1f} ms")
+    return 0
+
+
+def _new_key(options: argparse.Namespace) -> int:
+    from petstore.auth import KeysError, new_key
+
+    try:
+        key, line = new_key(options.name)
+    except KeysError as error:
+        return _fail(str(error), CONFIGURATION)
+    print("The API key, shown this once, then its line for the key file:", file=sys.stderr)
+    print(key, line, sep="\n")
+    return 0
+
+
+def _openapi(_: argparse.Namespace) -> int:
+    from petstore.app import document
+
+    sys.stdout.buffer.write(document(os.environ.get("PETSTORE_ROOT_PATH", "")) + b"\n")
+    return 0

@@ -1,0 +1,116 @@
+"""The outermost ASGI layer: what must happen to every answer, also to unrouted ones.
+
+Paths are matched as they were sent, byte for byte: nothing is unescaped, no slash is added or
+dropped. ``HEAD`` is answered as ``GET``, ``OPTIONS`` with the methods of the path.
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+from itertools import count
+from time import perf_counter
+from typing import Any, Final
+
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from petstore.deprecation import deprecation_headers
+from petstore.errors import internal, not_found, respond, unavailable
+from petstore.log import request_log
+from petstore.service import Service
+
+_log = logging.getLogger("petstore")
+
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_CLOSE: Final = (b"connection", b"close")
+
+# No operation has this method, so that the router's 405 lists the methods of the path.
+_NO_METHOD: Final = "*"
+_INNER_METHOD: Final = {"HEAD": "GET", "OPTIONS": _NO_METHOD}
+
+
+class Edge:
+    """Wraps the application: request ids, exact paths, HEAD, OPTIONS, last-resort errors, log."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+        self._log_requests = request_log.isEnabledFor(logging.INFO)
+        self._instance = secrets.token_hex(6)
+        self._numbers = count(1)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901 - a list
+        """Answer a request, or pass the lifespan on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = perf_counter()
+        method = scope["method"]
+        path = scope["path"] = scope["raw_path"].decode("latin-1")
+        scope["request_id"] = self._request_id(scope)
+        inner = scope
+        if method in _INNER_METHOD:
+            inner = {**scope, "method": _INNER_METHOD[method]}
+        status = 0
+
+        async def finish(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                self._finish_head(message, method, inner)
+                status = message["status"]
+            elif method == "HEAD" or status == 204:
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
+            await send(message)
+
+        try:
+            if "//" in path or (path[-1:] == "/" and path != "/"):
+                await respond(not_found("This path"), finish)
+            else:
+                await self._app(inner, receive, finish)
+        except asyncio.CancelledError:  # the time for requests under way is over
+            if not status:
+                await respond(unavailable("The service is stopping."), finish)
+            raise
+        except Exception:  # noqa: BLE001 - Litestar answers its own; this is for what it cannot
+            request_id = scope["request_id"].decode()
+            _log.exception("the request failed", extra={"request_id": request_id})
+            if not status:
+                await respond(internal(), finish)
+        if self._log_requests:
+            self._log_request(inner, method, status, begin)
+
+    def _finish_head(self, message: Any, method: str, inner: Scope) -> None:
+        """Add the header fields that every answer carries; turn a 405 into OPTIONS' answer."""
+        headers = [*message["headers"], (b"x-request-id", inner["request_id"])]  # type: ignore[typeddict-item]
+        if method == "OPTIONS" and message["status"] == 405:  # RFC 9110, section 9.3.7
+            message["status"] = 204
+            headers = [field for field in headers if field[0] in (b"allow", b"x-request-id")]
+        if inner["path"].startswith("/v1"):
+            headers.append(_NO_STORE)
+        handler = inner.get("route_handler")
+        if handler is not None and (deprecation := handler.opt.get("deprecation")) is not None:
+            headers += deprecation_headers(deprecation, self._service.root)
+        if self._service.draining:
+            headers.append(_CLOSE)
+        message["headers"] = headers
+
+    def _request_id(self, scope: Scope) -> bytes:
+        """Return the client's own request id, if it is well formed, or a fresh one."""
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+                return value
+        return f"{self._instance}-{next(self._numbers):x}".encode()
+
+    def _log_request(self, scope: Any, method: str, status: int, begin: float) -> None:
+        request_log.info(
+            "request",
+            extra={
+                "request_id": scope["request_id"].decode(),
+                "method": method,
+                "route": scope.get("path_template"),
+                "status": status,
+                "milliseconds": round((perf_counter() - begin) * 1000, 3),
+                "client": scope.get("auth"),
+            },
+        )

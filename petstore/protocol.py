@@ -1,0 +1,188 @@
+"""The HTTP/1.1 connection: uvicorn's, with limits and with the service's own error answers.
+
+What is no proper request, too large in its head or too slow is answered 400 with an `Error` body
+where an answer is still possible, and the connection is closed (RFC 9112, section 2.2; for Host
+section 3.2).
+"""
+
+import asyncio
+import secrets
+from enum import Enum, auto
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from petstore import errors
+
+MAX_HEAD_BYTES: Final = 32 * 1024
+MAX_FIELDS: Final = 100
+
+MAX_DISCARDED_BYTES: Final = 1024 * 1024
+"""How much a client may go on sending after its answer before the connection is cut."""
+
+REQUEST_SECONDS: Final = 20.0
+"""How long a request may take to arrive, from its first byte (or the connection) to its last."""
+
+LINGER_SECONDS: Final = 2.0
+"""How long a client may go on sending after a 400, so that it still reads the answer."""
+
+
+class Phase(Enum):
+    """What arrives next on a connection."""
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    NOTHING = auto()  # answered for the last time; what still arrives is thrown away
+
+
+class RefusedError(Exception):
+    """Stops the parser: the request cannot be served."""
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection of the service."""
+
+    _phase = Phase.IDLE
+    _deadline: float | None = None  # when what is arriving must have arrived
+    _refusal = "no proper HTTP/1.1 request"
+    _piece = 0  # bytes of the piece that is being parsed
+    _pending = 0  # bytes of the pieces before it that were all head
+    _hosts = 0
+    _discarded = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock: a client that sends nothing does not stay."""
+        super().connection_made(transport)
+        self._start_clock(REQUEST_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived; a head must not grow for ever."""
+        if self._phase is Phase.NOTHING:
+            self._discard(data)
+            return
+        self._piece = len(data)
+        super().data_received(data)
+        if self._phase is Phase.HEAD:
+            self._pending += self._piece
+            if self._pending > MAX_HEAD_BYTES:
+                self.send_400_response("the head is too large")
+        elif self._phase is Phase.IDLE and self._deadline is None and not self._answering():
+            self._start_clock(REQUEST_SECONDS)  # blank lines between requests
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Answer what was completely sent, although the client sends no more."""
+        if self._phase in (Phase.HEAD, Phase.BODY):
+            self.send_400_response("the request ended before it was complete")
+        elif self._answering():
+            self.cycle.keep_alive = False
+            return True  # the transport stays open for the answer
+        return None
+
+    def sweep(self, now: float) -> None:
+        """Cut off a client that is too slow. The server calls this every second."""
+        if self._deadline is None or now < self._deadline:
+            return
+        if self._phase in (Phase.HEAD, Phase.BODY):
+            self.send_400_response("the request took too long to arrive")
+        else:
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Start the clock of a request."""
+        super().on_message_begin()
+        self._phase = Phase.HEAD
+        self._hosts = 0
+        self._discarded = 0
+        self._pending = -self._piece  # the piece in which a head begins does not count
+        self._start_clock(REQUEST_SECONDS)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header field; count those that must be there once."""
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Check the head as a whole, then start the request."""
+        if len(self.headers) > MAX_FIELDS:
+            self._refuse(f"more than {MAX_FIELDS} header fields")
+        if self._pending + self._piece > MAX_HEAD_BYTES:
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > MAX_HEAD_BYTES:
+                self._refuse("the head is too large")
+        if self._hosts > 1 or (self._hosts == 0 and self.parser.get_http_version() == "1.1"):
+            self._refuse("expected one Host header field")
+        self._phase = Phase.BODY
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Hand the body on, or throw it away where the request was answered without it."""
+        if self.cycle.response_complete:
+            self._discard(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Stop the clock: the request is here."""
+        self._phase = Phase.IDLE
+        self._deadline = None
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400 where that is still possible, and close the connection.
+
+        A whole request that is still being answered gets its answer first. uvicorn calls this
+        for what the parser does not take; `msg` is then its own and says less than ours.
+        """
+        if self._answering():
+            if not self.cycle.more_body:
+                self.cycle.keep_alive = False
+                return
+            started = self.cycle.response_started
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        else:
+            started = self._phase is Phase.BODY and self.cycle is not None
+        if started:  # the answer is on its way, or was given without the body
+            self.transport.close()
+            return
+        message = self._refusal if msg.startswith("Invalid HTTP") else msg
+        body = errors.body(errors.invalid(f"HTTP: {message}."))
+        fields = [
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", secrets.token_hex(8).encode()),
+            (b"cache-control", b"no-store"),
+            (b"connection", b"close"),
+        ]
+        head = b"".join(b"%s: %s\r\n" % field for field in fields)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%s\r\n%s" % (head, body))
+        self._phase = Phase.NOTHING
+        self._discarded = 0
+        self._start_clock(LINGER_SECONDS)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _start_clock(self, seconds: float) -> None:
+        self._deadline = self.loop.time() + seconds
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded += len(data)
+        if self._discarded > MAX_DISCARDED_BYTES:
+            self.transport.close()
+
+    def _refuse(self, message: str) -> None:
+        self._refusal = message
+        raise RefusedError
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Serve the request as if it asked for no upgrade; the parser cannot go on after it."""
+        self.cycle.keep_alive = False

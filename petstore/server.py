@@ -1,0 +1,121 @@
+"""The running process: its socket, its start, its drain and its end."""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+import uvicorn
+
+from petstore.app import App
+from petstore.protocol import Protocol
+from petstore.service import Service
+from petstore.settings import ConfigurationError, Settings, split_address
+
+KEEP_ALIVE_SECONDS: Final = 75
+BACKLOG: Final = 2048
+
+_log = logging.getLogger("petstore")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, with a drain before it closes and an exit status of 0 after a signal.
+
+    started -- called once the port is open
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        drain_seconds: float,
+        ready: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._service = service
+        self._drain_seconds = drain_seconds
+        self._ready = ready
+
+    def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
+        """Begin to stop at the first SIGTERM or SIGINT; stop at once at the second.
+
+        uvicorn would raise the signal again in the end, and so end with a status of failure.
+        """
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the storage, then the port."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Cut off slow clients every second."""
+        if counter % 10 == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Protocol):
+                    connection.sweep(now)
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ask clients to go for as long as the drain takes, then finish what is under way."""
+        self._service.draining = True
+        _log.info("stopping: draining for %g s", self._drain_seconds)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._drain_seconds
+        while loop.time() < end and not self.force_exit:  # noqa: ASYNC110 - a signal ends it too
+            await asyncio.sleep(0.05)
+        if self.force_exit:  # uvicorn would leave the lifespan, and so the storage, as it is
+            for task in self.server_state.tasks:
+                task.cancel()
+            self.config.timeout_graceful_shutdown = 0
+            self.force_exit = False
+        await super().shutdown(sockets)
+        _log.info("stopped")
+
+
+def bind(settings: Settings) -> socket.socket:
+    """Take the port without listening yet. Raises `ConfigurationError` if that cannot be."""
+    host, port = split_address(settings.listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        reason = {
+            "EADDRINUSE": "the port is taken; stop what listens there, or choose another",
+            "EACCES": "it is not permitted; choose a port above 1023",
+            "EADDRNOTAVAIL": "this machine has no such address",
+        }.get(errno.errorcode.get(error.errno or 0, ""), error.strerror or "unknown address")
+        raise ConfigurationError(
+            f"cannot listen on {settings.listen}: {reason} (PETSTORE_LISTEN or --listen)"
+        ) from None
+    return sock
+
+
+def make(app: App, settings: Settings, ready: Callable[[], None]) -> Server:
+    """Return a server for the application; `run([sock])` serves until a signal.
+
+    ready -- called once the port is open
+    """
+    config = uvicorn.Config(
+        app.asgi,
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=settings.shutdown_seconds,  # type: ignore[arg-type] # floats work
+    )
+    return Server(config, app.service, settings.drain_seconds, ready)

@@ -1,0 +1,212 @@
+"""The service's own settings, from flags, the environment and an optional TOML file.
+
+All settings are first gathered as text under their names (`gather`), then checked and converted
+(`convert`): the service's own here, those of the chosen backend in `petstore.backends`.
+"""
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+PREFIX: Final = "PETSTORE_"
+
+# What Kubernetes puts into the environment for Services named petstore or petstore-redis.
+_KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
+
+
+class ConfigurationError(Exception):
+    """A mistake of the deployer. The message says what is wrong and what to do; no secrets."""
+
+
+class Log(StrEnum):
+    """How the service writes its log."""
+
+    JSON = "json"
+    TEXT = "text"
+    OFF = "off"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The service's settings. Field `max_body_bytes` is the setting PETSTORE_MAX_BODY_BYTES."""
+
+    backend: Annotated[str, Meta(description="the name of an installed backend")] | None = None
+    api_keys: Annotated[str, Meta(description="API keys, separated by commas")] = ""
+    api_keys_file: Annotated[str, Meta(description="a file of name:sha256-hex lines")] = ""
+    listen: Annotated[str, Meta(description="HOST:PORT, for instance 127.0.0.1:8000")] = (
+        "127.0.0.1:8000"
+    )
+    workers: Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024")] = 1
+    max_body_bytes: Annotated[
+        int, Meta(ge=1024, le=2**30, description="a whole number from 1024 to 1073741824")
+    ] = 65536
+    root_path: Annotated[
+        str,
+        Meta(
+            pattern=r"^((/[A-Za-z0-9._~-]+)+)?$",
+            description="a path without a slash at its end, for instance /shop",
+        ),
+    ] = ""
+    drain_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
+    ] = 1
+    shutdown_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
+    ] = 10
+    log: Annotated[Log, Meta(description="json, text or off")] = Log.JSON
+
+    @classmethod
+    def read(cls, values: Mapping[str, str]) -> "Settings":
+        """Check and convert gathered values. Raises `ConfigurationError` for the first mistake."""
+        settings: Settings = convert(cls, PREFIX, values)
+        split_address(settings.listen)
+        return settings
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where to listen: host and port."""
+        return split_address(self.listen)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys given in clear."""
+        return tuple(key for part in self.api_keys.split(",") if (key := part.strip()))
+
+    @property
+    def keys_file(self) -> Path | None:
+        """The key file, if one is configured."""
+        return Path(self.api_keys_file) if self.api_keys_file else None
+
+
+def setting_names(struct: type[Struct], prefix: str) -> dict[str, str]:
+    """Return the names of the settings of a struct: setting -> field."""
+    return {prefix + field.upper(): field for field in struct.__struct_fields__}
+
+
+def description(struct: type[Struct], field: str) -> str:
+    """Return what a field takes, from the `Meta.description` of its annotation, or nothing."""
+    hint = get_type_hints(struct, include_extras=True)[field]
+    for part in (hint, *get_args(hint)):
+        for note in getattr(part, "__metadata__", ()):
+            if isinstance(note, Meta) and note.description:
+                return note.description
+    return ""
+
+
+def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
+    """Make the settings `struct` of the values whose names begin with `prefix`.
+
+    Raises `ConfigurationError` that names the setting and says what it takes.
+    """
+    hints = get_type_hints(struct, include_extras=True)
+    fields = {}
+    for name, field in setting_names(struct, prefix).items():
+        if (text := values.get(name)) is None:
+            continue
+        try:
+            fields[field] = msgspec.convert(text.strip(), hints[field], strict=False)
+        except msgspec.ValidationError:
+            expected = description(struct, field) or f"what {struct.__name__}.{field} takes"
+            shown = "" if is_secret(field) else f"; it is {shorten(text)!r}"
+            raise ConfigurationError(f"{name} must be {expected}{shown}") from None
+    try:
+        return msgspec.convert(fields, struct)
+    except msgspec.ValidationError as error:
+        missing = [n for n, f in setting_names(struct, prefix).items() if f"`{f}`" in str(error)]
+        raise ConfigurationError(
+            f"{missing[0]} is not set, and there is no default"
+            if missing
+            else f"{prefix}*: {error}"
+        ) from None
+
+
+class Gathered(Struct, frozen=True):
+    """All settings as text, by name, and which of the names stand in the TOML file."""
+
+    values: dict[str, str]
+    in_file: frozenset[str]
+
+
+def gather(environ: Mapping[str, str], flags: Mapping[str, str | None]) -> Gathered:
+    """Collect the settings: a flag wins over the environment, that over PETSTORE_CONFIG.
+
+    An empty value counts as not set. Raises `ConfigurationError` for a file that cannot be read.
+    """
+    given = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
+    table = _from_file(file) if (file := given.pop(f"{PREFIX}CONFIG", "")) else {}
+    values = table | {n: text for n, text in given.items() if not _KUBERNETES.fullmatch(n)}
+    values |= {name: text for name, text in flags.items() if text is not None}
+    return Gathered(values, frozenset(table))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean ...?" for a word that is nearly a known one, or nothing."""
+    near = difflib.get_close_matches(word, list(known), 1, cutoff=0.7)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def is_secret(field: str) -> bool:
+    """Say whether the value of a field must not be shown."""
+    return bool({"password", "secret", "token", "key", "keys"} & set(field.lower().split("_")))
+
+
+def mask(field: str, value: object) -> str:
+    """Return a setting's value as it may be shown: secrets and passwords in URLs are ``***``."""
+    if value and is_secret(field):
+        return "***"
+    text = str(value) if value is not None else ""
+    return re.sub(r"(?<=://)([^/@\s]*):[^/\s]*@", r"\1:***@", text)
+
+
+def shorten(text: str, length: int = 60) -> str:
+    """Return the text, cut where it is longer than a message can carry."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
+def split_address(listen: str) -> tuple[str, int]:
+    """Split ``HOST:PORT`` or ``[IPV6]:PORT``. Port 0 means any free port.
+
+    Raises `ConfigurationError` if it is neither.
+    """
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+)):([0-9]{1,5})", listen)
+    if match is None or int(match[3]) > 65535:
+        raise ConfigurationError(
+            f"PETSTORE_LISTEN must be HOST:PORT, for instance 127.0.0.1:8000 or [::1]:8000;"
+            f" it is {shorten(listen)!r}"
+        )
+    return match[1] or match[2], int(match[3])
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only programs of this machine reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _from_file(file: str) -> dict[str, str]:
+    try:
+        table = tomllib.loads(Path(file).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot read PETSTORE_CONFIG {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"PETSTORE_CONFIG {file} is no TOML: {error}") from None
+    for name, value in table.items():
+        if not name.startswith(PREFIX):
+            raise ConfigurationError(
+                f"PETSTORE_CONFIG {file}: {shorten(name)} is no setting; their names begin with"
+                f" {PREFIX}"
+            )
+        if not isinstance(value, str | int | float):
+            raise ConfigurationError(
+                f"PETSTORE_CONFIG {file}: {name} must be a string, a number or a boolean"
+            )
+    return {name: value if isinstance(value, str) else str(value) for name, value in table.items()}

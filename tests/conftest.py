@@ -1,0 +1,43 @@
+"""Fixtures: `service` is one process for the whole run, `start` starts further ones, `fresh` is a
+service with an empty store in a thread of this process, which takes a few milliseconds.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.live import Live, in_thread, process
+
+Start = Callable[..., Live]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts a service with flags and settings; all end with the test."""
+    with ExitStack() as stack:
+        count = 0
+
+        def start(*flags: str, **settings: str) -> Live:
+            nonlocal count
+            count += 1
+            directory = tmp_path / f"service-{count}"
+            directory.mkdir()
+            return stack.enter_context(process(directory, *flags, **settings))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One service for the whole run, with whatever animals the tests have put into it."""
+    with process(tmp_path_factory.mktemp("service"), drain_seconds="0") as live:
+        yield live
+
+
+@pytest.fixture
+def fresh() -> Iterator[Live]:
+    """A service with an empty store, in a thread of this process."""
+    with in_thread() as live:
+        yield live

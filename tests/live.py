@@ -1,0 +1,123 @@
+"""Running services, for the tests: real processes, and services in a thread of this one."""
+
+import hashlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from petstore import app, backends, server
+from petstore.auth import Keys
+from petstore.settings import Settings
+
+KEY = "test-key"
+OTHER_KEY = "other-test-key"
+START_SECONDS = 20
+
+
+class Live:
+    """A running service: where it listens, a client with a valid key, and its process."""
+
+    def __init__(self, host: str, port: int, process: subprocess.Popen[bytes] | None = None) -> None:
+        self.host = host
+        self.port = port
+        self.url = f"http://{host}:{port}"
+        self.key = KEY
+        self.process = process
+        self.client = httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=10
+        )
+
+    def anonymous(self) -> httpx.Client:
+        """Return a client without a key."""
+        return httpx.Client(base_url=self.url, timeout=10)
+
+    def raw(self, data: bytes, *, half_close: bool = False, seconds: float = 10) -> bytes:
+        """Send bytes over a connection of their own; return all that comes until it is closed."""
+        with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
+            connection.sendall(data)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            return receive_all(connection)
+
+    def stop(self, signal_: int = signal.SIGTERM) -> int:
+        """Send a signal to the process; return its exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal_)
+        return self.process.wait(30)
+
+
+def receive_all(connection: socket.socket) -> bytes:
+    """Return all that comes until the connection is closed."""
+    pieces = []
+    while piece := connection.recv(65536):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return the environment of a process: this one's without settings, and these."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("PETSTORE_")}
+    return clean | {f"PETSTORE_{name.upper()}": text for name, text in settings.items()}
+
+
+@contextmanager
+def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
+    """Run `petstore serve` until the block is left; its log is directory/serve.log."""
+    settings = {"backend": "memory", "api_keys": f"{KEY},{OTHER_KEY}", "listen": "127.0.0.1:0"} | settings
+    log = directory / "serve.log"
+    with log.open("wb") as stderr:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "petstore", "serve", *flags],
+            env=environment(**settings),
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+    try:
+        end = time.monotonic() + START_SECONDS
+        while (match := re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", log.read_text())) is None:
+            assert popen.poll() is None, log.read_text()
+            assert time.monotonic() < end, f"no start within {START_SECONDS} s: {log.read_text()}"
+            time.sleep(0.02)
+        live = Live(match[1], int(match[2]), popen)
+        yield live
+        live.client.close()
+    finally:
+        if popen.poll() is None:
+            popen.kill()
+        popen.wait()
+
+
+@contextmanager
+def in_thread(settings: Settings | None = None) -> Iterator[Live]:
+    """Run a service with an empty store in a thread."""
+    settings = settings or Settings(drain_seconds=0)
+    plugin = backends.find("memory")
+    application = app.create_app(settings, plugin, plugin.backend.settings(), Keys([KEY, OTHER_KEY]))
+    sock = server.bind(Settings(listen="127.0.0.1:0"))
+    ready = threading.Event()
+    running = server.make(application, settings, ready.set)
+    thread = threading.Thread(target=running.run, args=([sock],))
+    thread.start()
+    assert ready.wait(START_SECONDS)
+    live = Live(*sock.getsockname())
+    try:
+        yield live
+    finally:
+        live.client.close()
+        running.should_exit = True
+        thread.join()
+
+
+def key_line(name: str, key: str) -> str:
+    """Return a key's line for the key file."""
+    return f"{name}:{hashlib.sha256(key.encode()).hexdigest()}"
