@@ -1,5 +1,7 @@
-"""Fixtures: `service` is one process for the whole run, `start` starts further ones, `fresh` is a
-service with an empty store in a thread of this process, which takes a few milliseconds.
+"""Fixtures: running services.
+
+`service` is one process for the whole run, `start` starts further ones, `fresh` is a service with
+an empty store in a thread of this process, which takes a few milliseconds.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,13 +33,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """One service for the whole run, with whatever animals the tests have put into it."""
+    """Run one service for all tests, with whatever animals they have put into it."""
     with process(tmp_path_factory.mktemp("service"), drain_seconds="0") as live:
         yield live
 
 
 @pytest.fixture
 def fresh() -> Iterator[Live]:
-    """A service with an empty store, in a thread of this process."""
+    """Run a service with an empty store in a thread of this process."""
     with in_thread() as live:
         yield live

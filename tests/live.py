@@ -27,7 +27,9 @@ START_SECONDS = 20
 class Live:
     """A running service: where it listens, a client with a valid key, and its process."""
 
-    def __init__(self, host: str, port: int, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self.host = host
         self.port = port
         self.url = f"http://{host}:{port}"
@@ -73,7 +75,11 @@ def environment(**settings: str) -> dict[str, str]:
 @contextmanager
 def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
     """Run `petstore serve` until the block is left; its log is directory/serve.log."""
-    settings = {"backend": "memory", "api_keys": f"{KEY},{OTHER_KEY}", "listen": "127.0.0.1:0"} | settings
+    settings = {
+        "backend": "memory",
+        "api_keys": f"{KEY},{OTHER_KEY}",
+        "listen": "127.0.0.1:0",
+    } | settings
     log = directory / "serve.log"
     with log.open("wb") as stderr:
         popen = subprocess.Popen(
@@ -84,7 +90,9 @@ def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
         )
     try:
         end = time.monotonic() + START_SECONDS
-        while (match := re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", log.read_text())) is None:
+        while (
+            match := re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", log.read_text())
+        ) is None:
             assert popen.poll() is None, log.read_text()
             assert time.monotonic() < end, f"no start within {START_SECONDS} s: {log.read_text()}"
             time.sleep(0.02)
@@ -102,7 +110,9 @@ def in_thread(settings: Settings | None = None) -> Iterator[Live]:
     """Run a service with an empty store in a thread."""
     settings = settings or Settings(drain_seconds=0)
     plugin = backends.find("memory")
-    application = app.create_app(settings, plugin, plugin.backend.settings(), Keys([KEY, OTHER_KEY]))
+    application = app.create_app(
+        settings, plugin, plugin.backend.settings(), Keys([KEY, OTHER_KEY])
+    )
     sock = server.bind(Settings(listen="127.0.0.1:0"))
     ready = threading.Event()
     running = server.make(application, settings, ready.set)

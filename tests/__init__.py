@@ -1,0 +1,1 @@
+"""The tests of the service. A backend has its own beside it."""
