@@ -71,7 +71,6 @@ def test_a_rolling_restart_under_keep_alive_clients_fails_no_request(
     asyncio.run(run(place))
     assert place.failures == []
     assert place.answered >= 1000 * RESTARTS
-    (tmp_path / "answered").write_text(str(place.answered))
 
 
 def test_while_draining_answers_ask_clients_to_go_and_readiness_is_503(start: Start) -> None:

@@ -1,0 +1,100 @@
+"""The documentation is executed, and leaves nothing out."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from petstore.errors import Code
+from petstore.settings import PREFIX, Settings, setting_names
+from tests.live import Live, environment
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+CURL = [block for block in BLOCKS if block.startswith("curl")]
+COMMANDS = [line for block in BLOCKS if block not in CURL for line in block.splitlines()]
+
+
+def bash(script: str, **more: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", script],
+        env=environment() | {"PATH": path} | more,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_the_requests_of_the_readme_work(fresh: Live) -> None:
+    assert len(CURL) == 3
+    answers = []
+    for block in CURL:
+        run = bash(block.replace("http://127.0.0.1:8000", fresh.url), KEY=fresh.key)
+        assert run.returncode == 0, run.stderr
+        answers.append(run.stdout)
+    assert answers[0].startswith("HTTP/1.1 201")
+    assert answers[1].startswith("HTTP/1.1 200")
+    assert answers[2].startswith("HTTP/1.1 200")
+    created = re.search(r"^```http\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert created is not None
+    for line in created[1].splitlines():
+        assert line in answers[0].splitlines(), "the answer that the README shows"
+
+
+def test_the_links_of_the_readme_look_as_shown(fresh: Live) -> None:
+    for _ in range(51):
+        body = {"name": "n", "categoryId": 1, "status": "available"}
+        fresh.client.post("/v1/pets", json=body)
+    answer = fresh.client.get("/v1/pets?status=available&limit=50")
+    assert f"link: {answer.headers['link']}\n" in README
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_commands_of_the_readme_work(line: str) -> None:
+    line = line.replace("0.0.0.0:8000", "127.0.0.1:0")
+    if "serve" in line:
+        line = f"timeout --signal=TERM --preserve-status 3 {line}"
+    run = bash(line, PETSTORE_BACKEND="memory", PETSTORE_API_KEYS="k", PETSTORE_DRAIN_SECONDS="0")
+    assert run.returncode == 0, run.stderr
+
+
+def test_every_setting_is_in_the_readme() -> None:
+    for name in [*setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"]:
+        assert f"| `{name}` |" in README
+
+
+def test_no_setting_of_the_readme_is_unknown() -> None:
+    known = {*setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"}
+    assert set(re.findall(r"PETSTORE_[A-Z_]+[A-Z]", README)) <= known
+
+
+def test_every_error_code_is_in_the_readme() -> None:
+    for row in Code:
+        assert f"| `{row.code}` | {int(row.status)} |" in README
+
+
+@pytest.mark.parametrize(
+    "file", [*ROOT.glob("*.md"), *ROOT.glob("backends/**/*.md"), *ROOT.glob("docs/**/*.md")],
+    ids=lambda file: file.name,
+)  # fmt: skip
+def test_links_between_files_lead_somewhere(file: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", file.read_text()):
+        assert (file.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda f: f.name)
+def test_a_decision_record_has_40_lines_at_most(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 40
+
+
+def test_the_rooms_on_the_map_are_the_rooms_of_the_house() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    for file in (ROOT / "petstore").iterdir():
+        if file.name not in ("__init__.py", "__pycache__", "py.typed"):
+            assert file.name in contributing, file.name
