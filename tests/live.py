@@ -106,10 +106,12 @@ def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
 
 
 @contextmanager
-def in_thread(settings: Settings | None = None) -> Iterator[Live]:
-    """Run a service with an empty store in a thread."""
+def in_thread(
+    settings: Settings | None = None, plugin: backends.Plugin | None = None
+) -> Iterator[Live]:
+    """Run a service with an empty store in a thread, on memory or on what `plugin` opens."""
     settings = settings or Settings(drain_seconds=0)
-    plugin = backends.find("memory")
+    plugin = plugin or backends.find("memory")
     application = app.create_app(
         settings, plugin, plugin.backend.settings(), Keys([KEY, OTHER_KEY])
     )
