@@ -43,6 +43,12 @@ Quote it when you report a problem.
 **Deprecation.** An operation that is to be removed says so in `Deprecation` and `Sunset` headers.
 """
 
+_KEY: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "An API key; here without the word Bearer.",
+}
+
 _TAGS: Final = {
     "Pets": "The animals: list them, add one, read one.",
     "Store": "Orders of animals. Experimental: operations of this group may still change.",
@@ -54,7 +60,7 @@ _EXAMPLES: Final = {
 }
 
 _ERROR_EXAMPLES: Final = {
-    400: "body: Object missing required field `name`.",
+    400: "limit: expected a whole number from 1 to 100.",
     401: "The API key is not valid.",
     404: "This animal does not exist.",
     413: "body: expected at most 65536 bytes.",
@@ -64,9 +70,9 @@ _ERROR_EXAMPLES: Final = {
 }
 
 _MEANINGS: Final = {
-    200: "The answer",
+    200: "What was asked for",
     201: "Added",
-    400: "The body, the query string or a cursor is wrong",
+    400: "The body or the query string is wrong; the message names the field",
     401: "The API key is missing or invalid",
     404: "It does not exist",
     413: "The body is too large",
@@ -80,7 +86,7 @@ _HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         "The request's id: the client's own, or a fresh one",
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
-    "Cache-Control": ("Answers are not to be stored", {"const": "no-store"}),
+    "Cache-Control": ("Answers are not to be stored", {"type": "string", "const": "no-store"}),
     "WWW-Authenticate": ("The challenge (RFC 6750)", {"type": "string"}),
     "Retry-After": ("Seconds to wait (RFC 9110)", {"type": "string", "pattern": "^[0-9]+$"}),
     "Location": ("Where what was added can be read", {"type": "string", "format": "uri-reference"}),
@@ -132,7 +138,7 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
             for path, item in skeleton.items()
         },
         "components": {
-            "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"apiKey": _KEY},
             "headers": {
                 name: {"description": text, "schema": schema}
                 for name, (text, schema) in _HEADERS.items()
@@ -220,7 +226,7 @@ def _path_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
         "name": _camel(parameter["name"]),
         "in": "path",
         "required": True,
-        "description": "Written [1-9][0-9]*; anything else names nothing and is 404.",
+        "description": "Written `[1-9][0-9]*`; anything else names nothing and is 404.",
         "schema": {"type": "integer", "format": "int64", "minimum": 1},
         "example": 1,
     }
@@ -252,7 +258,9 @@ def _page_parameters(kind: str) -> list[dict[str, Any]]:
 
 
 def _query(name: str, text: str, schema: dict[str, Any], example: object) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": text, "schema": schema, "example": example}
+    # The example is the schema's: Swagger UI would send a parameter's own along with "Execute".
+    schema = schema | {"examples": [example]}
+    return {"name": name, "in": "query", "description": text, "schema": schema}
 
 
 def _schemas(types: Sequence[type]) -> dict[str, Any]:

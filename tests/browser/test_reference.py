@@ -140,4 +140,5 @@ def test_the_reference_tries_operations_out_and_loads_nothing_from_elsewhere(
     loaded = requests(browser)
     assert f"{service.url}/openapi.json" in loaded
     assert [url for url in loaded if not url.startswith(f"{service.url}/")] == []
+    assert [url for url in loaded if "cursor=" in url] == [], "examples are not sent along"
     assert [entry for entry in log(browser, "browser") if entry["level"] == "SEVERE"] == []
