@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -47,7 +47,12 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
-        async with plugin.backend.open(storage) as service.repository:
+        async with AsyncExitStack() as stack:
+            try:
+                service.repository = await stack.enter_async_context(plugin.backend.open(storage))
+            except Exception as error:
+                service.failure = error  # the server raises it where it is told in one line
+                raise
             watcher = asyncio.create_task(keys.watch())
             try:
                 yield

@@ -102,6 +102,8 @@ class Keys:
             raise KeysError(f"cannot read the key file {self._file}: {error.strerror}") from None
         except UnicodeDecodeError:
             raise KeysError(f"the key file {self._file} is no UTF-8 text") from None
+        except ValueError:  # a NUL, which a TOML file can hold
+            raise KeysError(f"cannot read the key file {str(self._file)!r}") from None
         self._clients = {**self._clear, **_parse(text, self._file)}
         return True
 

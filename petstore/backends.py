@@ -147,8 +147,9 @@ def described(plugin: Plugin) -> list[str]:
     fields = msgspec.structs.fields(plugin.backend.settings)
     lines = []
     for name, field in setting_names(plugin.backend.settings, plugin.prefix).items():
-        default = next(f.default for f in fields if f.name == field)
-        shown = "required" if default is NODEFAULT else f"default {mask(field, default) or 'none'}"
+        info = next(info for info in fields if info.name == field)
+        default = info.default if info.default_factory is NODEFAULT else info.default_factory()
+        shown = "required" if info.required else f"default {mask(field, default) or 'none'}"
         lines.append(f"{name}  {shown}  {description(plugin.backend.settings, field)}".rstrip())
     return lines
 

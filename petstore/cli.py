@@ -33,10 +33,12 @@ Add an animal:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
     try:
-        sys.exit(_run(options))
+        try:
+            sys.exit(_run(_parser().parse_args(arguments)))
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # so that a reader who is gone is met here, not after the end
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe has seen enough
@@ -51,7 +53,10 @@ def _run(options: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (ConfigurationError, SettingsError) as error:
+    except ConfigurationError as error:
+        _warn(error.warnings)
+        return _fail(str(error), CONFIGURATION)
+    except SettingsError as error:
         return _fail(str(error), CONFIGURATION)
     except UnavailableError as error:
         return _fail(f"cannot reach the storage: {error}", UNAVAILABLE)
@@ -62,10 +67,14 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Tell a mistake as all mistakes are told, instead of after a usage of many lines."""
+        self.exit(CONFIGURATION, f"petstore: {message}. See: {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="petstore", description="The pet store service.", allow_abbrev=False
-    )
+    parser = _Parser(prog="petstore", description="The pet store service.", allow_abbrev=False)
     parser.add_argument(
         "--version", action="version", version=f"petstore {version('petstore-service')}"
     )
@@ -101,9 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(options: argparse.Namespace) -> int:
     from petstore import log, server
-    from petstore.app import create_app
     from petstore.configuration import configure
-    from petstore.settings import Log
 
     flags = {
         "PETSTORE_BACKEND": options.backend,
@@ -112,14 +119,29 @@ def _serve(options: argparse.Namespace) -> int:
     }
     configuration = configure(os.environ, flags, dev=options.dev)
     settings = configuration.settings
-    log.set_up(settings.log, text=settings.log is Log.TEXT)
-    _warn(configuration)
+    log.set_up(settings.log)
+    _warn(configuration.warnings)
     _open_once(configuration)
-    app = create_app(settings, configuration.plugin, configuration.storage, configuration.keys)
     sock = server.bind(settings)
     host, port = sock.getsockname()[:2]
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    server.make(app, settings, lambda: _announce(configuration, base)).run([sock])
+
+    def ready() -> None:
+        _announce(configuration, base)
+
+    if settings.workers == 1:
+        from petstore.app import create_app
+
+        app = create_app(settings, configuration.plugin, configuration.storage, configuration.keys)
+        server.make(app, settings, ready).run([sock])
+    else:
+        from petstore.workers import Supervisor
+
+        environ = dict(os.environ)
+        if configuration.dev_key:
+            environ["PETSTORE_API_KEYS"] = configuration.dev_key
+        flags |= {"PETSTORE_BACKEND": settings.backend, "PETSTORE_LOG": settings.log}
+        Supervisor(environ, flags, sock, settings.workers).run(ready)
     return 0
 
 
@@ -128,7 +150,7 @@ def _announce(configuration: "Configuration", base: str) -> None:
 
     plugin = configuration.plugin
     logging.getLogger("petstore").info(
-        "serving on %s/v1 with %s, %d worker(s), %d key(s)",
+        "serving on %s/v1 with %s, workers: %d, keys: %d",
         base,
         plugin.title,
         configuration.settings.workers,
@@ -138,8 +160,8 @@ def _announce(configuration: "Configuration", base: str) -> None:
         print(_BANNER.format(base=base, key=configuration.dev_key), flush=True)
 
 
-def _warn(configuration: "Configuration") -> None:
-    for warning in configuration.warnings:
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
         print(f"petstore: warning: {warning}", file=sys.stderr)
 
 
@@ -184,7 +206,7 @@ def _check(_: argparse.Namespace) -> int:
     from petstore.settings import PREFIX, Settings, mask, setting_names
 
     configuration = configure(os.environ, {}, keyless=True)
-    _warn(configuration)
+    _warn(configuration.warnings)
     settings = configuration.settings
     for name, field in setting_names(Settings, PREFIX).items():
         print(f"{name}={mask(field, getattr(settings, field))}")
@@ -209,6 +231,8 @@ def _new_key(options: argparse.Namespace) -> int:
 
 def _openapi(_: argparse.Namespace) -> int:
     from petstore.app import document
+    from petstore.settings import Settings, gather
 
-    sys.stdout.buffer.write(document(os.environ.get("PETSTORE_ROOT_PATH", "")) + b"\n")
+    settings = Settings.read(gather(os.environ, {}).values)
+    sys.stdout.buffer.write(document(settings.root_path) + b"\n")
     return 0

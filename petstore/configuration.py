@@ -43,6 +43,14 @@ def configure(
     Raises `ConfigurationError`.
     """
     gathered = settings.gather(environ, flags)
+    try:
+        return _configure(gathered, dev=dev, keyless=keyless)
+    except ConfigurationError as error:  # a misspelt name is often why a setting is missing
+        error.warnings = _unknown(gathered, None)
+        raise
+
+
+def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Configuration:
     values = gathered.values
     if dev:
         values = {f"{PREFIX}BACKEND": "memory", f"{PREFIX}LOG": "text"} | values
@@ -86,7 +94,7 @@ def _shared_backends() -> list[str]:
                 names.append(point.name)
         except ConfigurationError:
             continue
-    return names
+    return sorted(set(names))
 
 
 def _count(number: int) -> str:
@@ -94,11 +102,14 @@ def _count(number: int) -> str:
     return words[number] if number < len(words) else str(number)
 
 
-def _unknown(gathered: settings.Gathered, plugin: Plugin) -> tuple[str, ...]:
+def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, ...]:
     """Warn of settings that nobody reads; one in the TOML file stops the start-up."""
     known = [*settings.setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"]
-    known += settings.setting_names(plugin.backend.settings, plugin.prefix)
-    others = tuple(backends.settings_prefix(point.name) for point in backends.installed())
+    if plugin is not None:
+        known += settings.setting_names(plugin.backend.settings, plugin.prefix)
+    chosen = gathered.values.get(f"{PREFIX}BACKEND", "").rpartition(":")[2]
+    names = {chosen, *(point.name for point in backends.installed())}
+    others = tuple(backends.settings_prefix(name) for name in names)
     warnings = []
     for name in sorted(gathered.values):
         if name in known or name.startswith(others):

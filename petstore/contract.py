@@ -2,6 +2,10 @@
 
 A plugin is a distribution with an entry point in the group ``petstore.backends`` that names a
 :class:`Backend`. The service opens it once per process and talks to the :class:`Repository`.
+
+The contract is a list of clauses. A name in brackets, such as [id-range], ends a clause; the
+conformance kit has a test of that name, which says what a backend that breaks it has probably
+done wrong. A new clause comes in a minor release; a changed clause raises `CONTRACT`.
 """
 
 from abc import abstractmethod
@@ -70,45 +74,63 @@ class SettingsError(StorageError):
 
 @runtime_checkable
 class Repository(Protocol):
-    """The animals of one store. Subclass it: a missing method then fails when the object is made.
+    """The animals of one store, open.
 
-    Every method may be called concurrently from one event loop. A write is atomic: it happens
-    wholly or not at all, also when the call is cancelled. Once a write has returned, every read
-    that starts later, in any process that shares the data, sees it. After its `Backend.open`
-    context was left, every method raises `UnavailableError`.
+    Subclass it: a missing method then fails when the object is made.
+
+    - Any number of calls may overlap on one event loop; each is carried out as if they came one
+      after the other. [overlapping-calls]
+    - In whatever order calls come, they answer as a plain list of animals would. [model]
+    - Once a write has returned, every read that starts later sees it. [read-after-write]
+    - A write that is cancelled happens wholly or not at all. [cancelled-write]
+    - A call that is cancelled ends with `CancelledError`, and soon. [cancellation]
+    - A cancelled call disturbs no other, under way or later. [after-cancellation]
+    - What a call returns is the caller's: whatever is done to it, the store stays as it is.
+      [no-aliasing]
+    - Results are structs of this module, with values of exactly the annotated types.
+      [exact-types]
+    - Errors are those of this module. Every method raises `UnavailableError` if the storage cannot
+      be reached; a write may or may not have happened then. After the `Backend.open` context
+      was left, every method raises it. [closed]
     """
 
     @abstractmethod
     async def create_pet(self, new: NewPet) -> Receipt:
         """Store a new animal and return the receipt with its id.
 
-        The id is between 1 and `MAX_ID` and never given out again, also not after a durable
-        store is reopened. Ids may have gaps. `name` is any sequence of Unicode scalar values and
-        `category_id` any int64; both come back exactly as given, and an absent status stays
-        absent.
-
-        Raises `UnavailableError`; the animal may or may not have been stored then.
+        - The id is between 1 and `MAX_ID`; ids may have gaps. [id-range]
+        - No id is given out twice. [id-once]
+        - The name is any sequence of Unicode scalar values, also none, and comes back exactly as
+          it was given: nothing is trimmed, folded, normalised or cut. [name-exact]
+        - The category is any int64 and comes back exactly. [category-exact]
+        - The status comes back as it was given; an absent one stays absent. [status-exact]
         """
         raise NotImplementedError
 
     @abstractmethod
     async def get_pet(self, pet_id: int) -> Pet | None:
-        """Return the animal with this id (1 to `MAX_ID`), or None if there is none.
+        """Return the animal with this id, which is between 1 and `MAX_ID`.
 
-        Raises `UnavailableError`.
+        - An animal that is stored is returned with all that was stored. [get-stored]
+        - If there is none, the answer is None, also for an id never given out. [get-absent]
         """
         raise NotImplementedError
 
     @abstractmethod
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Return the first `count` animals whose id is higher than `after`, in ascending id.
+        """Return the first `count` animals whose id is higher than `after`.
 
-        `after` is between 0 and `MAX_ID`, `count` is 1 or more. With a `status`, only animals of
-        exactly that status count; an animal without status matches none. The result is shorter
-        than `count` only if no further animal matches. An animal that a completed call has
-        stored is in every later result that it belongs into.
+        `after` is between 0 and `MAX_ID`, `count` is 1 or more.
 
-        Raises `UnavailableError`.
+        - Animals come in ascending id. [page-order]
+        - The animal whose id is `after` is not among them, all after it are; `after` need not be
+          the id of an animal. [page-after]
+        - There are `count` of them, or fewer only if no further animal matches. [page-count]
+        - With a status, exactly the animals of that status match; one without status matches
+          none. [page-status]
+        - Where nothing matches, the answer is empty. [page-empty]
+        - A walk from page to page meets each animal that was there when it began exactly once,
+          and one that is added meanwhile at most once. [page-walk]
         """
         raise NotImplementedError
 
@@ -121,12 +143,25 @@ class Backend(Struct, frozen=True, kw_only=True):
         ``PETSTORE_<NAME>_<FIELD>``. A field's `Meta.description` tells a deployer what it takes
     open -- called with such settings; an asynchronous context manager that yields an open
         repository and closes it. Raises `SettingsError` or `UnavailableError`
-    shared -- several processes may open the same data at the same time
-    durable -- what was acknowledged outlives the process
+    scratch -- called with such settings; an asynchronous context manager that yields settings of
+        an empty place of the same kind, and removes it in the end
+    shared -- whether several processes may open the same data at the same time
+    durable -- whether what was acknowledged outlives the process
+
+    - A repository that is opened anew at a place of `scratch` is empty. [scratch-empty]
+    - Two such places, at the same time, have nothing in common. [scratch-apart]
+    - Durable: what is opened again holds all that was acknowledged, unchanged. [durable-animals]
+    - Durable: no id is given out again after that. [durable-ids]
+    - Durable: an animal that a read has returned is there after that, even though the call that
+      stored it was cancelled. [durable-reads]
+    - Shared: what is written through one repository, every read through another that starts
+      later sees. [shared-reads]
+    - Shared: no id is given out by two of them. [shared-ids]
     """
 
     contract: int
     settings: type[Struct]
     open: Callable[[Any], AbstractAsyncContextManager[Repository]]
+    scratch: Callable[[Any], AbstractAsyncContextManager[Any]]
     shared: bool
     durable: bool

@@ -15,10 +15,10 @@ _FIELDS: Final = ("request_id", "method", "route", "status", "milliseconds", "cl
 request_log: Final = logging.getLogger("petstore.request")
 
 
-def set_up(log: Log, *, text: bool) -> None:
+def set_up(log: Log) -> None:
     """Send the log to standard error: as text, or as one JSON object a line."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Text() if text else _Json())
+    handler.setFormatter(_Text() if log is Log.TEXT else _Json())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

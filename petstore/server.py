@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import logging
+import os
+import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -38,27 +40,38 @@ class Server(uvicorn.Server):
         self._service = service
         self._drain_seconds = drain_seconds
         self._ready = ready
+        self.parent: int | None = None
 
-    def handle_exit(self, _sig: int, _frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
         """Begin to stop at the first SIGTERM or SIGINT; stop at once at the second.
 
-        uvicorn would raise the signal again in the end, and so end with a status of failure.
+        uvicorn would raise the signal again in the end, and so end with a status of failure. A
+        worker leaves SIGINT, which a terminal sends to all, to its parent.
         """
+        if self.parent is not None and sig == signal.SIGINT:
+            return
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the storage, then the port."""
-        await super().startup(sockets)
+        """Open the storage, then the port. Raises what opening the storage raised."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # which says nothing: uvicorn's own log is off
+            if self._service.failure is not None:
+                raise self._service.failure from None
+            raise
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Cut off slow clients every second."""
+        """Look after the connections, and the parent, every second."""
         if counter % 10 == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Protocol):
                     connection.sweep(now)
+            if self.parent is not None and os.getppid() != self.parent:
+                self.should_exit = True
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -81,6 +94,7 @@ class Server(uvicorn.Server):
 def bind(settings: Settings) -> socket.socket:
     """Take the port without listening yet. Raises `ConfigurationError` if that cannot be."""
     host, port = split_address(settings.listen)
+    sock = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -88,12 +102,15 @@ def bind(settings: Settings) -> socket.socket:
         sock = socket.socket(family, kind, protocol)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
+        if sock is not None:
+            sock.close()
+        number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (0, None)
         reason = {
             "EADDRINUSE": "the port is taken; stop what listens there, or choose another",
             "EACCES": "it is not permitted; choose a port above 1023",
             "EADDRNOTAVAIL": "this machine has no such address",
-        }.get(errno.errorcode.get(error.errno or 0, ""), error.strerror or "unknown address")
+        }.get(errno.errorcode.get(number or 0, ""), text or "no host can have this name")
         raise ConfigurationError(
             f"cannot listen on {settings.listen}: {reason} (PETSTORE_LISTEN or --listen)"
         ) from None

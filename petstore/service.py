@@ -11,6 +11,7 @@ class Service:
     root -- the public prefix in front of ``/v1``, or nothing
     document -- returns the encoded OpenAPI document
     repository -- the open repository; set for as long as the application's lifespan lasts
+    failure -- why the repository could not be opened
     draining -- set when the service is about to stop: it answers, but asks clients to go
     """
 
@@ -19,4 +20,5 @@ class Service:
 
     def __init__(self, root: str = "") -> None:
         self.root = root
+        self.failure: Exception | None = None
         self.draining = False

@@ -22,8 +22,17 @@ PREFIX: Final = "PETSTORE_"
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
 
 
+_SECRET: Final = frozenset({"password", "secret", "token", "key", "keys"})
+_PARAMETER: Final = re.compile(r"((?:password|secret|token|key)=)[^&\s]+", re.IGNORECASE)
+
+
 class ConfigurationError(Exception):
-    """A mistake of the deployer. The message says what is wrong and what to do; no secrets."""
+    """A mistake of the deployer. The message says what is wrong and what to do; no secrets.
+
+    warnings -- what was odd beside it, and may be the cause
+    """
+
+    warnings: tuple[str, ...] = ()
 
 
 class Log(StrEnum):
@@ -112,9 +121,9 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
             continue
         try:
             fields[field] = msgspec.convert(text.strip(), hints[field], strict=False)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeEncodeError):  # the latter: bytes that are no UTF-8
             expected = description(struct, field) or f"what {struct.__name__}.{field} takes"
-            shown = "" if is_secret(field) else f"; it is {shorten(text)!r}"
+            shown = "" if is_secret(field) else f"; it is {shorten(mask(field, text))!r}"
             raise ConfigurationError(f"{name} must be {expected}{shown}") from None
     try:
         return msgspec.convert(fields, struct)
@@ -148,21 +157,27 @@ def gather(environ: Mapping[str, str], flags: Mapping[str, str | None]) -> Gathe
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " Did you mean ...?" for a word that is nearly a known one, or nothing."""
-    near = difflib.get_close_matches(word, list(known), 1, cutoff=0.7)
-    return f" Did you mean {near[0]}?" if near else ""
+    names = {name.removeprefix(PREFIX): name for name in known}  # all would be alike with it
+    near = difflib.get_close_matches(word.removeprefix(PREFIX), names, 1, cutoff=0.6)
+    return f" Did you mean {names[near[0]]}?" if near else ""
 
 
 def is_secret(field: str) -> bool:
-    """Say whether the value of a field must not be shown."""
-    return bool({"password", "secret", "token", "key", "keys"} & set(field.lower().split("_")))
+    """Say whether the value of a field must not be shown. The path of a file may be."""
+    words = field.lower().split("_")
+    return words[-1] != "file" and not _SECRET.isdisjoint(words)
 
 
 def mask(field: str, value: object) -> str:
-    """Return a setting's value as it may be shown: secrets and passwords in URLs are ``***``."""
+    """Return a setting's value as it may be shown: secrets and passwords in it are ``***``.
+
+    A password ends at the last @, whatever characters somebody forgot to encode in it.
+    """
     if value and is_secret(field):
         return "***"
     text = str(value) if value is not None else ""
-    return re.sub(r"(?<=://)([^/@\s]*):[^/\s]*@", r"\1:***@", text)
+    text = re.sub(r"(?s)(?<=://)([^:/@]*):.*@", r"\1:***@", text)
+    return _PARAMETER.sub(r"\1***", text)
 
 
 def shorten(text: str, length: int = 60) -> str:

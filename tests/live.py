@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from msgspec import Struct
 
 from petstore import app, backends, server
 from petstore.auth import Keys
@@ -107,14 +108,16 @@ def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
 
 @contextmanager
 def in_thread(
-    settings: Settings | None = None, plugin: backends.Plugin | None = None
+    settings: Settings | None = None,
+    plugin: backends.Plugin | None = None,
+    backend: str = "memory",
+    storage: Struct | None = None,
 ) -> Iterator[Live]:
-    """Run a service with an empty store in a thread, on memory or on what `plugin` opens."""
+    """Run a service in a thread: on an empty memory, another backend, or what `plugin` opens."""
     settings = settings or Settings(drain_seconds=0)
-    plugin = plugin or backends.find("memory")
-    application = app.create_app(
-        settings, plugin, plugin.backend.settings(), Keys([KEY, OTHER_KEY])
-    )
+    plugin = plugin or backends.find(backend)
+    storage = storage or plugin.backend.settings()
+    application = app.create_app(settings, plugin, storage, Keys([KEY, OTHER_KEY]))
     sock = server.bind(Settings(listen="127.0.0.1:0"))
     ready = threading.Event()
     running = server.make(application, settings, ready.set)

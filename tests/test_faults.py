@@ -5,11 +5,13 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from petstore_memory import MemoryRepository, MemorySettings
+from petstore_memory import backend as memory
 
 from petstore.backends import Plugin
-from petstore.contract import Backend, NewPet, Pet, PetStatus, Receipt, UnavailableError
+from petstore.contract import NewPet, Pet, PetStatus, Receipt, UnavailableError
 from tests.live import in_thread
 from tests.test_specification import check_error
 
@@ -40,7 +42,7 @@ def plugin(repository: Failing) -> Plugin:
     async def open_(_: MemorySettings) -> AsyncIterator[Failing]:
         yield repository
 
-    backend = Backend(contract=1, settings=MemorySettings, open=open_, shared=False, durable=False)
+    backend = msgspec.structs.replace(memory, open=open_)
     return Plugin("failing", "petstore-failing", "0", backend)
 
 

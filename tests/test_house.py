@@ -13,8 +13,8 @@ BACKENDS = sorted((ROOT / "backends").glob("*/petstore_*/"))
 PLACES = ("petstore", "backends", "tests", "benchmarks")
 
 # module -> the modules of the house that it may import, beside those below the same name
-ALLOWED = {
-    "contract": set[str](),
+ALLOWED: dict[str, set[str]] = {
+    "contract": set(),
     "settings": set(),
     "service": {"contract"},
     "deprecation": set(),
@@ -30,7 +30,20 @@ ALLOWED = {
     "app": {"api", "auth", "backends", "edge", "errors", "openapi", "service", "settings"},
     "configuration": {"auth", "backends", "settings"},
     "server": {"app", "protocol", "service", "settings"},
-    "cli": {"app", "auth", "backends", "configuration", "contract", "log", "server", "settings"},
+    "workers": {"app", "configuration", "log", "server"},
+    "conformance": {"contract"},
+    "cli": {
+        "app",
+        "auth",
+        "backends",
+        "configuration",
+        "conformance",
+        "contract",
+        "log",
+        "server",
+        "settings",
+        "workers",
+    },
     "__main__": {"cli"},
     "__init__": set(),
 }

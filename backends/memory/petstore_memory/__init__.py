@@ -73,6 +73,17 @@ async def open_memory(_settings: MemorySettings) -> AsyncIterator[MemoryReposito
         repository.close()
 
 
+@asynccontextmanager
+async def scratch_memory(settings: MemorySettings) -> AsyncIterator[MemorySettings]:
+    """Yield the settings: every opened repository is empty and vanishes by itself."""
+    yield settings
+
+
 backend = Backend(
-    contract=1, settings=MemorySettings, open=open_memory, shared=False, durable=False
+    contract=1,
+    settings=MemorySettings,
+    open=open_memory,
+    scratch=scratch_memory,
+    shared=False,
+    durable=False,
 )

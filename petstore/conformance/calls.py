@@ -1,0 +1,129 @@
+"""Clauses of calls: many at once, cancelled ones, and what a caller does with an answer."""
+
+import asyncio
+from collections.abc import MutableSequence, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from petstore.conformance.kit import Kit, clause
+from petstore.contract import NewPet, Pet, PetStatus, Repository
+
+CANCEL_SECONDS: Final = 5
+"""How long a cancelled call may take to end."""
+
+
+class CallClauses(Kit):
+    """Any method."""
+
+    @clause("overlapping-calls")
+    async def test_hundreds_of_calls_may_overlap(self, repository: Repository) -> None:
+        """A check and its change are apart, or calls get in each other's way on one connection."""
+        creates = [
+            repository.create_pet(NewPet(f"{number}", number, PetStatus.SOLD))
+            for number in range(300)
+        ]
+        reads = [repository.list_pets(0, 400, PetStatus.SOLD) for _ in range(30)]
+        receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
+        expected = {
+            receipt.id: Pet(receipt.id, f"{number}", number, PetStatus.SOLD)
+            for number, receipt in enumerate(receipts)
+        }
+        assert len(expected) == 300
+        for page in pages:
+            assert all(expected[pet.id] == pet for pet in page)
+            assert len({pet.id for pet in page}) == len(page)
+        assert {pet.id: pet for pet in await repository.list_pets(0, 400, None)} == expected
+        found = await asyncio.gather(*(repository.get_pet(number) for number in expected))
+        assert list(found) == list(expected.values())
+
+    @clause("read-after-write")
+    async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:
+        """Reads go to a copy that lags, or a write is acknowledged before it is carried out."""
+
+        async def write_and_read(number: int) -> None:
+            status = list(PetStatus)[number % 3]
+            receipt = await repository.create_pet(NewPet(f"{number}", number, status))
+            pet = Pet(receipt.id, f"{number}", number, status)
+            assert await repository.get_pet(receipt.id) == pet
+            assert list(await repository.list_pets(receipt.id - 1, 1, None)) == [pet]
+            assert list(await repository.list_pets(receipt.id - 1, 1, status)) == [pet]
+
+        for number in range(20):
+            await write_and_read(number)
+        await asyncio.gather(*(write_and_read(number) for number in range(100)))
+
+    @clause("cancelled-write")
+    async def test_a_cancelled_write_happens_wholly_or_not(self, repository: Repository) -> None:
+        """The animal and its place in a list are stored in two steps."""
+        for turns in range(12):
+            writes = [
+                asyncio.create_task(repository.create_pet(NewPet(f"{n}", n, PetStatus.SOLD)))
+                for n in range(5)
+            ]
+            await _cancel_after(turns, writes)
+        await repository.create_pet(NewPet("last", 1, PetStatus.SOLD))  # whatever was on its way
+        listed = {pet.id: pet for pet in await repository.list_pets(0, 100, None)}
+        sold = {pet.id: pet for pet in await repository.list_pets(0, 100, PetStatus.SOLD)}
+        assert listed == sold
+        for number, pet in listed.items():
+            assert await repository.get_pet(number) == pet
+
+    @clause("cancellation")
+    async def test_a_cancelled_call_ends_with_cancelled_error(self, repository: Repository) -> None:
+        """CancelledError is caught, with a bare except or in a retry, and the call goes on."""
+        for turns in range(12):
+            calls: list[asyncio.Task[Any]] = [
+                asyncio.create_task(repository.create_pet(NewPet("Rex", 7))),
+                asyncio.create_task(repository.list_pets(0, 20, None)),
+                asyncio.create_task(repository.get_pet(1)),
+            ]
+            ended_before = await _cancel_after(turns, calls)
+            assert [call.cancelled() for call in calls] == [not done for done in ended_before]
+
+    @clause("after-cancellation")
+    async def test_a_cancelled_call_disturbs_no_other(self, repository: Repository) -> None:
+        """A lock is not given back, or a connection goes back with half an answer in it."""
+        for turns in range(12):
+            calls: list[asyncio.Task[Any]] = [
+                asyncio.create_task(repository.create_pet(NewPet("cancelled", 7)))
+            ]
+            others = [
+                asyncio.create_task(repository.create_pet(NewPet(f"{n}", n))) for n in range(5)
+            ]
+            calls.append(asyncio.create_task(repository.create_pet(NewPet("cancelled", 7))))
+            calls.append(asyncio.create_task(repository.list_pets(0, 20, None)))
+            await _cancel_after(turns, calls)
+            async with asyncio.timeout(CANCEL_SECONDS):
+                receipts = await asyncio.gather(*others)
+                for number, receipt in enumerate(receipts):
+                    pet = Pet(receipt.id, f"{number}", number)
+                    assert await repository.get_pet(receipt.id) == pet
+
+    @clause("no-aliasing")
+    async def test_what_is_returned_is_the_callers(self, repository: Repository) -> None:
+        """A list of the store's own is handed out."""
+        pets = []
+        for number in range(5):
+            receipt = await repository.create_pet(NewPet(f"{number}", number, PetStatus.SOLD))
+            pets.append(Pet(receipt.id, f"{number}", number, PetStatus.SOLD))
+        for status in (None, PetStatus.SOLD):
+            page = await repository.list_pets(0, 5, status)
+            if isinstance(page, MutableSequence):
+                page.clear()
+            later = await repository.list_pets(0, 10, status)
+            await repository.create_pet(NewPet("later", 1, PetStatus.SOLD))
+            assert list(later)[:5] == pets
+            assert len(later) == (5 if status is None else 6)
+
+
+async def _cancel_after(turns: int, calls: "Sequence[asyncio.Task[Any]]") -> list[bool]:
+    """Cancel calls after some turns of the event loop; return which had ended by then."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    done = [call.done() for call in calls]
+    for call in calls:
+        call.cancel()
+    with suppress(TimeoutError):
+        await asyncio.wait(calls, timeout=CANCEL_SECONDS)
+    assert all(call.done() for call in calls), "a cancelled call has not ended"
+    return done

@@ -1,0 +1,112 @@
+"""Several worker processes behind one socket: started, replaced when one dies, stopped together."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Final
+
+from petstore import log, server
+from petstore.app import create_app
+from petstore.configuration import configure
+
+RESTART_SECONDS: Final = 1
+"""How long a worker that died stays without a successor, so that a failing start does not spin."""
+
+_log = logging.getLogger("petstore")
+_context = multiprocessing.get_context("spawn")  # a fork would copy threads and open storage
+
+
+class Supervisor:
+    """The parent of the workers. It serves nothing itself.
+
+    environ, flags -- what each worker makes its configuration of
+    sock -- the bound socket that all of them share
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        flags: Mapping[str, str | None],
+        sock: socket.socket,
+        workers: int,
+    ) -> None:
+        self._arguments = (dict(environ), dict(flags), sock)
+        self._workers = workers
+        self._processes: list[BaseProcess] = []
+        self._signals = 0
+
+    def run(self, ready: Callable[[], None]) -> None:
+        """Keep the workers running until a signal, then until they have ended.
+
+        ready -- called once all workers serve
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        self._start_all()
+        if not self._signals:
+            ready()
+        while not self._signals:
+            wait([process.sentinel for process in self._processes], timeout=0.5)
+            if not self._signals and any(not process.is_alive() for process in self._processes):
+                time.sleep(RESTART_SECONDS)
+                self._replace_the_dead()
+        for process in self._processes:
+            process.join()
+
+    def _start_all(self) -> None:
+        """Start the workers and wait until each serves, has ended, or is told to stop."""
+        started = [self._start() for _ in range(self._workers)]
+        self._processes = [process for process, _ in started]
+        for process, connection in started:
+            while not self._signals and process.is_alive() and not connection.poll(0.1):
+                pass
+
+    def _start(self) -> tuple[BaseProcess, Connection]:
+        receiver, sender = _context.Pipe(duplex=False)
+        process = _context.Process(target=work, args=(*self._arguments, sender))
+        process.start()
+        sender.close()
+        return process, receiver
+
+    def _replace_the_dead(self) -> None:
+        for place, process in enumerate(self._processes):
+            if self._signals or process.is_alive():
+                continue
+            _log.error(
+                "worker %s ended with status %s; replacing it", process.pid, process.exitcode
+            )
+            self._processes[place] = self._start()[0]
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        """Pass a signal on: the first begins the drain, the second ends it."""
+        self._signals += 1
+        for process in self._processes:
+            if process.is_alive():
+                process.terminate()
+
+
+def work(
+    environ: Mapping[str, str],
+    flags: Mapping[str, str | None],
+    sock: socket.socket,
+    started: Connection,
+) -> None:
+    """Serve as one of several workers, until SIGTERM or until the parent has gone."""
+    chosen = configure(environ, flags)
+    log.set_up(chosen.settings.log)
+
+    def ready() -> None:
+        started.send_bytes(b"ready")
+        started.close()
+
+    app = create_app(chosen.settings, chosen.plugin, chosen.storage, chosen.keys)
+    running = server.make(app, chosen.settings, ready)
+    running.parent = os.getppid()
+    running.run([sock])
