@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-OWN := -e . -e backends/memory
+OWN := -e . -e backends/memory -e backends/sqlite
 SOURCES := pyproject.toml $(wildcard backends/*/pyproject.toml)
 
 .PHONY: help install run test lint check check-all lock build clean
@@ -35,19 +35,24 @@ lint: install ## format and lint, types
 
 check: lint test ## what every commit passes: under three minutes
 
-check-all: check ## and the browser, the linters from npm
+check-all: check ## and the browser, the linters from npm, ten seeds, SQLite under the HTTP tests
 	tests/interface/lint
 	$(BIN)/pytest tests/browser
+	PETSTORE_SEEDS=10 $(BIN)/pytest tests/test_saboteurs.py
+	PETSTORE_RESTARTS=8 $(BIN)/pytest tests/test_restart.py -k rolling
 
-lock: ## pin and hash what pyproject.toml asks for
+# The service is given as a wheel, because the backends require it and no index has it.
+LOCK := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
+  --generate-hashes --no-emit-index-url --no-header --find-links build/lock/wheels \
+  --no-emit-package petstore-service --no-emit-find-links pyproject.toml backends/*/pyproject.toml
+
+lock: ## pin and hash what the distributions and the tests ask for
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install -q --disable-pip-version-check uv
-	build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
-	  --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
-	build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
-	  --generate-hashes --no-emit-index-url --no-header -c requirements.lock \
-	  pyproject.toml --group dev -o requirements-dev.lock
+	build/lock/bin/uv build -q --wheel -o build/lock/wheels
+	$(LOCK) -o requirements.lock
+	$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
 
 build: install ## wheels of all distributions, in dist/
 	rm -rf dist

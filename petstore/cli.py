@@ -97,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="open the storage; print the effective settings")
     check.set_defaults(command=_check)
 
+    kit = commands.add_parser("conformance", help="run the conformance kit against a backend")
+    kit.add_argument("name", metavar="NAME", help="the backend, configured as for serving")
+    kit.set_defaults(command=_conformance)
+
     keys = commands.add_parser("keys", help="make API keys")
     key_commands = keys.add_subparsers(title="commands", metavar="COMMAND", required=True)
     new = key_commands.add_parser("new", help="make a key and its line for the key file")
@@ -215,6 +219,36 @@ def _check(_: argparse.Namespace) -> int:
     seconds = _open_once(configuration)
     print(f"ok: {configuration.plugin.title} answered in {seconds * 1000:.1f} ms")
     return 0
+
+
+def _conformance(options: argparse.Namespace) -> int:
+    from petstore.configuration import configure
+    from petstore.settings import ConfigurationError
+
+    configuration = configure(os.environ, {"PETSTORE_BACKEND": options.name}, keyless=True)
+    _warn(configuration.warnings)
+    _open_scratch(configuration)
+    try:
+        from petstore.conformance import command
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the conformance kit needs {error.name}; install petstore-service with its extra"
+            " 'conformance'"
+        ) from None
+    plugin = configuration.plugin
+    return command.run(plugin.name, plugin.backend, configuration.storage)
+
+
+def _open_scratch(configuration: "Configuration") -> None:
+    """See whether an empty place can be opened; the data that is configured is not touched."""
+    import asyncio
+
+    async def open_() -> None:
+        backend = configuration.plugin.backend
+        async with backend.scratch(configuration.storage) as place, backend.open(place):
+            pass
+
+    asyncio.run(open_())
 
 
 def _new_key(options: argparse.Namespace) -> int:

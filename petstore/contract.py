@@ -89,9 +89,11 @@ class Repository(Protocol):
       [no-aliasing]
     - Results are structs of this module, with values of exactly the annotated types.
       [exact-types]
-    - Errors are those of this module. Every method raises `UnavailableError` if the storage cannot
-      be reached; a write may or may not have happened then. After the `Backend.open` context
-      was left, every method raises it. [closed]
+    - After the `Backend.open` context was left, every method raises `UnavailableError`. [closed]
+
+    Every method raises `UnavailableError`, too, if the storage cannot be reached; a write may or
+    may not have happened then. The service answers it with 503 and ``Retry-After``, and any error
+    that is not of this module with 500.
     """
 
     @abstractmethod

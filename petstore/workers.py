@@ -5,16 +5,19 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Semaphore
 from types import FrameType
 from typing import Final
 
 from petstore import log, server
 from petstore.app import create_app
 from petstore.configuration import configure
+from petstore.contract import StorageError
 
 RESTART_SECONDS: Final = 1
 """How long a worker that died stays without a successor, so that a failing start does not spin."""
@@ -40,6 +43,7 @@ class Supervisor:
         self._arguments = (dict(environ), dict(flags), sock)
         self._workers = workers
         self._processes: list[BaseProcess] = []
+        self._serving = _context.Semaphore(0)
         self._signals = 0
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -61,19 +65,17 @@ class Supervisor:
             process.join()
 
     def _start_all(self) -> None:
-        """Start the workers and wait until each serves, has ended, or is told to stop."""
-        started = [self._start() for _ in range(self._workers)]
-        self._processes = [process for process, _ in started]
-        for process, connection in started:
-            while not self._signals and process.is_alive() and not connection.poll(0.1):
-                pass
+        """Start the workers and wait until all serve, one has ended, or they are told to stop."""
+        self._processes = [self._start() for _ in range(self._workers)]
+        for _ in self._processes:
+            while not self._signals and all(p.is_alive() for p in self._processes):
+                if self._serving.acquire(timeout=0.1):
+                    break
 
-    def _start(self) -> tuple[BaseProcess, Connection]:
-        receiver, sender = _context.Pipe(duplex=False)
-        process = _context.Process(target=work, args=(*self._arguments, sender))
+    def _start(self) -> BaseProcess:
+        process = _context.Process(target=work, args=(*self._arguments, self._serving))
         process.start()
-        sender.close()
-        return process, receiver
+        return process
 
     def _replace_the_dead(self) -> None:
         for place, process in enumerate(self._processes):
@@ -82,7 +84,7 @@ class Supervisor:
             _log.error(
                 "worker %s ended with status %s; replacing it", process.pid, process.exitcode
             )
-            self._processes[place] = self._start()[0]
+            self._processes[place] = self._start()
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Pass a signal on: the first begins the drain, the second ends it."""
@@ -96,17 +98,16 @@ def work(
     environ: Mapping[str, str],
     flags: Mapping[str, str | None],
     sock: socket.socket,
-    started: Connection,
+    serving: Semaphore,
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone."""
     chosen = configure(environ, flags)
     log.set_up(chosen.settings.log)
-
-    def ready() -> None:
-        started.send_bytes(b"ready")
-        started.close()
-
     app = create_app(chosen.settings, chosen.plugin, chosen.storage, chosen.keys)
-    running = server.make(app, chosen.settings, ready)
+    running = server.make(app, chosen.settings, serving.release)
     running.parent = os.getppid()
-    running.run([sock])
+    try:
+        running.run([sock])
+    except StorageError as error:  # the parent tries again
+        _log.error("a worker cannot start: %s", error)
+        sys.exit(1)

@@ -1,16 +1,18 @@
 """Fixtures: running services.
 
 `service` is one process for the whole run, `start` starts further ones, `fresh` is a service with
-an empty store in a thread of this process, which takes a few milliseconds.
+an empty store in a thread of this process, which takes a few milliseconds. PETSTORE_TEST_BACKEND
+and PETSTORE_TEST_WORKERS say what `service` runs on, the first also what `fresh` does.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.live import Live, in_thread, process
+from tests.live import BACKEND, Live, in_thread, place, process
 
 Start = Callable[..., Live]
 
@@ -34,7 +36,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Run one service for all tests, with whatever animals they have put into it."""
-    with process(tmp_path_factory.mktemp("service"), drain_seconds="0") as live:
+    directory = tmp_path_factory.mktemp("service")
+    settings = {
+        "backend": BACKEND,
+        "workers": os.environ.get("PETSTORE_TEST_WORKERS", "1"),
+        **place(BACKEND, directory),
+    }
+    with process(directory, drain_seconds="0", **settings) as live:
         yield live
 
 

@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -23,6 +24,8 @@ from petstore.settings import Settings
 KEY = "test-key"
 OTHER_KEY = "other-test-key"
 START_SECONDS = 20
+BACKEND = os.environ.get("PETSTORE_TEST_BACKEND", "memory")
+"""What services run on where a test does not choose."""
 
 
 class Live:
@@ -58,6 +61,15 @@ class Live:
         self.process.send_signal(signal_)
         return self.process.wait(30)
 
+    def workers(self) -> list[int]:
+        """Return the ids of the worker processes that are alive."""
+        assert self.process is not None
+        return [
+            child
+            for child in children(self.process.pid)
+            if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()
+        ]
+
 
 def receive_all(connection: socket.socket) -> bytes:
     """Return all that comes until the connection is closed."""
@@ -65,6 +77,30 @@ def receive_all(connection: socket.socket) -> bytes:
     while piece := connection.recv(65536):
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def children(parent: int) -> list[int]:
+    """Return the ids of the processes that a process has started and that have not ended."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            state, number, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+            if number == str(parent) and state != "Z":
+                found.append(int(place.name))
+    return found
+
+
+def alive(number: int) -> bool:
+    """Return whether a process has not ended."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def place(backend: str, directory: str | Path) -> dict[str, str]:
+    """Return the settings that give a backend an empty place in a directory."""
+    return {"sqlite": {"sqlite_path": f"{directory}/pets.sqlite"}}.get(backend, {})
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -110,14 +146,22 @@ def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
 def in_thread(
     settings: Settings | None = None,
     plugin: backends.Plugin | None = None,
-    backend: str = "memory",
+    backend: str = BACKEND,
     storage: Struct | None = None,
 ) -> Iterator[Live]:
-    """Run a service in a thread: on an empty memory, another backend, or what `plugin` opens."""
+    """Run a service in a thread: on an empty place of a backend, or on what `plugin` opens."""
     settings = settings or Settings(drain_seconds=0)
     plugin = plugin or backends.find(backend)
-    storage = storage or plugin.backend.settings()
-    application = app.create_app(settings, plugin, storage, Keys([KEY, OTHER_KEY]))
+    with tempfile.TemporaryDirectory() as directory:
+        values = environment(**place(plugin.name, directory))
+        storage = storage or backends.configure(plugin, values)
+        application = app.create_app(settings, plugin, storage, Keys([KEY, OTHER_KEY]))
+        with _served(application, settings) as live:
+            yield live
+
+
+@contextmanager
+def _served(application: app.App, settings: Settings) -> Iterator[Live]:
     sock = server.bind(Settings(listen="127.0.0.1:0"))
     ready = threading.Event()
     running = server.make(application, settings, ready.set)

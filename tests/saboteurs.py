@@ -53,14 +53,6 @@ def listing(
     breaks(clause)(type(name, (Honest,), {"list_pets": list_pets}))
 
 
-def as_float(number: int) -> int:
-    return max(-(2**63), min(2**63 - 1, int(float(number))))
-
-
-def as_int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
-
-
 def right(pets: list[Pet], after: int, status: PetStatus | None) -> list[Pet]:
     return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
 
@@ -77,12 +69,12 @@ storing(
 storing(
     "category-exact",
     "CategoryThroughFloat",
-    lambda pet: replace(pet, category_id=as_float(pet.category_id)),
+    lambda pet: replace(pet, category_id=int(float(pet.category_id)) % 2**63),
 )
 storing(
     "category-exact",
     "CategoryIn32Bits",
-    lambda pet: replace(pet, category_id=as_int32(pet.category_id)),
+    lambda pet: replace(pet, category_id=pet.category_id % 2**32),
 )
 storing(
     "status-exact",

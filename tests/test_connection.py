@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from petstore import protocol
+from tests.conftest import Start
 from tests.live import Live, in_thread
 from tests.test_hostile import (
     AUTHORIZED,
@@ -72,9 +73,8 @@ def receive(connection: socket.socket) -> bytes:
 
 UPLOAD = post(AUTHORIZED, CHUNKED)
 BEGUN = [
-    b"GET /v1/pe", b"GET /v1/pets HTTP/1.1\r\nHost: x\r\n",
+    b"GET /v1/pe", b"GET /v1/pets HTTP/1.1\r\nHost: x\r\n", UPLOAD, UPLOAD + b"9\r\n{",
     post(AUTHORIZED, "Content-Length: 9"), post(AUTHORIZED, "Content-Length: 9") + b"{",
-    UPLOAD, UPLOAD + b"9\r\n{",
 ]  # fmt: skip
 IMPROPER = [
     b"\x00\xff\x01\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),  # TLS
@@ -83,8 +83,7 @@ IMPROPER = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     *(head(line, HOST) for line in (
         "GET", "GET livez", "GET /v1/pets/\u00d9\u00a1", "GET /v1/pets?\u00ff", "GET http://",
-        "GET http://x:99999/livez", "CONNECT x:80", "FOO /v1/pets", "get /v1/pets",
-        f"GET /{'a' * 33_000}",
+        "GET http://x:99999/", "CONNECT x:80", "FOO /livez", "get /livez", "GET /" + "a" * 33_000,
     )),
     *(head("GET /livez", *fields) for fields in (
         [], [HOST, HOST], ["Host : x"], [HOST, "nonsense"], [HOST, "A: b", " folded"],
@@ -135,8 +134,7 @@ ODD = [
 
 @each("data", ODD)
 def test_what_is_odd_but_proper_is_served(service: Live, data: bytes) -> None:
-    (answer,) = answers(service.raw(data))
-    assert (answer.status_code, answer.text) == (200, "ok\n")
+    assert [(a.status_code, a.text) for a in answers(service.raw(data))] == [(200, "ok\n")]
 
 
 @each("data", [b"", b"\x81\x05hello"])
@@ -211,13 +209,13 @@ def test_half_closed_in_mid_request_is_400(service: Live, data: bytes) -> None:
 def test_a_reset_in_mid_request_does_no_harm(service: Live, data: bytes) -> None:
     with connect(service) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.sendall(get("a") + data)
+        connection.sendall(head("GET /docs/swagger-ui-bundle.js", HOST) * 20 + data)
+        assert connection.recv(1)
 
 
 SLOW: dict[str, tuple[bytes, bytes, list[int]]] = {
     "nothing": (b"", b"", []),
     "blank lines": (b"", b"\r\n", []),
-    "half a line": (b"GET /v1", b"", [400]),
     "a growing head": (b"GET /v1/pets HTTP/1.1\r\nHost: ", b"x", [400]),
     "a growing body": (UPLOAD, b"1\r\n \r\n", [400]),
     "a growing chunk extension": (UPLOAD + b"1;", b"a", [400]),
@@ -257,7 +255,7 @@ def test_a_request_that_takes_too_long_is_400_and_cut_off(monkeypatch: pytest.Mo
 
 ENDLESS = {
     "header field": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 20_000, [400]),
-    "header field in dribbles": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 500, [400]),
+    "dribbled header field": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 500, [400]),
     "header fields": (b"GET /livez HTTP/1.1\r\n", b"A: b\r\n" * 4000, [400]),
     "chunk extension": (UPLOAD + b"1;", b"a" * 20_000, [400]),
     "trailer field": (UPLOAD + chunk(PET) + b"0\r\nA: ", b"b" * 20_000, [400]),
@@ -270,14 +268,12 @@ ENDLESS = {
 
 
 @each("name", ENDLESS)
-def test_what_does_not_end_is_answered_and_cut_off_and_takes_no_memory(
-    service: Live, name: str
-) -> None:
+def test_what_does_not_end_is_cut_off_and_takes_no_memory(start: Start, name: str) -> None:
     begin, piece, expected = ENDLESS[name]
-    size, sent, before = 50_000_000, 0, resident(service)
+    size, sent, before = 50_000_000, 0, resident(service := start())
     with connect(service) as connection:
+        connection.sendall(begin)
         with contextlib.suppress(ConnectionError):
-            connection.sendall(begin)
             while sent < size:
                 connection.sendall(piece)
                 sent += len(piece)
@@ -287,8 +283,8 @@ def test_what_does_not_end_is_answered_and_cut_off_and_takes_no_memory(
     assert grown < 8_000_000
 
 
-def test_a_client_that_never_reads_takes_no_memory(service: Live) -> None:
-    before = resident(service)
+def test_a_client_that_never_reads_takes_no_memory(start: Start) -> None:
+    before = resident(service := start())
     with connect(service) as connection, contextlib.suppress(TimeoutError, ConnectionError):
         connection.settimeout(1)
         for _ in range(1000):

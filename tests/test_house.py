@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "app": {"api", "auth", "backends", "edge", "errors", "openapi", "service", "settings"},
     "configuration": {"auth", "backends", "settings"},
     "server": {"app", "protocol", "service", "settings"},
-    "workers": {"app", "configuration", "log", "server"},
+    "workers": {"app", "configuration", "contract", "log", "server"},
     "conformance": {"contract"},
     "cli": {
         "app",

@@ -1,7 +1,9 @@
 """How a clause is run: in an empty place, with a time limit, in an event loop of its own."""
 
 import asyncio
+import inspect
 import os
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
@@ -113,3 +115,14 @@ def clauses(kit: type[Kit]) -> dict[str, str]:
         for name in dir(kit)
         if "clause" in getattr(test := getattr(kit, name), "__dict__", {})
     }
+
+
+def sentences() -> dict[str, str]:
+    """Return the sentences of the contract: name of the clause -> what it says."""
+    documented = [Repository, Backend, *vars(Repository).values()]
+    found = {}
+    for item in documented:
+        for bullet in re.split(r"^- ", inspect.getdoc(item) or "", flags=re.MULTILINE)[1:]:
+            if match := re.match(r"(.+?)\s+\[([a-z-]+)\]", bullet, re.DOTALL):
+                found[match[2]] = " ".join(match[1].split())
+    return found

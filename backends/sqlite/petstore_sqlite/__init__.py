@@ -1,0 +1,71 @@
+"""Animals in an SQLite file: what was acknowledged is on disk."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from petstore.contract import Backend, SettingsError
+from petstore_sqlite import schema
+from petstore_sqlite.repository import SqliteRepository
+from petstore_sqlite.writer import Writer
+
+__all__ = ["SqliteRepository", "SqliteSettings", "backend"]
+
+
+class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the file is, and how patient the service is with other processes that write to it."""
+
+    path: Annotated[str, Meta(min_length=1, description="the path of a file on a local disk")]
+    busy_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
+    ] = 5
+
+
+@asynccontextmanager
+async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepository]:
+    """Open the file, bring its schema up to date, and close it when all writes are done."""
+    if settings.path.startswith((":", "file:")):
+        raise SettingsError(
+            f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"
+            " this backend promises that animals outlive the process"
+        )
+    with schema.connect(settings.path, settings.busy_seconds) as connection:
+        schema.upgrade(connection, settings.path)
+        with schema.connect(settings.path, settings.busy_seconds) as reader:
+            schema.make_reader(reader)
+            async with Writer(connection, settings.path) as writer:
+                repository = SqliteRepository(reader, writer, settings.path)
+                try:
+                    yield repository
+                finally:
+                    repository.close()
+
+
+@asynccontextmanager
+async def scratch_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteSettings]:
+    """Yield the settings of a new file beside the configured one, and remove it in the end."""
+    path = f"{settings.path}.scratch-{token_hex(8)}"
+    try:
+        yield replace(settings, path=path)
+    finally:
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(path + suffix).unlink(missing_ok=True)
+
+
+backend = Backend(
+    contract=1,
+    settings=SqliteSettings,
+    open=open_sqlite,
+    scratch=scratch_sqlite,
+    shared=True,
+    durable=True,
+)

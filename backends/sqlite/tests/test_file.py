@@ -1,0 +1,297 @@
+"""The file: what it may be, who else may hold it, and what happens when it fails."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from petstore_sqlite import SqliteRepository, SqliteSettings, backend, open_sqlite, schema
+
+from petstore.contract import NewPet, Pet, StorageError, UnavailableError
+
+REX = NewPet("Rex", 7)
+SCHEMA = len(schema.MIGRATIONS)
+NO_SQLITE, NO_OPENING, LOCKED = "it is no SQLite file", "it cannot be opened", "keeps it locked"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pets.sqlite"
+
+
+def opened(file: Path | str) -> AbstractAsyncContextManager[SqliteRepository]:
+    return open_sqlite(SqliteSettings(path=str(file), busy_seconds=0.2))
+
+
+def create(file: Path, count: int = 1) -> list[int]:
+    """Open the store, add animals, close it; return their ids."""
+
+    async def run() -> list[int]:
+        async with opened(file) as repository:
+            creates = [repository.create_pet(REX) for _ in range(count)]
+            return [receipt.id for receipt in await asyncio.gather(*creates)]
+
+    return asyncio.run(run())
+
+
+def stored(file: Path) -> list[Pet]:
+    async def run() -> list[Pet]:
+        async with opened(file) as repository:
+            return list(await repository.list_pets(0, 10_000, None))
+
+    return asyncio.run(run())
+
+
+def refusal(file: Path | str) -> str:
+    """Check that a store cannot be opened, told in one line; return its error's name and text."""
+
+    async def run() -> None:
+        async with opened(file):
+            pass
+
+    with pytest.raises(StorageError) as caught:
+        asyncio.run(run())
+    assert len(str(caught.value).splitlines()) == 1
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+@contextmanager
+def sql(file: Path) -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(str(file))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def query(file: Path, statement: str) -> Any:
+    with sql(file) as connection:
+        return connection.execute(statement).get
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class TestRefused:
+    """What is not this service's file is told in one line, and left as it is."""
+
+    def test_a_file_of_a_newer_version(self, file: Path) -> None:
+        create(file)
+        query(file, f"PRAGMA user_version = {SCHEMA + 1}")
+        before = content(file.parent)
+        assert refusal(file) == (
+            f"SettingsError: {file} has schema {SCHEMA + 1}, written by a newer petstore-sqlite;"
+            f" this one knows up to {SCHEMA}. Upgrade petstore-sqlite"
+        )
+        assert content(file.parent) == before
+
+    @pytest.mark.parametrize(
+        "statement",
+        ["CREATE TABLE pets (id INTEGER)", "PRAGMA application_id = 7",
+         f"CREATE TABLE cats (id INTEGER); PRAGMA user_version = {SCHEMA}"],
+    )  # fmt: skip
+    def test_a_file_of_something_else(self, file: Path, statement: str) -> None:
+        query(file, statement)
+        before = content(file.parent)
+        assert refusal(file).startswith(f"SettingsError: {file} is an SQLite file of something els")
+        assert content(file.parent) == before
+
+    @pytest.mark.parametrize(
+        "text",
+        [b"name,category\nRex,7\n", b"ab", b"hello " * 2000, bytes(range(256)) * 64, bytes(4096),
+         b"SQLite format 3\0", b"SQLite format 3\0" + b"\xff" * 8000],
+    )  # fmt: skip
+    def test_a_file_that_is_not_of_sqlite(self, file: Path, text: bytes) -> None:
+        file.write_bytes(text)
+        assert refusal(file) == f"UnavailableError: sqlite at {file}: {NO_SQLITE}"
+        assert content(file.parent) == {file.name: text}
+
+    @pytest.mark.parametrize("path", [".", "missing/pets.sqlite", "n" * 300])
+    def test_a_path_where_no_file_can_be(self, file: Path, path: str) -> None:
+        told = refusal(file.parent / path)
+        assert told.startswith(f"UnavailableError: sqlite at {file.parent / path}: {NO_OPENING}")
+        assert content(file.parent) == {}
+
+    @pytest.mark.parametrize(
+        "path", ["", ":memory:", "file:pets", "file::memory:?cache=shared", "a\0b"]
+    )
+    def test_what_is_no_path(self, path: str) -> None:
+        assert refusal(path).startswith("SettingsError: PETSTORE_SQLITE_PATH must be the path of a")
+
+    def test_a_device(self) -> None:
+        assert refusal("/dev/null").startswith(
+            f"UnavailableError: sqlite at /dev/null: {NO_OPENING}"
+        )
+
+    @pytest.mark.parametrize(("of_file", "of_folder"), [(0o444, 0o755), (0o644, 0o555), (0, 0o755)])
+    def test_a_file_that_may_not_be_written_to(self, of_file: int, of_folder: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:  # all may enter it, unlike tmp_path
+            file = Path(folder) / "pets.sqlite"
+            create(file, 3)
+            file.chmod(of_file)
+            Path(folder).chmod(of_folder)
+            before = file.read_bytes() if os.geteuid() == 0 else b""
+            with unprivileged():
+                told = refusal(file)
+            Path(folder).chmod(0o755)
+            file.chmod(0o644)
+            assert told.startswith(f"UnavailableError: sqlite at {file}: it cannot be ")
+            assert "writable" in told or "permissions" in told
+            assert before in {b"", file.read_bytes()}
+            assert len(stored(file)) == 3
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Give up the rights of root, if this process has them: no permission would bind it."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+class TestFailing:
+    """A file that fails makes calls fail, and only as long as it does."""
+
+    def test_locked_at_the_start(self, file: Path) -> None:
+        create(file)
+        with sql(file) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert refusal(file).endswith(LOCKED)
+        assert create(file) == [2]
+
+    def test_locked_later(self, file: Path) -> None:
+        async def run() -> None:
+            async with opened(file) as repository:
+                await repository.create_pet(REX)
+                with sql(file) as other:
+                    other.execute("BEGIN EXCLUSIVE")
+                    writes = [asyncio.create_task(repository.create_pet(REX)) for _ in range(3)]
+                    while not all(write.done() for write in writes):
+                        assert await repository.get_pet(1) == Pet(1, "Rex", 7)
+                        assert len(await repository.list_pets(0, 9, None)) == 1
+                        await asyncio.sleep(0.01)
+                    for write in writes:
+                        with pytest.raises(UnavailableError, match=LOCKED):
+                            await write
+                assert (await repository.create_pet(REX)).id == 2
+
+        asyncio.run(run())
+
+    def test_locked_for_less_than_the_patience(self, file: Path) -> None:
+        async def run() -> None:
+            async with opened(file) as repository:
+                with sql(file) as other:
+                    other.execute("BEGIN IMMEDIATE")
+                    write = asyncio.create_task(repository.create_pet(REX))
+                    await asyncio.sleep(0.05)
+                assert (await write).id == 1
+
+        asyncio.run(run())
+
+    def test_a_full_disk(self, file: Path) -> None:
+        async def run() -> None:
+            async with opened(file) as repository:
+                await repository.create_pet(REX)
+                connection = repository._writer._connection  # noqa: SLF001 - fills the disk
+                connection.pragma("max_page_count", connection.pragma("page_count"))
+                big = NewPet("x" * 100_000, 1)
+                for _ in range(2):
+                    with pytest.raises(UnavailableError, match="the disk is full"):
+                        await repository.create_pet(big)
+                assert list(await repository.list_pets(0, 9, None)) == [Pet(1, "Rex", 7)]
+                connection.pragma("max_page_count", 2**30)
+                receipt = await repository.create_pet(big)
+                assert receipt.id > 1
+                assert await repository.get_pet(receipt.id) == Pet(receipt.id, "x" * 100_000, 1)
+
+        asyncio.run(run())
+
+    def test_a_damaged_page(self, file: Path) -> None:
+        create(file, 2000)
+        size = file.stat().st_size
+        with file.open("r+b") as bytes_:
+            bytes_.seek(4096 * 3)
+            bytes_.write(b"\xff" * (size - 4096 * 3))
+
+        async def run() -> None:
+            async with opened(file) as repository:
+                for call in (repository.list_pets(0, 2000, None), repository.create_pet(REX)):
+                    with pytest.raises(UnavailableError, match="it is damaged; restore a backup"):
+                        await call
+
+        asyncio.run(run())
+
+
+class TestSchema:
+    """An older file is brought up to date at once, or not at all."""
+
+    ADD = "ALTER TABLE pets ADD COLUMN note TEXT; CREATE TABLE cats (id INTEGER);"
+
+    def test_an_older_file_is_upgraded(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        create(file, 3)
+        monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, self.ADD])
+        assert create(file) == [4]
+        assert [pet.id for pet in stored(file)] == [1, 2, 3, 4]
+        assert query(file, "PRAGMA user_version") == SCHEMA + 1
+        assert query(file, "SELECT count(note) FROM pets") == 0
+
+    def test_a_failed_upgrade_changes_nothing(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create(file, 3)
+        before = content(file.parent)
+        failing = [*schema.MIGRATIONS, self.ADD, "UPDATE cats SET name = 1"]
+        monkeypatch.setattr(schema, "MIGRATIONS", failing)
+        assert "no such column: name" in refusal(file)
+        assert content(file.parent) == before
+        monkeypatch.undo()
+        assert create(file) == [4]
+
+    def test_processes_that_open_a_new_file_at_once_all_succeed(self, tmp_path: Path) -> None:
+        script = (
+            "import sys, test_file; from pathlib import Path\n"
+            "for line in sys.stdin: print(*test_file.create(Path(line.strip()), 5), flush=True)"
+        )
+        places = [tmp_path / str(number) for number in range(10)]
+
+        def opener() -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [sys.executable, "-c", script], cwd=Path(__file__).parent, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+
+        with opener() as one, opener() as other:
+            for place in places:
+                for process in (one, other):
+                    print(place, file=process.stdin, flush=True)
+                answers = [process.stdout.readline() for process in (one, other) if process.stdout]
+                assert sorted(map(int, " ".join(answers).split())) == list(range(1, 11))
+
+    def test_an_id_is_not_given_out_again(self, file: Path) -> None:
+        create(file, 3)
+        query(file, "DELETE FROM pets WHERE id >= 2")
+        assert create(file) == [4]
+
+    def test_a_place_of_scratch_leaves_no_file(self, file: Path) -> None:
+        async def run() -> None:
+            async with backend.scratch(SqliteSettings(path=str(file))) as place:
+                async with opened(place.path) as repository, opened(place.path):
+                    await repository.create_pet(REX)
+                    assert len(content(file.parent)) == 3  # with the WAL and its index
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            asyncio.run(run())
+        assert content(file.parent) == {}
