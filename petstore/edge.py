@@ -25,6 +25,9 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _CLOSE: Final = (b"connection", b"close")
 
+# No path is longer, and Litestar's routing remembers the last 1,024 of them.
+_MAX_PATH: Final = 2048
+
 # No operation has this method, so that the router's 405 lists the methods of the path.
 _NO_METHOD: Final = "*"
 _INNER_METHOD: Final = {"HEAD": "GET", "OPTIONS": _NO_METHOD}
@@ -64,7 +67,7 @@ class Edge:
             await send(message)
 
         try:
-            if "//" in path or (path[-1:] == "/" and path != "/"):
+            if "//" in path or (path[-1:] == "/" and path != "/") or len(path) > _MAX_PATH:
                 await respond(not_found("This path"), finish)
             else:
                 await self._app(inner, receive, finish)

@@ -8,14 +8,17 @@ section 3.2).
 import asyncio
 import secrets
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from petstore import errors
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 100
+
+MAX_PIPELINED: Final = 100
+"""How many requests may wait for the one before them; the connection ends behind the last."""
 
 MAX_DISCARDED_BYTES: Final = 1024 * 1024
 """How much a client may go on sending after its answer before the connection is cut."""
@@ -24,7 +27,7 @@ REQUEST_SECONDS: Final = 20.0
 """How long a request may take to arrive, from its first byte (or the connection) to its last."""
 
 LINGER_SECONDS: Final = 2.0
-"""How long a client may go on sending after a 400, so that it still reads the answer."""
+"""How long a client may go on sending after its last answer, so that it still reads it."""
 
 
 class Phase(Enum):
@@ -47,23 +50,34 @@ class Protocol(HttpToolsProtocol):
     _deadline: float | None = None  # when what is arriving must have arrived
     _refusal = "no proper HTTP/1.1 request"
     _piece = 0  # bytes of the piece that is being parsed
-    _pending = 0  # bytes of the pieces before it that were all head
+    _pending = 0  # bytes of the pieces before it that were all head, or framing of a body
+    _size = 0  # bytes of the header and trailer fields
+    _fields = 0
     _hosts = 0
+    _active: RequestResponseCycle | None = None  # what is being answered; `cycle` arrived last
+    _before: RequestResponseCycle = None  # type: ignore[assignment] # what arrived before `cycle`
     _discarded = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock: a client that sends nothing does not stay."""
         super().connection_made(transport)
+        self._closing = Closing(self)
         self._start_clock(REQUEST_SECONDS)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop what is being answered; uvicorn only stops what arrived last."""
+        if self._active is not None:
+            self._active.disconnected = True
+        super().connection_lost(exc)
+
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived; a head must not grow for ever."""
+        """Parse what arrived; what is no body must not grow for ever."""
         if self._phase is Phase.NOTHING:
             self._discard(data)
             return
         self._piece = len(data)
         super().data_received(data)
-        if self._phase is Phase.HEAD:
+        if self._phase in (Phase.HEAD, Phase.BODY):
             self._pending += self._piece
             if self._pending > MAX_HEAD_BYTES:
                 self.send_400_response("the head is too large")
@@ -74,7 +88,7 @@ class Protocol(HttpToolsProtocol):
         """Answer what was completely sent, although the client sends no more."""
         if self._phase in (Phase.HEAD, Phase.BODY):
             self.send_400_response("the request ended before it was complete")
-        elif self._answering():
+        if self._answering():
             self.cycle.keep_alive = False
             return True  # the transport stays open for the answer
         return None
@@ -88,17 +102,32 @@ class Protocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def shutdown(self) -> None:
+        """Close the connection as the service stops, behind the answer that is due."""
+        if self._answering():
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close()
+
     def on_message_begin(self) -> None:
         """Start the clock of a request."""
         super().on_message_begin()
         self._phase = Phase.HEAD
-        self._hosts = 0
+        self._size = self._fields = self._hosts = 0
         self._discarded = 0
         self._pending = -self._piece  # the piece in which a head begins does not count
         self._start_clock(REQUEST_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field; count those that must be there once."""
+        """Take a header field; count those that must be there once. Drop a trailer field."""
+        self._fields += 1
+        self._size += len(name) + len(value)
+        if self._fields > MAX_FIELDS:
+            self._refuse(f"more than {MAX_FIELDS} header fields")
+        if self._size > MAX_HEAD_BYTES:
+            self._refuse("the head is too large")
+        if self._phase is Phase.BODY:
+            return
         name = name.lower()
         if name == b"host":
             self._hosts += 1
@@ -108,19 +137,26 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
-        if len(self.headers) > MAX_FIELDS:
-            self._refuse(f"more than {MAX_FIELDS} header fields")
-        if self._pending + self._piece > MAX_HEAD_BYTES:
-            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-            if size > MAX_HEAD_BYTES:
-                self._refuse("the head is too large")
-        if self._hosts > 1 or (self._hosts == 0 and self.parser.get_http_version() == "1.1"):
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            self._refuse("expected version 1.1 or 1.0")
+        if len(self.url) + self._size > MAX_HEAD_BYTES:
+            self._refuse("the head is too large")
+        if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
             self._refuse("expected one Host header field")
-        self._phase = Phase.BODY
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._refuse("too many requests at once")
+        if version == "1.0":
+            self.expect_100_continue = False  # RFC 9110, section 10.1.1
+        self._before = self.cycle
         super().on_headers_complete()
+        self.cycle.transport = self._closing  # type: ignore[assignment]
+        self._phase = Phase.BODY
+        self._pending = -self._piece
 
     def on_body(self, body: bytes) -> None:
         """Hand the body on, or throw it away where the request was answered without it."""
+        self._pending = -self._piece
         if self.cycle.response_complete:
             self._discard(body)
         else:
@@ -139,8 +175,13 @@ class Protocol(HttpToolsProtocol):
         for what the parser does not take; `msg` is then its own and says less than ours.
         """
         if self._answering():
+            if self.cycle.more_body and self.pipeline:  # it waits behind whole requests
+                self.pipeline.popleft()
+                self.cycle = self._before
             if not self.cycle.more_body:
                 self.cycle.keep_alive = False
+                self._phase = Phase.NOTHING
+                self._deadline = None
                 return
             started = self.cycle.response_started
             self.cycle.disconnected = True
@@ -162,21 +203,35 @@ class Protocol(HttpToolsProtocol):
         ]
         head = b"".join(b"%s: %s\r\n" % field for field in fields)
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%s\r\n%s" % (head, body))
+        self._linger()
+
+    def close(self) -> None:
+        """Close the connection behind an answer, but let a client that still sends read it."""
+        if self._phase is Phase.BODY:
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
         self._phase = Phase.NOTHING
         self._discarded = 0
         self._start_clock(LINGER_SECONDS)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
     def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+        return not (self.cycle is None or self.cycle.response_complete or self.cycle.disconnected)
 
     def _start_clock(self, seconds: float) -> None:
         self._deadline = self.loop.time() + seconds
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
-        if self._discarded > MAX_DISCARDED_BYTES:
+        if self._discarded > MAX_DISCARDED_BYTES and not self._answering():
             self.transport.close()
 
     def _refuse(self, message: str) -> None:
@@ -186,3 +241,12 @@ class Protocol(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Serve the request as if it asked for no upgrade; the parser cannot go on after it."""
         self.cycle.keep_alive = False
+
+
+class Closing:
+    """What an answer is written to: the transport, closed as its protocol says."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self.close = protocol.close

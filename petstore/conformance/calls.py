@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import MutableSequence, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from petstore.conformance.kit import Kit, clause
 from petstore.contract import NewPet, Pet, PetStatus, Repository
 
-CANCEL_SECONDS: Final = 5
+CANCEL_SECONDS = 5.0
 """How long a cancelled call may take to end."""
 
 

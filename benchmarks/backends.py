@@ -1,0 +1,129 @@
+"""Compare the service on SQLite with the service on memory, over HTTP at 48 connections.
+
+Run: .venv/bin/python benchmarks/backends.py [SECONDS]    (needs wrk; default 4 seconds a figure)
+
+One server process on the first core, wrk on the second, 10,000 animals, request lines off. The
+backends take turns in three rounds; the table shows the median of requests a second, of CPU
+microseconds a request (the server's), and the ratio of SQLite to memory.
+"""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import httpx
+
+ROUNDS = 3
+ANIMALS = 10_000
+KEY = "benchmark"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+SCRIPTS = {
+    "get": "request = function() return wrk.format('GET', '/v1/pets/' .. math.random({n})) end",
+    "list 20": "request = function() return wrk.format('GET', '/v1/pets?cursor=p' .. "
+    "string.format('%014x', math.random({n}))) end",
+    "filtered list": "request = function() return wrk.format('GET', "
+    "'/v1/pets?status=sold&cursor=p' .. string.format('%014x', math.random({n}))) end",
+    "create": "wrk.method = 'POST'; wrk.headers['Content-Type'] = 'application/json'; "
+    'wrk.body = \'{{"name":"Rex","categoryId":7,"status":"available"}}\'',
+}
+
+
+def serve(backend: str, directory: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a service on the first core; return its process and address."""
+    settings = {
+        "BACKEND": backend,
+        "API_KEYS": KEY,
+        "LISTEN": "127.0.0.1:0",
+        "LOG": "off",
+        "DRAIN_SECONDS": "0",
+    }
+    if backend == "sqlite":
+        settings["SQLITE_PATH"] = str(directory / "pets.sqlite")
+    log = directory / f"{backend}.log"
+    process = subprocess.Popen(
+        ["taskset", "-c", "0", sys.executable, "-m", "petstore", "serve"],  # noqa: S607
+        env=os.environ | {f"PETSTORE_{name}": text for name, text in settings.items()},
+        stderr=log.open("wb"),
+    )
+    while (match := re.search(r"serving on (http://[^/]+)/", log.read_text())) is None:
+        time.sleep(0.05)
+        if process.poll() is not None:
+            raise SystemExit(log.read_text())
+    return process, match[1]
+
+
+def fill(url: str) -> None:
+    """Add the animals, a third of each status."""
+    with httpx.Client(base_url=url, headers=HEADERS) as client:
+        for number in range(ANIMALS):
+            status = ("available", "pending", "sold")[number % 3]
+            body = {"name": f"pet{number:05}", "categoryId": number % 10, "status": status}
+            client.post("/v1/pets", json=body).raise_for_status()
+
+
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Return the CPU time that a process has used."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(url: str, script: Path, seconds: int) -> int:
+    """Run wrk on the second core; return how many requests were answered, all of them well."""
+    command = ["taskset", "-c", "1", "wrk", "-t1", "-c48", f"-d{seconds}s", "-s", str(script)]
+    run = subprocess.run(
+        [*command, "-H", f"Authorization: Bearer {KEY}", url],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if "Non-2xx" in run.stdout or "Socket errors" in run.stdout:
+        raise SystemExit(run.stdout)
+    found = re.search(r"(\d+) requests in", run.stdout)
+    return int(found[1]) if found else 0
+
+
+def main(seconds: int) -> None:
+    """Print the table."""
+    if shutil.which("wrk") is None or shutil.which("taskset") is None:
+        raise SystemExit("this benchmark needs wrk and taskset (apt-get install wrk util-linux)")
+    rates, costs = defaultdict[tuple[str, str], list[float]](list), defaultdict(list)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        services = {backend: serve(backend, directory) for backend in ("memory", "sqlite")}
+        for _, url in services.values():
+            fill(url)
+        for turn in range(ROUNDS):
+            for kind, text in SCRIPTS.items():
+                script = directory / "load.lua"
+                script.write_text(text.format(n=ANIMALS))
+                for backend, (process, url) in services.items():
+                    print(f"round {turn + 1}: {kind}, {backend}", file=sys.stderr)
+                    begin, cpu = time.perf_counter(), cpu_seconds(process)
+                    answered = load(url + "/v1/pets", script, seconds)
+                    rates[kind, backend].append(answered / (time.perf_counter() - begin))
+                    costs[kind, backend].append((cpu_seconds(process) - cpu) / answered * 1e6)
+        for process, _ in services.values():
+            process.terminate()
+            process.wait()
+    print("| operation | memory /s | CPU us | sqlite /s | CPU us | sqlite over memory |")
+    print("|---|---|---|---|---|---|")
+    for kind in SCRIPTS:
+        row = [f"| {kind}"]
+        for backend in services:
+            rate, cost = (statistics.median(t[kind, backend]) for t in (rates, costs))
+            row.append(f"{rate:,.0f} | {cost:.1f}")
+        pairs = zip(rates[kind, "sqlite"], rates[kind, "memory"], strict=True)
+        ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+        print(" | ".join(row), f"| {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 4)

@@ -1,0 +1,288 @@
+"""A stranger's path: the wheels and `backends/README.md`, and no checkout within reach.
+
+The author has an empty directory, the wheels of this project and a package index. The index is a
+folder of wheels, packed here from what is installed, so that pip does all that it would do for a
+stranger (resolve the metadata of our wheels, isolate builds) without a network. Only what those
+metadata ask for is in it. Nothing of the checkout is on a path; only the template is copied.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import httpx
+import pytest
+from msgspec import Meta, Struct
+from packaging.requirements import Requirement
+
+from petstore import backends
+from petstore.conformance import Conformance
+from petstore.conformance.kit import clauses, sentences
+from petstore.contract import Backend
+from tests.live import START_SECONDS, environment
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "backends/README.md").read_text()
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+SERVE = "petstore serve --dev --backend acme\n"
+MARK = "=== block ==="
+SECONDS = 120
+PROBE = """
+import json, sys
+def loaded(): return [m for m in ("litestar", "uvicorn", "pytest", "hypothesis") if m in sys.modules]
+import petstore.contract; contract = loaded()
+import petstore.conformance; kit = loaded()
+import petstore, petstore_acme
+print(json.dumps([petstore.__file__, petstore_acme.__file__, contract, kit, sys.path]))
+"""
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Build the wheels of all distributions: name of the import package -> wheel."""
+    folder = tmp_path_factory.mktemp("wheels")
+    build = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder)
+    for project in (ROOT, *(file.parent for file in ROOT.glob("backends/*/pyproject.toml"))):
+        run(*build, cwd=project)
+    return {wheel.name.partition("-")[0]: wheel for wheel in folder.glob("*.whl")}
+
+
+@pytest.fixture(scope="module")
+def index(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pack what the service, its kit and the build of a backend need into wheels again."""
+    folder = tmp_path_factory.mktemp("index")
+    wanted = [(Requirement(line), "conformance") for line in requires(wheels["petstore_service"])]
+    wanted += [(Requirement(name), "") for name in ("hatchling", "editables")]
+    seen: set[tuple[str, str]] = set()
+    while wanted:
+        requirement, asked = wanted.pop()
+        if requirement.marker and not requirement.marker.evaluate({"extra": asked}):
+            continue
+        for extra in {"", *requirement.extras}:
+            if (requirement.name, extra) not in seen:
+                seen.add((requirement.name, extra))
+                lines = distribution(requirement.name).requires or []
+                wanted += [(Requirement(line), extra) for line in lines]
+    for name in {name for name, _ in seen}:
+        pack(name, folder)
+    return folder
+
+
+def requires(wheel: Path) -> list[str]:
+    return re.findall(r"^Requires-Dist: (.+)$", metadata(wheel), re.MULTILINE)
+
+
+def metadata(wheel: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return archive.read(name).decode()
+
+
+def pack(name: str, folder: Path) -> None:
+    """Make an installed distribution a wheel again. pip makes its scripts anew."""
+    found = distribution(name)
+    tags = re.findall(r"^Tag: (.+)-(.+)-(.+)$", found.read_text("WHEEL") or "", re.MULTILINE)
+    parts = [re.sub(r"[-_.]+", "_", found.name), found.version]
+    parts += [".".join(sorted(set(column))) for column in zip(*tags, strict=True)]
+    with zipfile.ZipFile(folder / f"{'-'.join(parts)}.whl", "w") as archive:
+        for file in found.files or []:
+            if not {"..", "__pycache__", "INSTALLER", "REQUESTED"}.intersection(file.parts):
+                archive.write(str(file.locate()), str(file))
+
+
+class Author(NamedTuple):
+    """What an author has in the end: where, with which environment, and what each block said."""
+
+    directory: Path
+    env: dict[str, str]
+    said: list[str]
+
+    def python(self, script: str) -> str:
+        """Run a script in the author's environment, away from all sources."""
+        return run(self.directory / ".venv/bin/python", "-c", script, cwd=Path("/"), env=self.env)
+
+
+@pytest.fixture(scope="module")
+def author(
+    wheels: dict[str, Path], index: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Author:
+    """Execute the blocks of the documentation in one shell, but for the one that serves."""
+    home = tmp_path_factory.mktemp("author")
+    empty, tools = home / "empty", home / "bin"
+    for folder in (empty, tools):
+        folder.mkdir()
+    (tools / "python3").symlink_to(getattr(sys, "_base_executable", sys.executable))
+    own = {sys.prefix, os.environ.get("VIRTUAL_ENV", sys.prefix)}  # the checkout's environment
+    path = [p for p in os.environ["PATH"].split(":") if str(Path(p).parent) not in own]
+    env = {k: v for k, v in environment().items() if not k.startswith(("PIP_", "PYTHON", "PYTEST"))}
+    env |= {
+        "PATH": ":".join([str(tools), *path]),
+        "PETSTORE": str(ROOT),
+        "WHEELS": str(wheels["petstore_service"].parent),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(index),
+        "PIP_NO_COMPILE": "1",  # twice as fast
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "COLUMNS": "200",
+    }
+    assert BLOCKS[-1] == SERVE
+    script = f"echo '{MARK}'\n".join(BLOCKS[:-1])
+    said = run("bash", "-ec", script, cwd=empty, env=env).split(f"{MARK}\n")
+    assert len(said) == len(BLOCKS) - 1
+    return Author(empty / "acme", env, said)
+
+
+def test_the_renamed_template_is_listed(author: Author) -> None:
+    assert author.said[1].splitlines()[-1] == (
+        "acme  petstore-acme 0.1.0  contract 1  neither shared nor durable"
+    )
+    assert sorted(file.name for file in author.directory.iterdir() if file.name[0] != ".") == [
+        "README.md", "dist", "petstore_acme", "pyproject.toml", "tests",
+    ]  # fmt: skip
+
+
+def test_only_prose_keeps_the_old_name(author: Author) -> None:
+    for file in (*author.directory.glob("petstore_acme/*.py"), *author.directory.glob("tests/*")):
+        if file.is_file():
+            assert not re.search(r"[Mm]emory[A-Z_(]|[_.]memory|TestMemory", file.read_text()), file
+    assert "emory" not in re.sub("description = .+", "", file_text(author, "pyproject.toml"))
+
+
+def file_text(author: Author, name: str) -> str:
+    return (author.directory / name).read_text()
+
+
+def test_its_own_tests_pass(author: Author) -> None:
+    match = re.search(r"^(\d+) passed, (\d+) skipped in ", author.said[2], re.MULTILINE) or (
+        re.search(r"=+ (\d+) passed, (\d+) skipped in ", author.said[2])
+    )
+    assert match is not None, author.said[2]
+    unclaimed = [name for name in clauses(Conformance) if name.startswith(("shared", "durable"))]
+    assert int(match[2]) == len(unclaimed)
+    assert int(match[1]) > len(clauses(Conformance)) - len(unclaimed)
+
+
+def test_its_wheel_is_compliant(author: Author) -> None:
+    lines = author.said[3].splitlines()
+    for name in clauses(Conformance):
+        assert any(re.match(rf"(ok|-) +{name} ", line) for line in lines), name
+    assert lines[-1].startswith("acme is compliant")
+    assert [wheel.name for wheel in (author.directory / "dist").iterdir()] == [
+        "petstore_acme-0.1.0-py3-none-any.whl"
+    ]
+
+
+def test_nothing_comes_from_the_checkout(author: Author) -> None:
+    import json
+
+    service, plugin, with_contract, with_kit, path = json.loads(author.python(PROBE))
+    site = str(next(author.directory.glob(".venv/lib/python*/site-packages")))
+    assert service == f"{site}/petstore/__init__.py"
+    assert plugin == f"{site}/petstore_acme/__init__.py", "the wheel, not the editable folder"
+    assert not [place for place in path if Path(place).is_relative_to(ROOT)]
+    assert with_contract == []
+    assert with_kit == ["pytest", "hypothesis"]
+
+
+@pytest.fixture
+def served(author: Author, tmp_path: Path) -> Iterator[httpx.Client]:
+    """Serve as the last block says, on a free port; return a client with the banner's key."""
+    banner = tmp_path / "banner"
+    script = f". .venv/bin/activate\nexec {SERVE}"
+    env = author.env | {"PETSTORE_LISTEN": "127.0.0.1:0", "PETSTORE_DRAIN_SECONDS": "0"}
+    with banner.open("wb") as out:
+        popen = subprocess.Popen(
+            ["bash", "-ec", script], cwd=author.directory, env=env, stdout=out, stderr=out
+        )
+    try:
+        end = time.monotonic() + START_SECONDS
+        shown = r"service +(http\S+)/v1\n.*API key +(\S+)\n"
+        while (match := re.search(shown, banner.read_text(), re.DOTALL)) is None:
+            assert popen.poll() is None, banner.read_text()
+            assert time.monotonic() < end, banner.read_text()
+            time.sleep(0.02)
+        headers = {"Authorization": f"Bearer {match[2]}"}
+        with httpx.Client(base_url=match[1], headers=headers, timeout=10) as client:
+            yield client
+        popen.terminate()
+        assert popen.wait(START_SECONDS) == 0
+        assert "the backend 'acme' (petstore-acme 0.1.0)" in banner.read_text()
+    finally:
+        popen.kill()
+        popen.wait()
+
+
+def test_it_serves(served: httpx.Client) -> None:
+    animal = {"name": "Rex", "categoryId": 7, "status": "available"}
+    created = served.post("/v1/pets", json=animal)
+    assert created.status_code == 201
+    read = served.get(created.headers["location"])
+    assert (read.status_code, read.json()) == (200, {"id": 1, **animal})
+    assert served.get("/docs").status_code == 200, "package data of a dependency is found, too"
+
+
+def test_the_wheels_hold_what_they_should(wheels: dict[str, Path]) -> None:
+    for package, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as archive:
+            names = set(archive.namelist())
+        top = package.removesuffix("_service")
+        assert f"{top}/py.typed" in names
+        assert {name.split("/")[0] for name in names} == {top, f"{wheel.name[:-16]}.dist-info"}
+        assert not [name for name in names if "tests/" in name or name.endswith(".pyc")]
+        tracked = {str(f.relative_to(ROOT)) for f in (ROOT / top).rglob("*.py")}
+        if package == "petstore_service":
+            assert tracked <= names
+            assert "petstore/conformance/__init__.py" in names
+            assert f"{wheel.name[:-16]}.dist-info/licenses/LICENSE" in names
+
+
+def test_the_service_names_no_backend_and_each_backend_the_service(wheels: dict[str, Path]) -> None:
+    for package, wheel in wheels.items():
+        ours = [line for line in requires(wheel) if line.startswith("petstore")]
+        expected = [] if package == "petstore_service" else ["petstore-service<2,>=0.1"]
+        assert ours == expected, package
+
+
+def test_the_settings_of_the_example_are_shown_as_the_text_says() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    names = {"Annotated": Annotated, "Meta": Meta, "Struct": Struct, "__name__": __name__}
+    exec(block, names)  # noqa: S102 - the documentation is executed
+    memory = backends.find("memory")
+    example = Backend(
+        contract=1, settings=names["AcmeSettings"], open=memory.backend.open,
+        scratch=memory.backend.scratch, shared=False, durable=False,
+    )  # fmt: skip
+    plugin = backends.Plugin("acme", "petstore-acme", "0.1.0", example)
+    values = {"PETSTORE_ACME_URL": "acme://u:p@h", "PETSTORE_ACME_PASSWORD": "hunter2"}
+    assert backends.shown(plugin, backends.configure(plugin, values)) == {
+        "PETSTORE_ACME_URL": "acme://u:***@h",
+        "PETSTORE_ACME_TIMEOUT": "5.0",
+        "PETSTORE_ACME_PASSWORD": "***",
+    }
+    with pytest.raises(backends.ConfigurationError, match="ACME_URL must be an acme:// URL"):
+        backends.configure(plugin, {"PETSTORE_ACME_URL": "x"})
+
+
+def test_the_failure_in_the_text_reads_as_the_kit_tells_it() -> None:
+    (block,) = re.findall(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    first, second = block.splitlines()
+    _, name, sentence = first.split(maxsplit=2)
+    assert sentences()[name].startswith(sentence.removesuffix(" ..."))
+    docstring = getattr(Conformance, clauses(Conformance)[name]).__doc__
+    assert second.strip() == f"Probably: {docstring}"
