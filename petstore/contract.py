@@ -4,8 +4,8 @@ A plugin is a distribution with an entry point in the group ``petstore.backends`
 :class:`Backend`. The service opens it once per process and talks to the :class:`Repository`.
 
 The contract is a list of clauses. A name in brackets, such as [id-range], ends a clause; the
-conformance kit has a test of that name, which says what a backend that breaks it has probably
-done wrong. A new clause comes in a minor release; a changed clause raises `CONTRACT`.
+conformance kit has a test for it, which says what a backend that breaks it has probably done
+wrong. A new clause comes in a minor release; a changed clause raises `CONTRACT`.
 """
 
 from abc import abstractmethod

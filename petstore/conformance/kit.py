@@ -5,7 +5,7 @@ import inspect
 import os
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import wraps
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -58,6 +58,7 @@ def clause(
         test: Callable[[AnyKit, Repository], Awaitable[None]],
     ) -> Callable[[AnyKit], None]:
         async def opened(kit: AnyKit, place: Place) -> None:
+            __tracebackhide__ = True
             async with place.open() as repository:
                 await test(kit, repository)
 
@@ -77,6 +78,7 @@ def place_clause(
 
     def decorate(test: Callable[[AnyKit, Place], Awaitable[None]]) -> Callable[[AnyKit], None]:
         def run(self: AnyKit) -> None:
+            __tracebackhide__ = True
             if needs is not None and not getattr(self.backend, needs):
                 pytest.skip(f"the backend does not claim to be {needs}")
             with asyncio.Runner() as runner:
@@ -92,20 +94,18 @@ def place_clause(
 
 async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Place], Awaitable[None]]) -> None:
     """Run a test in an empty place; skip it, or fail, where the storage cannot be reached."""
-    scratch = kit.backend.scratch(kit.settings)
-    try:
-        settings = await scratch.__aenter__()
-        async with kit.backend.open(settings):
-            pass
-    except UnavailableError as error:
-        if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
-            raise
-        pytest.skip(f"the storage cannot be reached: {error}")
-    try:
+    __tracebackhide__ = True
+    async with AsyncExitStack() as stack:
+        try:
+            settings = await stack.enter_async_context(kit.backend.scratch(kit.settings))
+            async with kit.backend.open(settings):
+                pass
+        except UnavailableError as error:
+            if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
+                raise
+            pytest.skip(f"the storage cannot be reached: {error}")
         async with asyncio.timeout(CLAUSE_SECONDS):
             await test(kit, Place(kit.backend, settings))
-    finally:
-        await scratch.__aexit__(None, None, None)
 
 
 def clauses(kit: type[Kit]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,6 +21,7 @@ from petstore.contract import MAX_ID, NewPet, Pet, PetStatus, Repository
 
 EXAMPLES = 40
 STEPS = 30
+PHASES = [Phase.generate, Phase.shrink]
 
 ANIMALS = st.builds(
     NewPet,
@@ -158,6 +159,7 @@ class ModelClause(Kit):
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,
+                phases=PHASES,
                 suppress_health_check=list(HealthCheck),
             ),
         )

@@ -80,7 +80,7 @@ class PlaceClauses(Kit):
                     asyncio.create_task(repository.create_pet(NewPet(f"{n}", n))) for n in range(20)
                 ]
                 new: dict[int, Pet] = {}
-                while not new:
+                while not new and not all(write.done() for write in writes):
                     page = await repository.list_pets(0, 999, None)
                     new = {pet.id: pet for pet in page if pet.id not in seen}
                     await asyncio.sleep(0)

@@ -1,6 +1,6 @@
 """The shelf, compared with a plain dictionary."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from petstore_memory import shelf as module
 from petstore_memory.shelf import Shelf
@@ -15,6 +15,7 @@ def pet(number: int, name: str = "n") -> Pet:
     return Pet(number, name, 1)
 
 
+@settings(deadline=None)
 @given(changes=CHANGES, chunk=st.integers(1, 4), after=IDS, count=st.integers(1, 50))
 def test_it_finds_what_a_dictionary_finds(
     changes: list[tuple[str, int]], chunk: int, after: int, count: int
