@@ -43,6 +43,7 @@ class Supervisor:
         self._arguments = (dict(environ), dict(flags), sock)
         self._workers = workers
         self._processes: list[BaseProcess] = []
+        self._told: list[BaseProcess] = []
         self._serving = _context.Semaphore(0)
         self._signals = 0
 
@@ -62,6 +63,9 @@ class Supervisor:
                 time.sleep(RESTART_SECONDS)
                 self._replace_the_dead()
         for process in self._processes:
+            if process not in self._told:  # the signal came while it was being started
+                process.terminate()
+        for process in self._processes:
             process.join()
 
     def _start_all(self) -> None:
@@ -73,8 +77,13 @@ class Supervisor:
                     break
 
     def _start(self) -> BaseProcess:
-        process = _context.Process(target=work, args=(*self._arguments, self._serving))
-        process.start()
+        arguments = (*self._arguments, self._serving, os.getpid())
+        process = _context.Process(target=work, args=arguments)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited: the parent passes on
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         return process
 
     def _replace_the_dead(self) -> None:
@@ -92,6 +101,7 @@ class Supervisor:
         for process in self._processes:
             if process.is_alive():
                 process.terminate()
+                self._told.append(process)
 
 
 def work(
@@ -99,13 +109,14 @@ def work(
     flags: Mapping[str, str | None],
     sock: socket.socket,
     serving: Semaphore,
+    parent: int,
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone."""
     chosen = configure(environ, flags)
     log.set_up(chosen.settings.log)
     app = create_app(chosen.settings, chosen.plugin, chosen.storage, chosen.keys)
     running = server.make(app, chosen.settings, serving.release)
-    running.parent = os.getppid()
+    running.parent = parent
     try:
         running.run([sock])
     except StorageError as error:  # the parent tries again

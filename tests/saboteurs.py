@@ -1,7 +1,4 @@
-"""Repositories that are wrong on purpose: each breaks one clause of the contract.
-
-`breaks` names the clause that must catch a saboteur.
-"""
+"""Repositories that are wrong on purpose; `breaks` names the clause that must catch each."""
 
 import asyncio
 import unicodedata

@@ -23,8 +23,8 @@ ANIMALS = st.fixed_dictionaries(
     {"name": st.text(max_size=8), "categoryId": st.integers(-(2**63), 2**63 - 1)},
     optional={"status": st.sampled_from(STATUSES)},
 )
-LIMITS = st.integers(1, 4) | st.sampled_from([None, 99, 100])
-FILTERS = st.none() | st.sampled_from(STATUSES)
+LIMITS = st.sampled_from([1, 1, 2, 2, 3, None, 100])  # mostly less than there are animals
+FILTERS = st.sampled_from([None, None, None, *STATUSES])
 
 reached = Counter[str]()
 """What all examples together did, so that a machine that does nothing does not pass for one."""
@@ -41,12 +41,13 @@ class ServiceMachine(RuleBasedStateMachine):
         self.animals: list[dict[str, Any]] = []
         self.walks: list[tuple[str, str | None, list[int], list[int]]] = []
 
-    @initialize(universe=st.lists(ANIMALS, min_size=3, max_size=12))
+    @initialize(universe=st.lists(ANIMALS, min_size=6, max_size=12))
     def begin(self, universe: list[dict[str, Any]]) -> None:
         """Open an empty store and put a small universe of animals into it."""
         self.live = self.stack.enter_context(in_thread())
         for animal in universe:
             self.create(animal)
+        self.first_page(2, None)  # every run has a walk under way
 
     def teardown(self) -> None:
         self.stack.close()
@@ -138,5 +139,5 @@ def test_the_service_answers_as_the_model() -> None:
     )
     assert reached["creates"] >= 150, reached
     assert reached["gets"] >= 30, reached
-    assert reached["walks"] >= 20, reached
+    assert reached["walks"] >= 15, reached
     assert reached["finished walks"] >= 5, reached

@@ -29,7 +29,7 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
 @asynccontextmanager
 async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepository]:
     """Open the file, bring its schema up to date, and close it when all writes are done."""
-    if settings.path.startswith((":", "file:")):
+    if not settings.path or settings.path.startswith((":", "file:")) or "\0" in settings.path:
         raise SettingsError(
             f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"
             " this backend promises that animals outlive the process"

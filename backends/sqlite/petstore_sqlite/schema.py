@@ -83,7 +83,8 @@ def upgrade(connection: apsw.Connection, path: str) -> None:
                 connection.pragma("user_version", len(MIGRATIONS))
                 connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # SQLite may have undone it already
+                    connection.execute("ROLLBACK")
                 raise
         connection.pragma("journal_mode", "WAL")
         connection.execute("BEGIN IMMEDIATE; COMMIT")  # shows now whether it can be written to
