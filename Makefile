@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 OWN := -e . -e backends/memory -e backends/sqlite
+HTTP := tests/test_specification.py tests/test_decisions.py tests/test_paging.py tests/test_model.py \
+  tests/test_hostile.py tests/test_schemathesis.py tests/test_http_conformance.py
 SOURCES := pyproject.toml $(wildcard backends/*/pyproject.toml)
 
 .PHONY: help install run test lint check check-all lock build clean
@@ -25,8 +27,8 @@ install: .venv/installed ## set up .venv from the lock files
 run: install ## serve for trying out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests
-	$(BIN)/pytest
+test: install ## the tests, on all cores
+	$(BIN)/pytest -q -n auto --dist worksteal
 
 lint: install ## format and lint, types
 	$(BIN)/ruff format --check .
@@ -35,11 +37,13 @@ lint: install ## format and lint, types
 
 check: lint test ## what every commit passes: under three minutes
 
-check-all: check ## and the browser, the linters from npm, ten seeds, SQLite under the HTTP tests
+check-all: check ## and browser, npm linters, ten seeds, two workers on SQLite, kills, restarts
 	tests/interface/lint
 	$(BIN)/pytest tests/browser
-	PETSTORE_SEEDS=10 $(BIN)/pytest tests/test_saboteurs.py
-	PETSTORE_RESTARTS=8 $(BIN)/pytest tests/test_restart.py -k rolling
+	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
+	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
+	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kills" \
+	  tests/test_restart.py tests/test_durability.py
 
 # The service is given as a wheel, because the backends require it and no index has it.
 LOCK := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \

@@ -12,7 +12,7 @@ from petstore.conformance import RemoteConformance
 from petstore.contract import Backend, NewPet, Pet, PetStatus, Receipt, Repository
 from petstore.paging import MAX_LIMIT
 from petstore.settings import Settings
-from tests.live import KEY, in_thread
+from tests.live import BACKEND, KEY, in_thread
 
 
 class HttpSettings(Struct, frozen=True):
@@ -83,7 +83,9 @@ served = Backend(
 )
 
 
-class TestOnMemory(RemoteConformance):
+class TestService(RemoteConformance):
+    """On memory, or on what PETSTORE_TEST_BACKEND says."""
+
     backend = served
-    settings = HttpSettings("memory")
+    settings = HttpSettings(BACKEND)
     machine_examples = 10
