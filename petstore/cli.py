@@ -18,7 +18,7 @@ CONFIGURATION: Final = 2
 UNAVAILABLE: Final = 69
 
 _BANNER: Final = """
-petstore, for trying out: everything is gone when it ends (Ctrl-C).
+petstore, for trying out, until Ctrl-C. {kept}
 
   service    {base}/v1
   reference  {base}/docs
@@ -161,7 +161,9 @@ def _announce(configuration: "Configuration", base: str) -> None:
         len(configuration.keys),
     )
     if configuration.dev_key:
-        print(_BANNER.format(base=base, key=configuration.dev_key), flush=True)
+        durable = plugin.backend.durable
+        kept = f"Animals stay in {plugin.name}." if durable else "Then everything is gone."
+        print(_BANNER.format(base=base, key=configuration.dev_key, kept=kept), flush=True)
 
 
 def _warn(warnings: Sequence[str]) -> None:
