@@ -6,9 +6,6 @@ dropped. ``HEAD`` is answered as ``GET``, ``OPTIONS`` with the methods of the pa
 
 import asyncio
 import logging
-import re
-import secrets
-from itertools import count
 from time import perf_counter
 from typing import Any, Final
 
@@ -17,11 +14,11 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from petstore.deprecation import deprecation_headers
 from petstore.errors import internal, not_found, respond, unavailable
 from petstore.log import request_log
+from petstore.request_id import request_id
 from petstore.service import Service
 
 _log = logging.getLogger("petstore")
 
-_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _CLOSE: Final = (b"connection", b"close")
 
@@ -40,8 +37,6 @@ class Edge:
         self._app = app
         self._service = service
         self._log_requests = request_log.isEnabledFor(logging.INFO)
-        self._instance = secrets.token_hex(6)
-        self._numbers = count(1)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901 - a list
         """Answer a request, or pass the lifespan on."""
@@ -51,7 +46,7 @@ class Edge:
         begin = perf_counter()
         method = scope["method"]
         path = scope["path"] = scope["raw_path"].decode("latin-1")
-        scope["request_id"] = self._request_id(scope)
+        scope["request_id"] = request_id(scope["headers"])
         inner = scope
         if method in _INNER_METHOD:
             inner = {**scope, "method": _INNER_METHOD[method]}
@@ -76,8 +71,7 @@ class Edge:
                 await respond(unavailable("The service is stopping."), finish)
             raise
         except Exception:  # noqa: BLE001 - Litestar answers its own; this is for what it cannot
-            request_id = scope["request_id"].decode()
-            _log.exception("the request failed", extra={"request_id": request_id})
+            _log.exception("the request failed", extra={"request_id": scope["request_id"].decode()})
             if not status:
                 await respond(internal(), finish)
         if self._log_requests:
@@ -97,13 +91,6 @@ class Edge:
         if self._service.draining:
             headers.append(_CLOSE)
         message["headers"] = headers
-
-    def _request_id(self, scope: Scope) -> bytes:
-        """Return the client's own request id, if it is well formed, or a fresh one."""
-        for name, value in scope["headers"]:
-            if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-                return value
-        return f"{self._instance}-{next(self._numbers):x}".encode()
 
     def _log_request(self, scope: Any, method: str, status: int, begin: float) -> None:
         request_log.info(

@@ -6,13 +6,13 @@ section 3.2).
 """
 
 import asyncio
-import secrets
 from enum import Enum, auto
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from petstore import errors
+from petstore.request_id import request_id
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_FIELDS: Final = 100
@@ -197,7 +197,7 @@ class Protocol(HttpToolsProtocol):
             *self.server_state.default_headers,
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", secrets.token_hex(8).encode()),
+            (b"x-request-id", request_id(self.headers or ())),
             (b"cache-control", b"no-store"),
             (b"connection", b"close"),
         ]

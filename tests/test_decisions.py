@@ -93,6 +93,11 @@ class TestEveryAnswer:
         answer = service.client.get("/livez", headers=[(b"X-Request-Id", odd.encode("latin-1"))])
         assert answer.headers["x-request-id"] not in ("", odd)
 
+    def test_what_is_no_proper_http_carries_it_too(self, service: Live) -> None:
+        answer = service.raw(b"GET /livez HTTP/1.1\r\nX-Request-Id: without-host\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"\r\nx-request-id: without-host\r\n" in answer
+
     @pytest.mark.parametrize(("method", "path"), PATHS)
     def test_under_v1_it_is_not_to_be_stored(self, service: Live, method: str, path: str) -> None:
         answer = service.client.request(method, path)
