@@ -37,7 +37,7 @@ lint: install ## format and lint, types
 
 check: lint test ## what every commit passes: under three minutes
 
-check-all: check ## and browser, npm linters, ten seeds, two workers on SQLite, kills, restarts
+check-all: install ## what takes longer: browser, npm linters, ten seeds, two workers on SQLite, kills
 	tests/interface/lint
 	$(BIN)/pytest tests/browser
 	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
