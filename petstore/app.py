@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from litestar import Litestar, Request, Response
+from litestar.datastructures import State
 from litestar.types import ASGIApp
 from msgspec import Struct
 
@@ -62,6 +63,7 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
     application = Litestar(
         route_handlers=[*groups, OperationsController.of(service)],
         lifespan=[lifespan],
+        state=State({"service": service}, deep_copy=False),  # for hooks outside the controllers
         exception_handlers={Exception: _answer},
         request_class=StrictRequest,
         request_max_body_size=settings.max_body_bytes,

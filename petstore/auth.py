@@ -57,7 +57,8 @@ def new_key(name: str) -> tuple[str, str]:
 class Keys:
     """The valid API keys: those given in clear, and those of a file that may change.
 
-    clear -- keys given in clear; the name of their client is their digest
+    clear -- keys given in clear; the name of their client is ``sha256:`` and their digest, which
+        no client of a file can be called
     file -- a file of ``name:sha256-hex`` lines; blank lines and lines that begin with # are ignored
 
     Raises `KeysError` for a key that no client could send and for a file that cannot be used.
@@ -70,7 +71,7 @@ class Keys:
                     f"API key number {number} cannot be sent as a bearer token: use letters,"
                     " digits and -._~+/ only (make one: petstore keys new)"
                 )
-        self._clear = {(sum_ := digest(key.encode())): sum_.hex() for key in clear}
+        self._clear = {(sum_ := digest(key.encode())): f"sha256:{sum_.hex()}" for key in clear}
         self._file = file
         self._version: object = None
         self._clients: Mapping[bytes, str] = self._clear

@@ -8,7 +8,7 @@ import msgspec
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
 from litestar.types import Send
 
-from petstore.contract import UnavailableError
+from petstore.contract import TokenReusedError, UnavailableError
 
 RETRY_SECONDS: Final = 1
 """What ``Retry-After`` says with a 503."""
@@ -72,6 +72,11 @@ def not_found(what: str) -> ApiError:
     return ApiError(Code.NOT_FOUND, f"{what} does not exist.")
 
 
+def conflict(message: str) -> ApiError:
+    """Return a 409 that says what about the resource's state does not permit the request."""
+    return ApiError(Code.CONFLICT, message)
+
+
 def unavailable(message: str) -> ApiError:
     """Return a 503 with ``Retry-After`` (RFC 9110, section 10.2.3)."""
     return ApiError(Code.UNAVAILABLE, message, {"retry-after": str(RETRY_SECONDS)})
@@ -111,6 +116,8 @@ def to_api_error(error: Exception) -> ApiError:
             return error
         case UnavailableError():
             return unavailable("The storage cannot be reached. Try again.")
+        case TokenReusedError():
+            return conflict("Idempotency-Key: used before with another body; take a new one.")
         case NotFoundException():
             return not_found("This path")
         case MethodNotAllowedException():

@@ -5,12 +5,14 @@ schemas from the structs. This module adds what neither can know: header fields,
 query parameters that `petstore.paging` reads, and the errors that each operation names.
 
 A route handler says what it needs in its ``opt``: ``errors`` (statuses beside those that every
-operation has), ``collection`` (it takes the query parameters of a page), ``created`` (its answer
-has a ``Location``), ``deprecation`` and ``experimental``.
+operation has), ``examples`` (of their messages, where the usual one does not fit), ``collection``
+(it takes the query parameters of a page), ``created`` (its answer has a ``Location``, and it can
+be repeated with an ``Idempotency-Key``), ``deprecation`` and ``experimental``.
 """
 
 import re
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -18,8 +20,9 @@ from litestar import Controller, Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 
+from petstore import openapi_texts as texts
 from petstore import paging
-from petstore.contract import NewPet, Pet
+from petstore.contract import Order, OrderStatus, Pet, PetStatus
 from petstore.deprecation import Deprecation
 from petstore.errors import Code, Error
 
@@ -27,75 +30,10 @@ _VERSION_PREFIX: Final = "/v1"
 _ALWAYS: Final = (401, 500, 503)
 _JSON: Final = "application/json"
 
-_DESCRIPTION: Final = """The animals of a pet store.
-
-**Keys.** Every operation needs an API key: `Authorization: Bearer <API_KEY>`.
-
-**Pages.** A list is a plain array. A page that has a successor carries a `Link` header with
-`rel="next"`: follow it as it is until a page has none.
-
-**Errors.** Every error is an `Error`; decide by its `code`. After 503, wait for the seconds that
-`Retry-After` says.
-
-**Requests.** Every answer carries an `X-Request-Id`: your own, if you sent one, or a fresh one.
-Quote it when you report a problem.
-
-**Deprecation.** An operation that is to be removed says so in `Deprecation` and `Sunset` headers.
-"""
-
-_KEY: Final = {
-    "type": "http",
-    "scheme": "bearer",
-    "description": "An API key; here without the word Bearer.",
-}
-
-_TAGS: Final = {
-    "Pets": "The animals: list them, add one, read one.",
-    "Store": "Orders of animals. Experimental: operations of this group may still change.",
-}
-
-_EXAMPLES: Final = {
-    "NewPet": {"name": "Rex", "categoryId": 7, "status": "available"},
-    "Pet": {"id": 1, "name": "Rex", "categoryId": 7, "status": "available"},
-}
-
-_ERROR_EXAMPLES: Final = {
-    400: "limit: expected a whole number from 1 to 100.",
-    401: "The API key is not valid.",
-    404: "This animal does not exist.",
-    413: "body: expected at most 65536 bytes.",
-    415: "Content-Type: expected application/json.",
-    500: "The service failed. Its log has the cause under this X-Request-Id.",
-    503: "The storage cannot be reached. Try again.",
-}
-
-_MEANINGS: Final = {
-    200: "What was asked for",
-    201: "Added",
-    400: "The body or the query string is wrong; the message names the field",
-    401: "The API key is missing or invalid",
-    404: "It does not exist",
-    413: "The body is too large",
-    415: "The body is not declared as application/json",
-    500: "A fault of the service",
-    503: "The storage cannot be reached, or the service is overloaded or stopping",
-}
-
-_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "X-Request-Id": (
-        "The request's id: the client's own, or a fresh one",
-        {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
-    ),
-    "Cache-Control": ("Answers are not to be stored", {"type": "string", "const": "no-store"}),
-    "WWW-Authenticate": ("The challenge (RFC 6750)", {"type": "string"}),
-    "Retry-After": ("Seconds to wait (RFC 9110)", {"type": "string", "pattern": "^[0-9]+$"}),
-    "Location": ("Where what was added can be read", {"type": "string", "format": "uri-reference"}),
-    "Link": ("Related resources (RFC 8288), on a page the next one", {"type": "string"}),
-    "Deprecation": (
-        "Since when the operation is deprecated (RFC 9745)",
-        {"type": "string", "pattern": "^@[0-9]+$"},
-    ),
-    "Sunset": ("When the operation is to be removed (RFC 8594)", {"type": "string"}),
+# The letter of a collection's cursors -> what is in it, its statuses, and one of them.
+_COLLECTIONS: Final[dict[str, tuple[str, type[StrEnum], str]]] = {
+    "p": ("animals", PetStatus, PetStatus.AVAILABLE),
+    "o": ("orders", OrderStatus, OrderStatus.PLACED),
 }
 
 
@@ -123,12 +61,12 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
         "info": {
             "title": "Pet store service",
             "version": "1.0.0",
-            "description": _DESCRIPTION,
+            "description": texts.DESCRIPTION,
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": root + _VERSION_PREFIX, "description": "This service"}],
-        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "tags": [{"name": name, "description": text} for name, text in texts.TAGS.items()],
         "security": [{"apiKey": []}],
         "paths": {
             _path(path): {
@@ -138,15 +76,20 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
             for path, item in skeleton.items()
         },
         "components": {
-            "securitySchemes": {"apiKey": _KEY},
+            "securitySchemes": {"apiKey": texts.KEY},
             "headers": {
                 name: {"description": text, "schema": schema}
-                for name, (text, schema) in _HEADERS.items()
+                for name, (text, schema) in texts.HEADERS.items()
             },
-            "schemas": _schemas((Pet, NewPet, Error)),
+            "schemas": _schemas([Pet, Order, Error, *_bodies(handlers.values())]),
         },
     }
     return msgspec.json.encode(document)
+
+
+def _bodies(handlers: Iterable[HTTPRouteHandler]) -> list[type]:
+    fields = [handler.parsed_data_field for handler in handlers]
+    return [field.annotation for field in fields if field]
 
 
 def _path(path: str) -> str:
@@ -162,14 +105,16 @@ def _operation(operation: dict[str, Any], handler: HTTPRouteHandler, root: str) 
     opt = handler.opt
     deprecation: Deprecation | None = opt.get("deprecation")
     errors = sorted({*_ALWAYS, *opt.get("errors", ())})
+    examples = texts.ERROR_EXAMPLES | opt.get("examples", {})
     success = operation["responses"][str(handler.status_code)]
     schema = success["content"][_JSON]["schema"]
     item = _name(schema.get("items", schema))
-    example = _EXAMPLES.get(item)
+    example = texts.EXAMPLES.get(item)
     content = {"schema": schema}
     if example is not None:
         content["example"] = [example] if "items" in schema else example
-    own = ["Link"] if "collection" in opt else ["Location"] if "created" in opt else []
+    own = ["Link"] if "collection" in opt else []
+    own += ["Location", "Idempotency-Replayed"] if "created" in opt else []
     announced = ["Deprecation", "Sunset", "Link"] if deprecation else []
     finished = {
         "operationId": operation["operationId"],
@@ -179,19 +124,20 @@ def _operation(operation: dict[str, Any], handler: HTTPRouteHandler, root: str) 
         "parameters": [
             *(_path_parameter(parameter) for parameter in operation.get("parameters", ())),
             *(_page_parameters(opt["collection"]) if "collection" in opt else ()),
+            *([texts.IDEMPOTENCY_KEY] if "created" in opt else ()),
         ],
         "responses": {
             str(handler.status_code): {
-                "description": _MEANINGS[handler.status_code],
+                "description": texts.MEANINGS[handler.status_code],
                 "headers": _headers([*own, *announced]),
                 "content": {_JSON: content},
             },
-            **{str(status): _error(status, announced) for status in errors},
+            **{str(status): _error(status, examples[status], announced) for status in errors},
         },
     }
     if body := operation.get("requestBody"):
         sent = body["content"][_JSON]
-        sent["example"] = _EXAMPLES[_name(sent["schema"])]
+        sent["example"] = texts.EXAMPLES[_name(sent["schema"])]
         finished["requestBody"] = body
     if deprecation:
         finished["deprecated"] = True
@@ -210,12 +156,12 @@ def _headers(names: Iterable[str]) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _error(status: int, announced: list[str]) -> dict[str, Any]:
+def _error(status: int, message: str, announced: list[str]) -> dict[str, Any]:
     extra = {401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, [])
     code = next(row.code for row in Code if row.status == status)
-    example = {"code": code, "message": _ERROR_EXAMPLES[status], "status": status}
+    example = {"code": code, "message": message, "status": status}
     return {
-        "description": _MEANINGS[status],
+        "description": texts.MEANINGS[status],
         "headers": _headers([*extra, *announced]),
         "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}, "example": example}},
     }
@@ -240,19 +186,13 @@ def _page_parameters(kind: str) -> list[dict[str, Any]]:
         "default": paging.DEFAULT_LIMIT,
     }
     cursor = {"type": "string", "pattern": paging.cursor_pattern(kind)}
+    items, statuses, status = _COLLECTIONS[kind]
+    status_schema = {"$ref": f"#/components/schemas/{statuses.__name__}"}
     return [
-        _query("limit", "How many animals a page holds at most.", limit, paging.DEFAULT_LIMIT),
+        _query("limit", f"How many {items} a page holds at most.", limit, paging.DEFAULT_LIMIT),
+        _query("status", f"Only {items} of this status.", status_schema, status),
         _query(
-            "status",
-            "Only animals of this status.",
-            {"$ref": "#/components/schemas/PetStatus"},
-            "available",
-        ),
-        _query(
-            "cursor",
-            "Opaque, from the `next` link of a page.",
-            cursor,
-            paging.cursor(kind, 20),
+            "cursor", "Opaque, from the `next` link of a page.", cursor, paging.cursor(kind, 20)
         ),
     ]
 
@@ -272,6 +212,6 @@ def _schemas(types: Sequence[type]) -> dict[str, Any]:
         for field in schema.get("properties", {}).values():
             if field.get("maximum") == 2**63 - 1:  # JavaScript would round it to what is no int64
                 del field["minimum"], field["maximum"]
-        if name in _EXAMPLES:
-            schema["examples"] = [_EXAMPLES[name]]
+        if name in texts.EXAMPLES:
+            schema["examples"] = [texts.EXAMPLES[name]]
     return schemas

@@ -133,7 +133,7 @@ class Protocol(HttpToolsProtocol):
             self._hosts += 1
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
-        self.headers.append((name, value))
+        self.headers.append((name, value.strip(b" \t")))  # RFC 9110, section 5.5
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""

@@ -1,6 +1,8 @@
 """What the parts of one running service share."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 
 from petstore.contract import Repository
 
@@ -12,6 +14,7 @@ class Service:
     document -- returns the encoded OpenAPI document
     repository -- the open repository; set for as long as the application's lifespan lasts
     failure -- why the repository could not be opened
+    clock -- returns the time, in UTC; tests move it
     draining -- set when the service is about to stop: it answers, but asks clients to go
     """
 
@@ -21,4 +24,5 @@ class Service:
     def __init__(self, root: str = "") -> None:
         self.root = root
         self.failure: Exception | None = None
+        self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
         self.draining = False

@@ -7,18 +7,27 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from itertools import count as counter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from petstore.contract import (
+    PET_STATUS_BY_ORDER,
     Backend,
+    ConflictError,
     NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
     Pet,
     PetStatus,
     Receipt,
     Repository,
+    Retry,
+    TokenReusedError,
     UnavailableError,
 )
 
@@ -34,6 +43,8 @@ class Store:
 
     def __init__(self) -> None:
         self.pets: dict[int, Pet] = {}
+        self.orders: dict[int, Order] = {}
+        self.retries: dict[bytes, tuple[Retry, int]] = {}
         self.last = 0
 
 
@@ -42,17 +53,20 @@ PLACES = counter()
 
 
 class Honest(Repository):
-    """Keeps every clause."""
+    """Keeps every clause. Saboteurs override what they do otherwise."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.open = True
 
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         self.check()
         await asyncio.sleep(0)
+        if receipt := self.find(retry):
+            return receipt
         number = self.next_id()
         self.put(Pet(number, new.name, new.category_id, new.status))
+        self.record(retry, number)
         return Receipt(number)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -63,6 +77,44 @@ class Honest(Repository):
         self.check()
         return self.matching(after, status)[:count]
 
+    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
+        self.check()
+        await asyncio.sleep(0)
+        if receipt := self.find(retry):
+            return receipt
+        pet = self.store.pets.get(pet_id)
+        if pet is None:
+            raise NotFoundError("no such animal")
+        self.check_available(pet)
+        number = self.next_order_id()
+        self.store.orders[number] = Order(number, pet_id, OrderStatus.PLACED, at)
+        self.move(pet_id, PetStatus.PENDING)
+        self.record(retry, number)
+        return Receipt(number)
+
+    async def get_order(self, order_id: int) -> Order | None:
+        self.check()
+        return self.store.orders.get(order_id)
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        self.check()
+        orders = sorted(self.store.orders.values(), key=lambda order: order.id)
+        return [o for o in orders if o.id > after and status in (None, o.status)][:count]
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        self.check()
+        order = self.store.orders.get(order_id)
+        if order is None:
+            raise NotFoundError("no such order")
+        if order.status is status:
+            return order
+        self.check_placed(order)
+        self.store.orders[order_id] = changed = replace(order, status=status)
+        self.move(order.pet_id, PET_STATUS_BY_ORDER[status])
+        return changed
+
     def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
         pets = sorted(self.store.pets.values(), key=lambda pet: pet.id)
         return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
@@ -71,8 +123,37 @@ class Honest(Repository):
         self.store.last += 1
         return self.store.last
 
+    def next_order_id(self) -> int:
+        return self.next_id()
+
     def put(self, pet: Pet) -> None:
         self.store.pets[pet.id] = pet
+
+    def move(self, pet_id: int, status: PetStatus) -> None:
+        self.store.pets[pet_id] = replace(self.store.pets[pet_id], status=status)
+
+    def check_available(self, pet: Pet) -> None:
+        if pet.status is not PetStatus.AVAILABLE:
+            raise ConflictError("the animal is not available")
+
+    def check_placed(self, order: Order) -> None:
+        if order.status is not OrderStatus.PLACED:
+            raise ConflictError("the order is not placed")
+
+    def find(self, retry: Retry | None) -> Receipt | None:
+        """Return the receipt of a write that was carried out before."""
+        if retry is None or retry.token not in self.store.retries:
+            return None
+        recorded, number = self.store.retries[retry.token]
+        if recorded.until <= retry.now:
+            return None
+        if recorded.fingerprint != retry.fingerprint:
+            raise TokenReusedError("used otherwise")
+        return Receipt(number, replayed=True)
+
+    def record(self, retry: Retry | None, number: int) -> None:
+        if retry is not None:
+            self.store.retries[retry.token] = (retry, number)
 
     def check(self) -> None:
         if not self.open:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from petstore import app, backends, server
 from petstore.auth import Keys
+from petstore.service import Service
 from petstore.settings import Settings
 
 KEY = "test-key"
@@ -29,7 +30,12 @@ BACKEND = os.environ.get("PETSTORE_TEST_BACKEND", "memory")
 
 
 class Live:
-    """A running service: where it listens, a client with a valid key, and its process."""
+    """A running service: where it listens, a client with a valid key, and its process.
+
+    service -- its insides, if it runs in a thread
+    """
+
+    service: Service
 
     def __init__(
         self, host: str, port: int, process: subprocess.Popen[bytes] | None = None
@@ -169,6 +175,7 @@ def _served(application: app.App, settings: Settings) -> Iterator[Live]:
     thread.start()
     assert ready.wait(START_SECONDS)
     live = Live(*sock.getsockname())
+    live.service = application.service
     try:
         yield live
     finally:

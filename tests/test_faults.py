@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from petstore_memory import MemoryRepository, MemorySettings
 from petstore_memory import backend as memory
 
 from petstore.backends import Plugin
-from petstore.contract import NewPet, Pet, PetStatus, Receipt, UnavailableError
+from petstore.contract import NewPet, Order, Pet, PetStatus, Receipt, Retry, UnavailableError
 from tests.live import in_thread
 from tests.test_specification import check_error
 
@@ -22,13 +23,21 @@ class Failing(MemoryRepository):
     error: Exception | None = None
     hang = False
 
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         await self._fail()
-        return await super().create_pet(new)
+        return await super().create_pet(new, retry)
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         await self._fail()
         return await super().list_pets(after, count, status)
+
+    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
+        await self._fail()
+        return await super().place_order(pet_id, at, retry)
+
+    async def get_order(self, order_id: int) -> Order | None:
+        await self._fail()
+        return await super().get_order(order_id)
 
     async def _fail(self) -> None:
         if self.hang:
@@ -55,6 +64,8 @@ def test_an_unavailable_storage_is_503_with_retry_after() -> None:
         repository.error = UnavailableError("no route to redis://u:geheim@db")
         for answer in (
             live.client.get("/v1/pets"), live.client.post("/v1/pets", json=PET),
+            live.client.post("/v1/store/orders", json={"petId": 1}),
+            live.client.get("/v1/store/orders/1"), live.client.patch("/v1/store/orders/1"),
             live.client.get("/readyz"),
         ):  # fmt: skip
             assert "geheim" not in check_error(answer, 503, "unavailable")

@@ -146,7 +146,7 @@ class TestListPets:
 
 
 class TestListOrders:
-    """GET /store/orders exists."""
+    """GET /store/orders exists. What was decided about it: test_store.py."""
 
     def test_it_answers_an_array(self, service: Live) -> None:
         answer = service.client.get("/v1/store/orders")
@@ -156,6 +156,7 @@ class TestListOrders:
 
 OPERATIONS = [
     ("GET", "/v1/pets"), ("POST", "/v1/pets"), ("GET", "/v1/pets/1"), ("GET", "/v1/store/orders"),
+    ("POST", "/v1/store/orders"), ("GET", "/v1/store/orders/1"), ("PATCH", "/v1/store/orders/1"),
 ]  # fmt: skip
 
 
@@ -186,10 +187,16 @@ class TestAuthentication:
             ("GET", "/v1/pets?%zz", {}),
             ("POST", "/v1/pets", {"content": b"{"}),
             ("POST", "/v1/pets", {"content": b"x" * 100_000}),
+            ("POST", "/v1/pets", {"headers": {"Idempotency-Key": "a b"}}),
+            ("GET", "/v1/store/orders?limit=0", {}),
+            ("POST", "/v1/store/orders", {"content": b"{"}),
+            ("GET", "/v1/store/orders/nonsense", {}),
+            ("PATCH", "/v1/store/orders/nonsense", {"content": b"{"}),
+            ("PATCH", "/v1/store/orders/1", {"content": b"x" * 100_000}),
         ],
     )
     def test_it_comes_before_path_query_and_body(
-        self, service: Live, method: str, path: str, extra: dict[str, bytes]
+        self, service: Live, method: str, path: str, extra: dict[str, object]
     ) -> None:
         with service.anonymous() as client:
             check_error(client.request(method, path, **extra), 401, "unauthorized")  # type: ignore[arg-type]

@@ -1,14 +1,17 @@
 """The controllers: thin, they translate between HTTP and the repository and decide nothing."""
 
 import re
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Self, TypeVar
 
-from litestar import Controller
+from litestar import Controller, Response
 
-from petstore.contract import MAX_ID
+from petstore.contract import MAX_ID, Receipt
 from petstore.service import Service
 
 _ID: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
+
+
+Item = TypeVar("Item")
 
 
 class ServiceController(Controller):
@@ -30,3 +33,14 @@ def parse_id(text: str) -> int | None:
     if not _ID.fullmatch(text) or (number := int(text)) > MAX_ID:
         return None
     return number
+
+
+def created(item: Item, collection: str, receipt: Receipt) -> Response[Item]:
+    """Return the 201 of an item that was added to a collection, now or by an earlier request.
+
+    collection -- its public path
+    """
+    headers = {"location": f"{collection}/{receipt.id}"}
+    if receipt.replayed:
+        headers["idempotency-replayed"] = "true"
+    return Response(item, status_code=201, headers=headers)

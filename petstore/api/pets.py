@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Final, Self
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, JSONBody
 
-from petstore.api import ServiceController, parse_id
+from petstore.api import ServiceController, created, parse_id
+from petstore.api.idempotency import to_retry
 from petstore.contract import NewPet, Pet, PetStatus
 from petstore.deprecation import Deprecation
 from petstore.errors import not_found
@@ -38,7 +39,9 @@ class PetsController(ServiceController):
         return bound
 
     @get(
-        operation_id="listPets", summary="List animals", opt={"errors": (400,), "collection": KIND}
+        operation_id="listPets",
+        summary="List animals",
+        opt={"errors": (400,), "collection": KIND},
     )
     async def list_pets(self, request: Request[Any, Any, Any]) -> Response[list[Pet]]:
         """Return a page of animals in ascending id, optionally of one availability status.
@@ -54,15 +57,16 @@ class PetsController(ServiceController):
     @post(
         operation_id="createPet",
         summary="Add an animal",
-        opt={"errors": (400, 413, 415), "created": True},
+        opt={"errors": (400, 409, 413, 415), "created": True},
     )
-    async def create_pet(self, data: JSONBody[NewPet]) -> Response[Pet]:
+    async def create_pet(
+        self, request: Request[Any, Any, Any], data: JSONBody[NewPet]
+    ) -> Response[Pet]:
         """Add an animal and return it with the id that the service gave it."""
-        receipt = await self.service.repository.create_pet(data)
+        retry = to_retry(request, self.service, data)
+        receipt = await self.service.repository.create_pet(data, retry)
         pet = Pet(receipt.id, data.name, data.category_id, data.status)
-        return Response(
-            pet, status_code=201, headers={"location": f"{self.service.root}{PETS}/{pet.id}"}
-        )
+        return created(pet, f"{self.service.root}{PETS}", receipt)
 
     @get(
         "/{pet_id:str}",

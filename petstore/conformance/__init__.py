@@ -16,22 +16,31 @@ is skipped. Where the storage cannot be reached, all are skipped, or fail if
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"petstore.conformance.{name}" for name in ("pets", "pages", "calls", "places", "machine"))
+    *(
+        f"petstore.conformance.{name}"
+        for name in ("pets", "pages", "calls", "orders", "retries", "places", "machine")
+    )
 )
 
 from petstore.conformance.calls import CallClauses  # noqa: E402 - after the registration
 from petstore.conformance.kit import Kit  # noqa: E402
 from petstore.conformance.machine import ModelClause  # noqa: E402
+from petstore.conformance.orders import OrderClauses  # noqa: E402
 from petstore.conformance.pages import PageClauses  # noqa: E402
 from petstore.conformance.pets import PetClauses  # noqa: E402
 from petstore.conformance.places import PlaceClauses  # noqa: E402
+from petstore.conformance.retries import ClockClauses, RetryClauses  # noqa: E402
 
 __all__ = ["Conformance", "Kit", "RemoteConformance"]
 
 
-class RemoteConformance(PetClauses, PageClauses, CallClauses, ModelClause):
-    """All clauses but those of opening and closing: for a repository that is somewhere else."""
+class RemoteConformance(
+    PetClauses, PageClauses, CallClauses, OrderClauses, RetryClauses, ModelClause
+):
+    """All clauses but those of opening, closing and the time: for one that is somewhere else."""
 
 
-class Conformance(RemoteConformance, PlaceClauses):
+class Conformance(RemoteConformance, ClockClauses, PlaceClauses):
     """All clauses."""
+
+    machine_moves_time = True

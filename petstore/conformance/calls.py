@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from petstore.conformance.kit import Kit, clause
-from petstore.contract import NewPet, Pet, PetStatus, Repository
+from petstore.conformance.orders import AT, add, check_agreement, place
+from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Repository
 
 CANCEL_SECONDS = 5.0
 """How long a cancelled call may take to end."""
@@ -47,6 +48,14 @@ class CallClauses(Kit):
             assert await repository.get_pet(receipt.id) == pet
             assert list(await repository.list_pets(receipt.id - 1, 1, None)) == [pet]
             assert list(await repository.list_pets(receipt.id - 1, 1, status)) == [pet]
+            if status is PetStatus.AVAILABLE:
+                placed = await repository.place_order(receipt.id, AT)
+                order = Order(placed.id, receipt.id, OrderStatus.PLACED, AT)
+                assert await repository.get_order(placed.id) == order
+                assert list(await repository.list_orders(placed.id - 1, 1, None)) == [order]
+                done = await repository.update_order(placed.id, OrderStatus.COMPLETED)
+                assert await repository.get_order(placed.id) == done
+                assert list(await repository.list_orders(placed.id - 1, 1, done.status)) == [done]
 
         for number in range(20):
             await write_and_read(number)
@@ -54,19 +63,31 @@ class CallClauses(Kit):
 
     @clause("cancelled-write")
     async def test_a_cancelled_write_happens_wholly_or_not(self, repository: Repository) -> None:
-        """The animal and its place in a list are stored in two steps."""
+        """The animal and its place in a list, or its order, are stored in two steps."""
         for turns in range(12):
             writes = [
                 asyncio.create_task(repository.create_pet(NewPet(f"{n}", n, PetStatus.SOLD)))
                 for n in range(5)
             ]
-            await _cancel_after(turns, writes)
-        await repository.create_pet(NewPet("last", 1, PetStatus.SOLD))  # whatever was on its way
+            await cancel_after(turns, writes)
+        await repository.create_pet(NewPet("last", 1, PetStatus.SOLD))  # after what is on its way
         listed = {pet.id: pet for pet in await repository.list_pets(0, 100, None)}
         sold = {pet.id: pet for pet in await repository.list_pets(0, 100, PetStatus.SOLD)}
         assert listed == sold
         for number, pet in listed.items():
             assert await repository.get_pet(number) == pet
+        for turns in range(12):
+            placing, closing = await add(repository), (await place(repository))[0]
+            tasks: list[asyncio.Task[Any]] = [
+                asyncio.create_task(repository.place_order(placing, AT)),
+                asyncio.create_task(repository.update_order(closing.id, OrderStatus.CANCELLED)),
+            ]
+            await cancel_after(turns, tasks)
+        await add(repository)
+        await check_agreement(repository)
+        ordered = {order.pet_id for order in await repository.list_orders(0, 99, None)}
+        for pet in await repository.list_pets(0, 999, PetStatus.PENDING):
+            assert pet.id in ordered, "an animal is reserved for no order"
 
     @clause("cancellation")
     async def test_a_cancelled_call_ends_with_cancelled_error(self, repository: Repository) -> None:
@@ -77,7 +98,7 @@ class CallClauses(Kit):
                 asyncio.create_task(repository.list_pets(0, 20, None)),
                 asyncio.create_task(repository.get_pet(1)),
             ]
-            ended_before = await _cancel_after(turns, calls)
+            ended_before = await cancel_after(turns, calls)
             assert [call.cancelled() for call in calls] == [not done for done in ended_before]
 
     @clause("after-cancellation")
@@ -92,7 +113,7 @@ class CallClauses(Kit):
             ]
             calls.append(asyncio.create_task(repository.create_pet(NewPet("cancelled", 7))))
             calls.append(asyncio.create_task(repository.list_pets(0, 20, None)))
-            await _cancel_after(turns, calls)
+            await cancel_after(turns, calls)
             async with asyncio.timeout(CANCEL_SECONDS):
                 receipts = await asyncio.gather(*others)
                 for number, receipt in enumerate(receipts):
@@ -114,9 +135,14 @@ class CallClauses(Kit):
             await repository.create_pet(NewPet("later", 1, PetStatus.SOLD))
             assert list(later)[:5] == pets
             assert len(later) == (5 if status is None else 6)
+        orders = await place(repository, 3)
+        listed = await repository.list_orders(0, 3, None)
+        if isinstance(listed, MutableSequence):
+            listed.clear()
+        assert list(await repository.list_orders(0, 9, None)) == orders
 
 
-async def _cancel_after(turns: int, calls: "Sequence[asyncio.Task[Any]]") -> list[bool]:
+async def cancel_after(turns: int, calls: "Sequence[asyncio.Task[Any]]") -> list[bool]:
     """Cancel calls after some turns of the event loop; return which had ended by then."""
     for _ in range(turns):
         await asyncio.sleep(0)

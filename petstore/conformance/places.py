@@ -5,8 +5,21 @@ import asyncio
 import pytest
 
 from petstore.conformance.kit import Kit, Place, place_clause
+from petstore.conformance.orders import AT, CLOSED, add, check_agreement, close
+from petstore.conformance.orders import place as place_orders
 from petstore.conformance.pages import fill
-from petstore.contract import NewPet, Pet, PetStatus, Repository, UnavailableError
+from petstore.conformance.retries import REX, retry_of
+from petstore.contract import (
+    ConflictError,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+    UnavailableError,
+)
 
 
 class PlaceClauses(Kit):
@@ -23,6 +36,10 @@ class PlaceClauses(Kit):
             lambda: repository.get_pet(receipt.id),
             lambda: repository.list_pets(0, 1, None),
             lambda: repository.list_pets(0, 1, PetStatus.SOLD),
+            lambda: repository.place_order(receipt.id, AT),
+            lambda: repository.get_order(1),
+            lambda: repository.list_orders(0, 1, None),
+            lambda: repository.update_order(1, OrderStatus.COMPLETED),
         ):
             with pytest.raises(UnavailableError):
                 await call()
@@ -58,6 +75,29 @@ class PlaceClauses(Kit):
                     matching = [pet for pet in pets if pet.status is status]
                     assert list(await repository.list_pets(0, 100, status)) == matching
                 assert await repository.get_pet(pets[3].id) == pets[3]
+
+    @place_clause("durable-orders", needs="durable")
+    async def test_orders_and_records_are_there_after_reopening(self, place: Place) -> None:
+        """Only animals are stored for good; or the record of a retry is in memory."""
+        async with place.open() as repository:
+            orders = await close(repository, await place_orders(repository, 6))
+            first = await repository.create_pet(REX, retry_of("create", REX))
+            placed = await repository.place_order(first.id, AT, retry_of("place", first.id))
+            orders.append(Order(placed.id, first.id, OrderStatus.PLACED, AT))
+        for _ in range(2):
+            async with place.open() as repository:
+                assert list(await repository.list_orders(0, 99, None)) == orders
+                for status in OrderStatus:
+                    matching = [order for order in orders if order.status is status]
+                    assert list(await repository.list_orders(0, 99, status)) == matching
+                again = await repository.create_pet(REX, retry_of("create", REX))
+                assert again == Receipt(first.id, replayed=True)
+                again = await repository.place_order(first.id, AT, retry_of("place", first.id))
+                assert again == Receipt(placed.id, replayed=True)
+                await check_agreement(repository)
+        async with place.open() as repository:
+            new = (await place_orders(repository))[0]
+            assert new.id not in [order.id for order in orders], "an order's id is given out again"
 
     @place_clause("durable-ids", needs="durable")
     async def test_no_id_is_given_out_again_after_reopening(self, place: Place) -> None:
@@ -118,3 +158,24 @@ class PlaceClauses(Kit):
             listed = await one.list_pets(0, 999, None)
             assert list(await other.list_pets(0, 999, None)) == list(listed)
             assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
+
+    @place_clause("shared-orders", needs="shared")
+    async def test_two_openings_order_no_animal_twice(self, place: Place) -> None:
+        """What one opening has checked is changed by the other before it writes."""
+        async with place.open() as one, place.open() as other:
+            for number in range(25):
+                pet_id = await add(one)
+                retry = retry_of(f"{number}", pet_id)
+                places = [r.place_order(pet_id, AT) for r in (one, other, one, other)]
+                places += [r.place_order(pet_id, AT, retry) for r in (other, one)]
+                answers = await asyncio.gather(*places, return_exceptions=True)
+                receipts = [answer for answer in answers if isinstance(answer, Receipt)]
+                assert len([receipt for receipt in receipts if not receipt.replayed]) == 1
+                assert all(isinstance(a, Receipt | ConflictError) for a in answers), answers
+                await one.update_order(receipts[0].id, CLOSED[number % 2])
+                same = [r.create_pet(REX, retry_of(f"{number}", REX)) for r in (one, other)]
+                created = await asyncio.gather(*same)
+                assert len({receipt.id for receipt in created}) == 1
+                assert [receipt.replayed for receipt in created].count(False) == 1
+            await check_agreement(one)
+            await check_agreement(other)

@@ -22,7 +22,7 @@ def test_it_finds_what_a_dictionary_finds(
 ) -> None:
     usual, module.CHUNK = module.CHUNK, chunk  # type: ignore[misc]
     try:
-        shelf, model = Shelf(), dict[int, Pet]()
+        shelf, model = Shelf[Pet](), dict[int, Pet]()
         for step, (change, number) in enumerate(changes):
             if change == "put":
                 model[number] = pet(number, f"{step}")
@@ -40,7 +40,7 @@ def test_it_finds_what_a_dictionary_finds(
 
 
 def test_a_long_shelf_keeps_its_order() -> None:
-    shelf = Shelf()
+    shelf = Shelf[Pet]()
     for number in range(1, 5000):
         shelf.put(pet(number))
     for number in range(2, 5000, 3):

@@ -1,28 +1,43 @@
 """The repository: reads on the event loop's thread, writes in the writer's."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import apsw
 from msgspec import UNSET, UnsetType
 
-from petstore.contract import NewPet, Pet, PetStatus, Receipt, Repository, UnavailableError
+from petstore.contract import (
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+    Retry,
+    UnavailableError,
+)
+from petstore_sqlite import changes
 from petstore_sqlite.schema import unavailable
 from petstore_sqlite.writer import Writer
+
+Result = TypeVar("Result")
 
 _STATUS: Final[dict[str | None, PetStatus | UnsetType]] = {
     None: UNSET,
     **{status.value: status for status in PetStatus},
 }
-_COLUMNS: Final = "SELECT id, name, category_id, status FROM pets"
-_GET: Final = f"{_COLUMNS} WHERE id = ?"
-_PAGE: Final = f"{_COLUMNS} WHERE id > ? ORDER BY id LIMIT ?"
-_STATUS_PAGE: Final = f"{_COLUMNS} WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
-_INSERT: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
+_PETS: Final = "SELECT id, name, category_id, status FROM pets"
+_ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
+_GET: Final = " WHERE id = ?"
+_PAGE: Final = " WHERE id > ? ORDER BY id LIMIT ?"
+_STATUS_PAGE: Final = " WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
 
 
 class SqliteRepository(Repository):
-    """The animals of one file.
+    """The animals and orders of one file.
 
     A read takes microseconds, for WAL lets it run beside a commit: less than handing it to a
     thread and back.
@@ -34,43 +49,64 @@ class SqliteRepository(Repository):
         self._path = path
         self._open = True
 
-    async def create_pet(self, new: NewPet) -> Receipt:
-        """Insert a row; AUTOINCREMENT gives out no id twice."""
-        self._check_open()
-        status = None if isinstance(new.status, UnsetType) else new.status.value
-        values = (new.name, new.category_id, status)
-
-        def insert(connection: apsw.Connection) -> Receipt:
-            connection.execute(_INSERT, values)
-            return Receipt(connection.last_insert_rowid())
-
-        return await self._writer.carry_out(insert)
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
+        """Insert a row."""
+        return await self._write(partial(changes.create_pet, new=new, retry=retry))
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look the row up by its key."""
-        found = self._read(_GET, (pet_id,))
-        return found[0] if found else None
+        for row in self._read(_PETS + _GET, (pet_id,)):
+            return _to_pet(*row)
+        return None
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         """Read the page along the key, or along the index of statuses."""
-        if status is None:
-            return self._read(_PAGE, (after, count))
-        return self._read(_STATUS_PAGE, (status.value, after, count))
+        return [_to_pet(*row) for row in self._page(_PETS, after, count, status)]
+
+    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
+        """Reserve the animal and insert its order."""
+        return await self._write(partial(changes.place_order, pet_id=pet_id, at=at, retry=retry))
+
+    async def get_order(self, order_id: int) -> Order | None:
+        """Look the row up by its key."""
+        for row in self._read(_ORDERS + _GET, (order_id,)):
+            return changes.to_order(*row)
+        return None
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        """Read the page along the key, or along the index of statuses."""
+        return [changes.to_order(*row) for row in self._page(_ORDERS, after, count, status)]
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        """Close the order and move its animal."""
+        return await self._write(partial(changes.update_order, order_id=order_id, status=status))
 
     def close(self) -> None:
         """Make every later call raise `UnavailableError`."""
         self._open = False
 
-    def _read(self, query: str, values: tuple[int | str, ...]) -> list[Pet]:
+    async def _write(self, change: Callable[[apsw.Connection], Result]) -> Result:
+        self._check_open()
+        return await self._writer.carry_out(change)
+
+    def _page(self, query: str, after: int, count: int, status: str | None) -> list[Any]:
+        if status is None:
+            return self._read(query + _PAGE, (after, count))
+        return self._read(query + _STATUS_PAGE, (str(status), after, count))
+
+    def _read(self, query: str, values: tuple[int | str, ...]) -> list[Any]:
         self._check_open()
         try:
-            rows: list[Any] = self._reader.execute(query, values).fetchall()
+            return self._reader.execute(query, values).fetchall()
         except apsw.Error as error:
             raise unavailable(self._path, error) from error
-        return [
-            Pet(number, name, category, _STATUS[status]) for number, name, category, status in rows
-        ]
 
     def _check_open(self) -> None:
         if not self._open:
             raise UnavailableError(f"sqlite at {self._path}: the repository is closed")
+
+
+def _to_pet(number: int, name: str, category: int, status: str | None) -> Pet:
+    return Pet(number, name, category, _STATUS[status])

@@ -22,6 +22,25 @@ MIGRATIONS: Final = [
     ) STRICT;
     CREATE INDEX pets_by_status ON pets (status, id) WHERE status IS NOT NULL;
     """,
+    # placed_at is in microseconds since 1970, until in seconds. That orders_live is unique is the
+    # second line: an order is only placed if its animal was available.
+    f"""
+    CREATE TABLE orders (
+        id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+        pet_id INTEGER NOT NULL REFERENCES pets (id),
+        status TEXT NOT NULL CHECK (status IN ('placed', 'completed', 'cancelled')),
+        placed_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE INDEX orders_by_status ON orders (status, id);
+    CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
+    CREATE TABLE retries (
+        token BLOB PRIMARY KEY,
+        fingerprint BLOB NOT NULL,
+        id INTEGER NOT NULL,
+        until INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX retries_by_until ON retries (until);
+    """,
 ]
 
 
@@ -44,9 +63,11 @@ def unavailable(path: str, error: apsw.Error) -> UnavailableError:
 
 @contextmanager
 def failures(path: str) -> Iterator[None]:
-    """Turn SQLite's errors into `UnavailableError`."""
+    """Turn SQLite's errors into `UnavailableError`, but for one: a broken constraint is a bug."""
     try:
         yield
+    except apsw.ConstraintError:
+        raise
     except apsw.Error as error:
         raise unavailable(path, error) from error
 

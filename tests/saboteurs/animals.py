@@ -1,32 +1,18 @@
-"""Repositories that are wrong on purpose; `breaks` names the clause that must catch each."""
+"""What can be wrong with animals, pages, calls and places."""
 
 import asyncio
 import unicodedata
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from petstore.contract import Backend, NewPet, Pet, PetStatus, Receipt
-from tests.honest import STORES, Honest, PlaceSettings, Store, backend, scratch
-
-SABOTEURS: dict[str, tuple[str, Backend]] = {}
-AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
-
-
-def breaks(
-    clause: str, scratch: Callable[[Any], Any] = scratch
-) -> Callable[[AnyHonest], AnyHonest]:
-    """Say which clause a saboteur breaks."""
-
-    def register(saboteur: AnyHonest) -> AnyHonest:
-        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch))
-        return saboteur
-
-    return register
+from petstore.contract import NewPet, Pet, PetStatus, Receipt, Retry
+from tests.honest import STORES, Honest, PlaceSettings, Store
+from tests.saboteurs.registry import breaks
 
 
 def storing(clause: str, name: str, change: Callable[[Pet], Pet]) -> None:
@@ -131,7 +117,7 @@ class CountsToAHundred(Honest):
 
 @breaks("overlapping-calls")
 class ChecksThenCounts(Honest):
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         number = self.store.last + 1
         await asyncio.sleep(0)
         self.store.last = number
@@ -160,7 +146,7 @@ class AcknowledgesTooEarly(Honest):
 
 @breaks("cancelled-write")
 class StoresInTwoSteps(Honest):
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         receipt = await super().create_pet(NewPet(new.name, new.category_id))
         await asyncio.sleep(0)
         self.put(Pet(receipt.id, new.name, new.category_id, new.status))
@@ -169,7 +155,7 @@ class StoresInTwoSteps(Honest):
 
 @breaks("cancellation")
 class SwallowsCancellation(Honest):
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         return await super().create_pet(new)
@@ -181,7 +167,7 @@ class KeepsItsLock(Honest):
         super().__init__(store)
         self.lock = asyncio.Lock()
 
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         await self.lock.acquire()
         receipt = await super().create_pet(new)
         self.lock.release()
@@ -259,7 +245,7 @@ class ShowsBeforeItStores(Honest):
         super().__init__(store)
         self.shown: dict[int, Pet] = {}
 
-    async def create_pet(self, new: NewPet) -> Receipt:
+    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
         self.check()
         number = self.next_id()
         self.shown[number] = pet = Pet(number, new.name, new.category_id, new.status)

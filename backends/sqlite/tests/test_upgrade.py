@@ -1,0 +1,87 @@
+"""A file that the first version wrote: what it held is kept, and it can be ordered from."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+import pytest
+from petstore_sqlite import SqliteSettings, open_sqlite, schema
+
+from petstore.contract import NewPet, OrderStatus, Pet, PetStatus, Receipt, Retry
+
+FIRST_VERSION = """
+    CREATE TABLE pets (
+        id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND 9007199254740991),
+        name TEXT NOT NULL,
+        category_id INTEGER NOT NULL,
+        status TEXT CHECK (status IN ('available', 'pending', 'sold'))
+    ) STRICT;
+    CREATE INDEX pets_by_status ON pets (status, id) WHERE status IS NOT NULL;
+    INSERT INTO pets VALUES (1, 'Rex', 7, 'available'), (5, 'Tom', -1, NULL), (8, '', 0, 'sold');
+    DELETE FROM pets WHERE id = 8;
+    PRAGMA application_id = 0x50455453;
+    PRAGMA user_version = 1;
+    PRAGMA journal_mode = WAL;
+"""
+AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
+REX = NewPet("Rex", 7)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pets.sqlite"
+
+
+def execute(file: Path, statements: str) -> object:
+    connection = apsw.Connection(str(file))
+    try:
+        return connection.execute(statements).get
+    finally:
+        connection.close()
+
+
+def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_animals(file: Path) -> None:
+    execute(file, FIRST_VERSION)
+
+    async def use() -> None:
+        settings = SqliteSettings(path=str(file))
+        for opening in range(2):
+            async with open_sqlite(settings) as repository:
+                status = PetStatus.PENDING if opening else PetStatus.AVAILABLE
+                rex, tom = Pet(1, "Rex", 7, status), Pet(5, "Tom", -1)
+                assert list(await repository.list_pets(0, 9, None))[:2] == [rex, tom]
+                if not opening:
+                    assert await repository.place_order(1, AT) == Receipt(1)
+                assert (await repository.create_pet(REX)).id == 9 + opening
+                assert len(await repository.list_orders(0, 9, OrderStatus.PLACED)) == 1
+
+    asyncio.run(use())
+    assert execute(file, "PRAGMA user_version") == len(schema.MIGRATIONS)
+
+
+def test_expired_records_are_dropped_as_others_are_written(file: Path) -> None:
+    async def use() -> None:
+        async with open_sqlite(SqliteSettings(path=str(file))) as repository:
+            for number in range(60):
+                now = number * 10
+                retry = Retry(number.to_bytes(32, "big"), bytes(32), now, now + 100)
+                await repository.create_pet(REX, retry)
+
+    asyncio.run(use())
+    assert execute(file, "SELECT count(*) FROM retries") == 10
+
+
+def test_the_file_itself_takes_no_second_live_order_of_an_animal(file: Path) -> None:
+    """The second line: were an animal wrongly shown as available, it would not be sold twice."""
+
+    async def use() -> None:
+        async with open_sqlite(SqliteSettings(path=str(file))) as repository:
+            pet = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
+            await repository.place_order(pet.id, AT)
+            execute(file, "UPDATE pets SET status = 'available'")
+            with pytest.raises(apsw.ConstraintError, match="UNIQUE constraint failed"):
+                await repository.place_order(pet.id, AT)
+            assert len(await repository.list_orders(0, 9, None)) == 1
+
+    asyncio.run(use())

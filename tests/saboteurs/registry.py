@@ -1,0 +1,22 @@
+"""Where saboteurs are entered."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from petstore.contract import Backend
+from tests.honest import Honest, backend, scratch
+
+SABOTEURS: dict[str, tuple[str, Backend]] = {}
+AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
+
+
+def breaks(
+    clause: str, scratch: Callable[[Any], Any] = scratch
+) -> Callable[[AnyHonest], AnyHonest]:
+    """Say which clause a saboteur breaks."""
+
+    def register(saboteur: AnyHonest) -> AnyHonest:
+        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch))
+        return saboteur
+
+    return register
