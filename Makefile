@@ -5,7 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 OWN := -e . -e backends/memory -e backends/sqlite
 HTTP := tests/test_specification.py tests/test_decisions.py tests/test_paging.py tests/test_model.py \
-  tests/test_hostile.py tests/test_schemathesis.py tests/test_http_conformance.py
+  tests/test_store.py tests/test_store_http.py tests/test_idempotency.py \
+  tests/test_idempotency_keys.py tests/test_hostile.py tests/test_schemathesis.py tests/test_http_conformance.py
 SOURCES := pyproject.toml $(wildcard backends/*/pyproject.toml)
 
 .PHONY: help install run test lint check check-all lock build clean
@@ -42,8 +43,8 @@ check-all: install ## what takes longer: browser, npm linters, ten seeds, two wo
 	$(BIN)/pytest tests/browser
 	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
 	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
-	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kills" \
-	  tests/test_restart.py tests/test_durability.py
+	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
+	  tests/test_restart.py tests/test_durability.py tests/test_never_sold_twice.py
 
 # The service is given as a wheel, because the backends require it and no index has it.
 LOCK := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \

@@ -3,9 +3,9 @@
 Run: .venv/bin/python benchmarks/pages.py [ANIMALS ...]    (default: 1000 1000000 10000000)
 
 Fills memory repositories in this process and prints, for each, bytes per animal (resident size)
-and microseconds per call, median of five rounds: the first page of 20 (21 animals are asked for),
-a page at a random place, the same with a filter, one animal by id, adding one, and ordering one and
-cancelling the order.
+and microseconds per call, median of five rounds: the first page of 20 (21 are asked for), a page at
+a random place, the same with a filter, one by its id; for animals also adding one, and ordering one
+and cancelling the order.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ import random
 import statistics
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 
@@ -24,6 +25,9 @@ from petstore.contract import NewPet, OrderStatus, PetStatus, Repository
 CALLS = 4000
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 STATUSES = tuple(PetStatus)
+ORDER_STATUSES = tuple(OrderStatus)
+ANIMALS = ("animals", "bytes", "first", "deep", "filtered", "get", "create", "order")
+ORDERS = ("orders", "first", "deep", "filtered", "get")
 
 
 def resident_bytes() -> int:
@@ -31,13 +35,18 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def show_progress(number: int, count: int) -> None:
+    """Say on a terminal how far a long loop has come."""
+    if sys.stderr.isatty() and number % 500_000 == 0:
+        print(f"\r{number:,} of {count:,}", end="", file=sys.stderr)
+
+
 async def fill(repository: Repository, count: int) -> None:
     """Add animals with a name of 8 characters, a small category and one of the statuses."""
     for number in range(count):
         name = f"pet{number % 100_000:05}"
         await repository.create_pet(NewPet(name, number % 10, STATUSES[number % 3]))
-        if sys.stderr.isatty() and number % 500_000 == 0:
-            print(f"\r{number:,} of {count:,}", end="", file=sys.stderr)
+        show_progress(number, count)
 
 
 async def measure(call: Callable[[], Awaitable[object]]) -> float:
@@ -57,29 +66,47 @@ async def move(repository: MemoryRepository, pet_id: int) -> None:
     await repository.update_order(receipt.id, OrderStatus.CANCELLED)
 
 
+async def animals(count: int) -> list[float]:
+    """Return what the columns of animals say."""
+    before = resident_bytes()
+    repository = MemoryRepository()
+    await fill(repository, count)
+    size = (resident_bytes() - before) / count
+    place = cycle([random.randrange(count) for _ in range(CALLS)])
+    return [
+        size,
+        await measure(lambda: repository.list_pets(0, 21, None)),
+        await measure(lambda: repository.list_pets(next(place), 21, None)),
+        await measure(lambda: repository.list_pets(next(place), 21, PetStatus.SOLD)),
+        await measure(lambda: repository.get_pet(next(place) + 1)),
+        await measure(lambda: repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))),
+        await measure(lambda: move(repository, next(place) // 3 * 3 + 1)),
+    ]
+
+
+async def orders(count: int) -> list[float]:
+    """Return what the columns of orders say: placed, completed and cancelled ones in turn."""
+    repository = MemoryRepository()
+    for number in range(count):
+        pet = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
+        receipt = await repository.place_order(pet.id, NOW + timedelta(microseconds=number))
+        await repository.update_order(receipt.id, ORDER_STATUSES[number % 3])
+        show_progress(number, count)
+    place = cycle([random.randrange(count) for _ in range(CALLS)])
+    return [
+        await measure(lambda: repository.list_orders(0, 21, None)),
+        await measure(lambda: repository.list_orders(next(place), 21, None)),
+        await measure(lambda: repository.list_orders(next(place), 21, OrderStatus.COMPLETED)),
+        await measure(lambda: repository.get_order(next(place) + 1)),
+    ]
+
+
 async def main(counts: list[int]) -> None:
-    """Print the table."""
-    print(
-        f"{'animals':>12}{'bytes':>8}{'first':>8}{'deep':>8}{'filter':>8}{'get':>8}{'create':>8}{'move':>8}"
-    )
-    for count in counts:
-        before = resident_bytes()
-        repository = MemoryRepository()
-        await fill(repository, count)
-        size = (resident_bytes() - before) / count
-        places = [random.randrange(count) for _ in range(CALLS)]
-        place = iter(places * 100)
-        calls = [
-            lambda r=repository: r.list_pets(0, 21, None),
-            lambda r=repository: r.list_pets(next(place), 21, None),  # noqa: B023 - used at once
-            lambda r=repository: r.list_pets(next(place), 21, PetStatus.SOLD),  # noqa: B023
-            lambda r=repository: r.get_pet(next(place) + 1),  # noqa: B023
-            lambda r=repository: r.create_pet(NewPet("Rex", 7, PetStatus.SOLD)),
-            lambda r=repository: move(r, next(place) + 1),  # noqa: B023
-        ]
-        figures = [await measure(call) for call in calls]
-        shown = f"{size:8.0f}" if count >= 100_000 else f"{'-':>8}"
-        print(f"{count:>12,}{shown}" + "".join(f"{figure:8.2f}" for figure in figures))
+    """Print the two tables."""
+    for heads, row in ((ANIMALS, animals), (ORDERS, orders)):
+        print("".join(f"{head:>12}" for head in heads))
+        for count in counts:
+            print(f"{count:>12,}" + "".join(f"{figure:>12.2f}" for figure in await row(count)))
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ class Careless(MemoryRepository):
         self._orders.add(order)
         if pet := await self.get_pet(pet_id):
             self._pets.move(pet, PetStatus.PENDING)
-        self._retries.record(retry, order.id)
+        if retry:
+            self._retries.record(retry, order.id)
         return Receipt(order.id)
 
 
@@ -114,7 +115,8 @@ class Forgetful(MemoryRepository):
             return receipt
         await asyncio.sleep(0.01)
         receipt = await super().create_pet(new)
-        self._retries.record(retry, receipt.id)
+        if retry:
+            self._retries.record(retry, receipt.id)
         return receipt
 
 

@@ -48,7 +48,8 @@ class MemoryRepository(Repository):
             return receipt
         pet = Pet(self._pets.last_id + 1, new.name, new.category_id, new.status)
         self._pets.add(pet)
-        self._retries.record(retry, pet.id)
+        if retry:
+            self._retries.record(retry, pet.id)
         return Receipt(pet.id)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -74,7 +75,8 @@ class MemoryRepository(Repository):
         order = Order(self._orders.last_id + 1, pet_id, OrderStatus.PLACED, at)
         self._orders.add(order)
         self._pets.move(pet, PetStatus.PENDING)
-        self._retries.record(retry, order.id)
+        if retry:
+            self._retries.record(retry, order.id)
         return Receipt(order.id)
 
     async def get_order(self, order_id: int) -> Order | None:

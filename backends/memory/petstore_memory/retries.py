@@ -32,11 +32,10 @@ class Retries:
             raise TokenReusedError("the token was used for another write")
         return Receipt(number, replayed=True)
 
-    def record(self, retry: Retry | None, number: int) -> None:
+    def record(self, retry: Retry, number: int) -> None:
         """Remember the id that a new write gave out."""
-        if retry is not None:
-            self._records[retry.token] = (retry.until, retry.fingerprint, number)
-            heappush(self._expiries, (retry.until, retry.token))
+        self._records[retry.token] = (retry.until, retry.fingerprint, number)
+        heappush(self._expiries, (retry.until, retry.token))
 
     def _drop(self, now: int) -> None:
         for _ in range(DROPPED):
