@@ -3,13 +3,14 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-OWN := -e . -e backends/memory -e backends/sqlite
+OWN := -e . -e backends/memory -e backends/sqlite -e backends/redis
 HTTP := tests/test_specification.py tests/test_decisions.py tests/test_paging.py tests/test_model.py \
   tests/test_store.py tests/test_store_http.py tests/test_idempotency.py \
   tests/test_idempotency_keys.py tests/test_hostile.py tests/test_schemathesis.py tests/test_http_conformance.py
+REDIS := PETSTORE_TEST_BACKEND=redis PETSTORE_TEST_REDIS
 SOURCES := pyproject.toml $(wildcard backends/*/pyproject.toml)
 
-.PHONY: help install run test lint check check-all lock build clean
+.PHONY: help install run test lint check check-all bench bench-quick lock build clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -38,13 +39,35 @@ lint: install ## format and lint, types
 
 check: lint test ## what every commit passes: under three minutes
 
-check-all: install ## what takes longer: browser, npm linters, ten seeds, two workers on SQLite, kills
+check-all: install ## what takes longer: browser, npm linters, ten seeds, SQLite and Redis under HTTP, kills
 	tests/interface/lint
 	$(BIN)/pytest tests/browser
 	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
 	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
 	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
 	  tests/test_restart.py tests/test_durability.py tests/test_never_sold_twice.py
+	$(REDIS)=valkey PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
+	$(REDIS)=sentinel PETSTORE_TEST_WORKERS=1 $(BIN)/pytest -q -n auto $(HTTP)
+	$(REDIS)=cluster PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
+	PETSTORE_FAILOVERS=5 $(BIN)/pytest -q -n auto -rP tests/test_redis_races.py
+	PETSTORE_FAILOVERS=3 $(BIN)/pytest -q backends/redis/tests/test_failover.py
+	for servers in valkey sentinel cluster; do $(REDIS)=$$servers PETSTORE_KILLS=4 $(BIN)/pytest \
+	  -q -s -k "hundreds or killed" tests/test_never_sold_twice.py || exit 1; done
+	PETSTORE_MOVED=100000 $(BIN)/pytest -q tests/test_moving.py
+
+# What each prints is kept in build/bench; benchmarks.report puts it together in the end.
+bench: install ## compare with peers, show stages, start, backends, pages: 11 minutes; needs wrk
+	@mkdir -p build/bench
+	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.stages > build/bench/stages.txt
+	$(BIN)/python -m benchmarks.start > build/bench/start.txt
+	$(BIN)/python -m benchmarks.backends 3 > build/bench/backends.txt
+	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt
+	@$(BIN)/python -m benchmarks.report
+
+bench-quick: install ## the service beside three peers, and its stages: 90 seconds; needs wrk
+	$(BIN)/python -m benchmarks.stages --quick
+	$(BIN)/python -m benchmarks.peers --quick
 
 # The service is given as a wheel, because the backends require it and no index has it.
 LOCK := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \

@@ -107,6 +107,16 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("name", metavar="NAME", nargs="?", default="client", help="whose key it is")
     new.set_defaults(command=_new_key)
 
+    export = commands.add_parser("export", help="write all animals and orders as NDJSON")
+    text = "where to; replaced once the export is complete (default: standard output)"
+    export.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
+    export.add_argument("--from", dest="url", metavar="URL", help="a running service")
+    export.set_defaults(command=_move)
+    import_ = commands.add_parser("import", help="store what an export has written")
+    text = "checked as a whole before anything is stored (default: standard input)"
+    import_.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
+    import_.set_defaults(command=_move, importing=True)
+
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
     return parser
@@ -263,6 +273,14 @@ def _new_key(options: argparse.Namespace) -> int:
     print("The API key, shown this once, then its line for the key file:", file=sys.stderr)
     print(key, line, sep="\n")
     return 0
+
+
+def _move(options: argparse.Namespace) -> int:
+    from petstore.moving import command
+
+    if "importing" in options:
+        return command.import_(options.file)
+    return command.export(options.file, options.url)
 
 
 def _openapi(_: argparse.Namespace) -> int:

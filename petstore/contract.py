@@ -39,10 +39,7 @@ class NewPet(Struct, frozen=True, gc=False, rename="camel"):
     """An animal to be added."""
 
     name: Annotated[str, Meta(description="The animal's name: any Unicode text, also none.")]
-    category_id: Annotated[
-        Int64,
-        Meta(description="The category that the animal belongs to: an integer, no 1.0 or 1e2."),
-    ]
+    category_id: Annotated[Int64, Meta(description="Its category: an integer, no 1.0 or 1e2.")]
     status: PetStatus | UnsetType = UNSET
 
 
@@ -143,14 +140,12 @@ class Repository(Protocol):
     - Any number of calls may overlap on one event loop; each is carried out as if they came one
       after the other. [overlapping-calls]
     - In whatever order calls come, they answer as plain lists of animals and orders would. [model]
-    - An animal is in at most one order that is placed or completed, whatever overlaps.
-      [sold-once]
+    - An animal is never in two orders that are placed or completed. [sold-once]
     - Once a write has returned, every read that starts later sees it. [read-after-write]
     - A write that is cancelled happens wholly or not at all. [cancelled-write]
     - A call that is cancelled ends with `CancelledError`, and soon. [cancellation]
     - A cancelled call disturbs no other, under way or later. [after-cancellation]
-    - What a call returns is the caller's: whatever is done to it, the store stays as it is.
-      [no-aliasing]
+    - What a call returns is the caller's; the store stays as it is. [no-aliasing]
     - Results are structs of this module, with values of exactly the annotated types.
       [exact-types]
     - After the `Backend.open` context was left, every method raises `UnavailableError`. [closed]
@@ -228,8 +223,7 @@ class Repository(Protocol):
     async def get_order(self, order_id: int) -> Order | None:
         """Return the order with this id, which is between 1 and `MAX_ID`.
 
-        - An order that was placed is returned as it is now; if there is none, the answer is None.
-          [order-get]
+        - It is returned as it is now; if there is none, the answer is None. [order-get]
         """
 
     @abstractmethod
@@ -250,9 +244,24 @@ class Repository(Protocol):
         - A completed order's animal becomes sold in the same step. [order-completed]
         - A cancelled order's animal becomes available in the same step. [order-cancelled]
         - If the order has the status already, nothing changes, and it is returned. [order-same]
-        - An order that is no longer placed takes no other status: `ConflictError`, and nothing
-          changes. [order-final]
+        - One that is no longer placed takes no other status: `ConflictError`. [order-final]
         - Where there is no order with this id, it raises `NotFoundError`. [order-absent]
+        """
+
+    @abstractmethod
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        """Store animals and orders that another store gave out, under the ids that they have.
+
+        Each item is stored wholly or not at all. If one is refused, those before it are stored,
+        and those after it may be. Nobody else writes meanwhile.
+
+        - They come back exactly as they are given, in every list where they belong. [restore-exact]
+        - An item that is stored already, and is equal, is passed over. [restore-again]
+        - If a different one has its id, it raises `ConflictError`. [restore-other]
+        - Ids that are given out later are higher than all that were restored. [restore-next]
+        - An order of an animal that is not stored raises `NotFoundError`. [restore-order]
+        - An order that is placed or completed raises `ConflictError` if its animal has not the
+          status that goes with it, or is in another such order. [restore-live]
         """
 
 

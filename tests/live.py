@@ -21,6 +21,7 @@ from petstore import app, backends, server
 from petstore.auth import Keys
 from petstore.service import Service
 from petstore.settings import Settings
+from tests import deployments
 
 KEY = "test-key"
 OTHER_KEY = "other-test-key"
@@ -106,6 +107,8 @@ def alive(number: int) -> bool:
 
 def place(backend: str, directory: str | Path) -> dict[str, str]:
     """Return the settings that give a backend an empty place in a directory."""
+    if backend == "redis":
+        return deployments.fresh_place()
     return {"sqlite": {"sqlite_path": f"{directory}/pets.sqlite"}}.get(backend, {})
 
 

@@ -125,7 +125,7 @@ class Client:
             "close": ("PATCH", f"/store/orders/{about}", {"status": to}, (200, 409)),
         }[action]
         to = key if action == "create" else to
-        for _ in range(PATIENCE + self._race.kills):
+        for _ in range(self._race.patience + self._race.kills):
             sent = time.monotonic()
             answer = await connection.exchange(method, path, body, key)
             attempt = Attempt(action, key, about, to, sent, time.monotonic(), answer)
@@ -134,7 +134,7 @@ class Client:
                 if answer.status not in right:
                     self._race.wrong.append(f"{attempt}")
                 return answer
-        raise AssertionError(f"{attempt}, and so it was {PATIENCE} times before")
+        raise AssertionError(f"{attempt}, and so it was {self._race.patience} times before")
 
     async def _look(self) -> None:
         """Read pages: what is on them was true at one moment."""
@@ -160,10 +160,12 @@ class Race:
     stock -- the animals that are on offer
     placed -- the orders that were placed, as clients learnt of them
     wrong -- what was wrong with single answers
+    patience -- how often a request is sent that is not answered, or with 503
     """
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, patience: int = PATIENCE) -> None:
         self.target = Target(live)
+        self.patience = patience
         self.over = False
         self.history: list[Attempt] = []
         self.wrong: list[str] = []
@@ -192,7 +194,7 @@ class Race:
     async def _run(self, turn: Turn, seconds: float, restart: Restart | None) -> None:
         async with asyncio.timeout(LIMIT_SECONDS + 20 * self.kills), asyncio.TaskGroup() as group:
             first = Client(self, -1)
-            if turn is Client.shop:
+            if turn is not Client.create:
                 for _ in range(ANIMALS):
                     created = await first.post("create", 0)
                     assert created is not None

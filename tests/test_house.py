@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "server": {"app", "protocol", "service", "settings"},
     "workers": {"app", "configuration", "contract", "log", "server"},
     "conformance": {"contract"},
+    "moving": {"configuration", "contract", "paging", "settings"},
     "cli": {
         "app",
         "auth",
@@ -42,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
         "conformance",
         "contract",
         "log",
+        "moving",
         "server",
         "settings",
         "workers",

@@ -196,7 +196,7 @@ class TestRefused:
     def test_an_animal_that_appears_can_be_ordered_with_the_key(self, fresh: Live) -> None:
         body = {"petId": add(fresh) + 1}
         check_error(send(fresh, ORDERS, body, "k"), 404, "not_found")
-        assert add(fresh) == body["petId"]
+        assert any(add(fresh) == body["petId"] for _ in range(20))  # partitions take turns
         first = check_first(send(fresh, ORDERS, body, "k"))
         check_replay(send(fresh, ORDERS, body, "k"), first)
 

@@ -23,7 +23,7 @@ from petstore.contract import (
     Retry,
 )
 from tests.conftest import Start
-from tests.live import Live, in_thread, place
+from tests.live import BACKEND, Live, in_thread, place
 from tests.races import Client, Race, Turn
 from tests.test_durability import kill
 
@@ -33,12 +33,15 @@ SECONDS = float(os.environ.get("PETSTORE_RACE_SECONDS", "2.5"))
 FLOOR = 20
 """How many orders must have been placed, and refused, so that there was a race."""
 
+RACED = "sqlite" if BACKEND == "memory" else BACKEND
+"""What two workers share."""
+
 Restarting = Callable[[Live], Live]
 
 
-def started(start: Start, directory: Path, backend: str = "sqlite") -> tuple[Live, Restarting]:
+def started(start: Start, directory: Path) -> tuple[Live, Restarting]:
     """Start two workers; return also what kills them all and starts them again."""
-    settings = {"backend": backend, "workers": "2", "log": "off"} | place(backend, directory)
+    settings = {"backend": RACED, "workers": "2", "log": "off"} | place(RACED, directory)
 
     def restart(live: Live) -> Live:
         kill(live)

@@ -92,11 +92,12 @@ def test_a_clause_cannot_be_overridden_or_deleted() -> None:
             type("Mine", (Conformance,), {name: replacement})
 
 
-def test_only_the_clauses_of_places_and_time_are_left_out_for_a_remote_repository() -> None:
+def test_only_places_time_and_restoring_are_left_out_for_a_remote_repository() -> None:
     left_out = set(CLAUSES) - set(clauses(RemoteConformance))
     assert left_out == {
         "closed", "scratch-empty", "scratch-apart", "durable-animals", "durable-ids",
         "durable-reads", "durable-orders", "shared-reads", "shared-ids", "shared-orders",
-        "retry-expired",
+        "retry-expired", "restore-exact", "restore-again", "restore-other", "restore-next",
+        "restore-order", "restore-live",
     }  # fmt: skip
     assert issubclass(Conformance, Kit)

@@ -274,7 +274,7 @@ def test_several_workers_on_memory_are_refused() -> None:
     told = mistake(in_process("serve", "--workers", "4", backend="memory", api_keys=KEY))
     assert told == (
         "petstore: the backend 'memory' lives inside one process; --workers 4 would serve four"
-        " different stores. Use --workers 1, or a shared backend: sqlite\n"
+        " different stores. Use --workers 1, or a shared backend: redis, sqlite\n"
     )
 
 

@@ -14,13 +14,14 @@ class Target:
 
     up -- set while there is one
     unavailable -- how many requests were answered 503
+    lost -- how many were under way when the connection broke
     """
 
     def __init__(self, live: Live) -> None:
         self.live = live
         self.up = asyncio.Event()
         self.up.set()
-        self.unavailable = 0
+        self.unavailable = self.lost = 0
 
 
 class Connection:
@@ -45,6 +46,7 @@ class Connection:
             )
             return await self._exchange(head.encode() + content, *self._streams)
         except (OSError, EOFError):
+            self._target.lost += 1
             self.close()
             return None
 
@@ -70,6 +72,7 @@ class Connection:
         if field(answer, "connection") == "close":
             self.close()
         if answer[9:12] == "503":
+            assert int(field(answer, "retry-after")) >= 1
             self._target.unavailable += 1
             await asyncio.sleep(0.1)
             return None

@@ -18,7 +18,16 @@ import pytest
 pytest.register_assert_rewrite(
     *(
         f"petstore.conformance.{name}"
-        for name in ("pets", "pages", "calls", "orders", "retries", "places", "machine")
+        for name in (
+            "pets",
+            "pages",
+            "calls",
+            "orders",
+            "retries",
+            "places",
+            "restoring",
+            "machine",
+        )
     )
 )
 
@@ -29,6 +38,7 @@ from petstore.conformance.orders import OrderClauses  # noqa: E402
 from petstore.conformance.pages import PageClauses  # noqa: E402
 from petstore.conformance.pets import PetClauses  # noqa: E402
 from petstore.conformance.places import PlaceClauses  # noqa: E402
+from petstore.conformance.restoring import RestoreClauses  # noqa: E402
 from petstore.conformance.retries import ClockClauses, RetryClauses  # noqa: E402
 
 __all__ = ["Conformance", "Kit", "RemoteConformance"]
@@ -37,10 +47,11 @@ __all__ = ["Conformance", "Kit", "RemoteConformance"]
 class RemoteConformance(
     PetClauses, PageClauses, CallClauses, OrderClauses, RetryClauses, ModelClause
 ):
-    """All clauses but those of opening, closing and the time: for one that is somewhere else."""
+    """All clauses but those of opening, closing, restoring and time: for one that is elsewhere."""
 
 
-class Conformance(RemoteConformance, ClockClauses, PlaceClauses):
+class Conformance(RemoteConformance, ClockClauses, PlaceClauses, RestoreClauses):
     """All clauses."""
 
     machine_moves_time = True
+    machine_restores = True

@@ -171,6 +171,13 @@ class ModelMachine(RuleBasedStateMachine):
         found = list(self._runner.run(self._repository.list_orders(after, count, status)))
         assert found == page(self._model.orders, after, count, status)
 
+    @precondition(lambda self: self.kit.machine_restores)
+    @rule(new=ANIMALS, gap=st.integers(1, 3), status=ORDER_FILTERS)
+    def restore(self, new: NewPet, gap: int, status: OrderStatus | None) -> None:
+        """Take over an animal from elsewhere, also with an order of it."""
+        items = self._model.restore(new, gap, status)
+        self._runner.run(self._repository.restore(items))
+
     @precondition(lambda self: self.kit.machine_moves_time)
     @rule(hours=HOURS)
     def wait(self, hours: int) -> None:
@@ -235,6 +242,9 @@ class ModelClause(Kit):
 
     machine_moves_time: ClassVar[bool] = False
     """Whether records of retries expire by what the machine says."""
+
+    machine_restores: ClassVar[bool] = False
+    """Whether animals and orders come from elsewhere."""
 
     def test_it_answers_as_plain_lists_would(self) -> None:
         """Two features that work alone do not work together."""

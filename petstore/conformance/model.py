@@ -37,6 +37,7 @@ class Model:
         self.orders: list[Order] = []
         self.records: dict[tuple[type, str], tuple[int, Written, int]] = {}  # until, what, id
         self.now = NOW
+        self.restored = 0  # the highest id among them
 
     def retry(self, what: Written, name: str | None) -> Retry | None:
         """Return the retry of a write under a name; the name is its operation's own."""
@@ -55,6 +56,7 @@ class Model:
         """Take over what a write has stored."""
         assert not receipt.replayed
         assert 1 <= receipt.id <= MAX_ID
+        assert receipt.id > self.restored, "an id is given out that is below a restored one"
         if isinstance(what, NewPet):
             _insert(self.pets, Pet(receipt.id, what.name, what.category_id, what.status))
         else:
@@ -73,6 +75,23 @@ class Model:
         self.orders[self.orders.index(order)] = changed
         self._move(order.pet_id, PET_STATUS_BY_ORDER[status])
         return changed
+
+    def restore(self, new: NewPet, gap: int, status: OrderStatus | None) -> list[Pet | Order]:
+        """Take over an animal and, with a status, an order of it; return them.
+
+        gap -- how far their ids are above all others
+        """
+        ids = [pet.id for pet in self.pets] + [order.id for order in self.orders]
+        number = max(ids) + gap
+        pet = Pet(number, new.name, new.category_id, new.status)
+        if status is not None and status is not OrderStatus.CANCELLED:
+            pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
+        _insert(self.pets, pet)
+        self.restored = number
+        # An order in any case, so that both kinds go on above the same id.
+        order = Order(number, number, status or OrderStatus.CANCELLED, AT)
+        _insert(self.orders, order)
+        return [pet, order]
 
     def _pet(self, pet_id: int) -> Pet:
         return next(pet for pet in self.pets if pet.id == pet_id)

@@ -40,6 +40,7 @@ class PlaceClauses(Kit):
             lambda: repository.get_order(1),
             lambda: repository.list_orders(0, 1, None),
             lambda: repository.update_order(1, OrderStatus.COMPLETED),
+            lambda: repository.restore([Pet(receipt.id + 1, "Rex", 7)]),
         ):
             with pytest.raises(UnavailableError):
                 await call()
@@ -84,6 +85,11 @@ class PlaceClauses(Kit):
             first = await repository.create_pet(REX, retry_of("create", REX))
             placed = await repository.place_order(first.id, AT, retry_of("place", first.id))
             orders.append(Order(placed.id, first.id, OrderStatus.PLACED, AT))
+            restored = Order(placed.id + 1000, first.id + 1000, OrderStatus.COMPLETED, AT)
+            animal = Pet(restored.pet_id, "Rex", 7, PetStatus.SOLD)
+            await repository.restore([animal, restored])
+            orders.append(restored)
+            orders.sort(key=lambda order: order.id)
         for _ in range(2):
             async with place.open() as repository:
                 assert list(await repository.list_orders(0, 99, None)) == orders
@@ -98,6 +104,7 @@ class PlaceClauses(Kit):
         async with place.open() as repository:
             new = (await place_orders(repository))[0]
             assert new.id not in [order.id for order in orders], "an order's id is given out again"
+            assert new.id > restored.id, "restored orders were forgotten by the counter"
 
     @place_clause("durable-ids", needs="durable")
     async def test_no_id_is_given_out_again_after_reopening(self, place: Place) -> None:
@@ -109,6 +116,8 @@ class PlaceClauses(Kit):
                     receipt = await repository.create_pet(NewPet("Rex", 7))
                     assert receipt.id not in seen
                     seen.add(receipt.id)
+                await repository.restore([Pet(max(seen) + 10, "Rex", 7)])
+                seen |= set(range(1, max(seen) + 11))
 
     @place_clause("durable-reads", needs="durable")
     async def test_an_animal_that_was_read_is_there_after_reopening(self, place: Place) -> None:
@@ -158,6 +167,10 @@ class PlaceClauses(Kit):
             listed = await one.list_pets(0, 999, None)
             assert list(await other.list_pets(0, 999, None)) == list(listed)
             assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
+            restored = Pet(max(pet.id for pet in listed) + 1000, "Rex", 7)
+            await one.restore([restored])
+            receipt = await other.create_pet(REX)
+            assert receipt.id > restored.id, "the other opening has ids in store"
 
     @place_clause("shared-orders", needs="shared")
     async def test_two_openings_order_no_animal_twice(self, place: Place) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     Backend,
     ConflictError,
@@ -39,6 +40,7 @@ class MemoryRepository(Repository):
         self._pets = Shelves[Pet](PetStatus)
         self._orders = Shelves[Order](OrderStatus)
         self._retries = Retries()
+        self._live: set[int] | None = None  # animals that are ordered, while `restore` runs
         self._open = True
 
     async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
@@ -67,6 +69,7 @@ class MemoryRepository(Repository):
         self._check_open()
         if retry and (receipt := self._retries.find(retry)):
             return receipt
+        self._live = None
         pet = self._pets.get(pet_id)
         if pet is None:
             raise NotFoundError(f"there is no animal {pet_id}")
@@ -94,6 +97,7 @@ class MemoryRepository(Repository):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Close the order and move its animal."""
         self._check_open()
+        self._live = None
         order = self._orders.get(order_id)
         if order is None:
             raise NotFoundError(f"there is no order {order_id}")
@@ -104,6 +108,39 @@ class MemoryRepository(Repository):
         if pet := self._pets.get(order.pet_id):  # there always is: none is ever removed
             self._pets.move(pet, PET_STATUS_BY_ORDER[status])
         return self._orders.move(order, status)
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        """Put each item on its shelf, if nothing speaks against it."""
+        self._check_open()
+        for item in items:
+            found = self._find(item)
+            if found == item:
+                continue
+            if found is not None:
+                raise ConflictError(f"there is another one, {found}")
+            if isinstance(item, Pet):
+                self._pets.add(item)
+            else:
+                self._restore_order(item)
+
+    def _find(self, item: Pet | Order) -> Pet | Order | None:
+        return self._pets.get(item.id) if isinstance(item, Pet) else self._orders.get(item.id)
+
+    def _restore_order(self, order: Order) -> None:
+        pet = self._pets.get(order.pet_id)
+        if pet is None:
+            raise NotFoundError(f"there is no animal {order.pet_id}")
+        if order.status is not OrderStatus.CANCELLED:
+            if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+                raise ConflictError(f"animal {pet.id} is {pet.status or 'without status'}")
+            if self._live is None:
+                live = (OrderStatus.PLACED, OrderStatus.COMPLETED)
+                pages = [self._orders.page(0, MAX_ID, status) for status in live]
+                self._live = {other.pet_id for page in pages for other in page}
+            if pet.id in self._live:
+                raise ConflictError(f"animal {pet.id} is in another order")
+            self._live.add(pet.id)
+        self._orders.add(order)
 
     def close(self) -> None:
         """Make every later call raise `UnavailableError`."""

@@ -3,6 +3,7 @@
 Each refuses before it writes, so that the other changes of its transaction can go on.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -16,7 +17,9 @@ from petstore.contract import (
     NotFoundError,
     Order,
     OrderStatus,
+    Pet,
     Receipt,
+    RefusedError,
     Retry,
     TokenReusedError,
 )
@@ -27,6 +30,11 @@ _MOVE: Final = "UPDATE pets SET status = ? WHERE id = ?"
 _INSERT_ORDER: Final = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
 _CLOSE: Final = "UPDATE orders SET status = ? WHERE id = ? AND status = 'placed'"
 _ORDER: Final = "SELECT id, pet_id, status, placed_at FROM orders WHERE id = ?"
+_RESTORE_PET: Final = """INSERT INTO pets (id, name, category_id, status) VALUES (?, ?, ?, ?)
+    ON CONFLICT (id) DO NOTHING"""
+_PET: Final = "SELECT id, name, category_id, status FROM pets WHERE id = ?"
+_RESTORE_ORDER: Final = "INSERT INTO orders (id, pet_id, status, placed_at) VALUES (?, ?, ?, ?)"
+_LIVE: Final = "SELECT id FROM orders WHERE pet_id = ? AND status IN ('placed', 'completed')"
 _FIND: Final = "SELECT fingerprint, id FROM retries WHERE token = ? AND until > ?"
 _RECORD: Final = "REPLACE INTO retries (token, fingerprint, id, until) VALUES (?, ?, ?, ?)"
 
@@ -76,6 +84,50 @@ def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus
     elif order.status is not status:
         raise ConflictError(f"order {order_id} is {order.status}")
     return order
+
+
+def restore(connection: apsw.Connection, items: Sequence[Pet | Order]) -> RefusedError | None:
+    """Insert rows under the ids that they have; return why one is refused, which ends it.
+
+    It is not raised, because those before it are stored: AUTOINCREMENT goes on above them.
+    """
+    try:
+        for item in items:
+            if isinstance(item, Pet):
+                _restore_pet(connection, item)
+            else:
+                _restore_order(connection, item)
+    except RefusedError as refusal:
+        return refusal
+    return None
+
+
+def _restore_pet(connection: apsw.Connection, pet: Pet) -> None:
+    status = None if isinstance(pet.status, UnsetType) else pet.status.value
+    row = (pet.id, pet.name, pet.category_id, status)
+    connection.execute(_RESTORE_PET, row)
+    if not connection.changes():
+        found = connection.execute(_PET, (pet.id,)).fetchone()
+        if found != row:
+            raise ConflictError(f"there is another one, {found}")
+
+
+def _restore_order(connection: apsw.Connection, order: Order) -> None:
+    found: Any = connection.execute(_ORDER, (order.id,)).fetchone()
+    if found is not None:
+        if to_order(*found) != order:
+            raise ConflictError(f"there is another one, {to_order(*found)}")
+        return
+    pet: Any = connection.execute(_PET, (order.pet_id,)).fetchone()
+    if pet is None:
+        raise NotFoundError(f"there is no animal {order.pet_id}")
+    if order.status is not OrderStatus.CANCELLED:
+        if pet[3] != PET_STATUS_BY_ORDER[order.status]:
+            raise ConflictError(f"animal {order.pet_id} is {pet[3] or 'without status'}")
+        if (other := connection.execute(_LIVE, (order.pet_id,)).get) is not None:
+            raise ConflictError(f"animal {order.pet_id} is in order {other}")
+    at = (order.placed_at - _EPOCH) // _MICROSECOND
+    connection.execute(_RESTORE_ORDER, (order.id, order.pet_id, order.status.value, at))
 
 
 def to_order(number: int, pet_id: int, status: str, placed_at: int) -> Order:

@@ -83,6 +83,11 @@ class SqliteRepository(Repository):
         """Close the order and move its animal."""
         return await self._write(partial(changes.update_order, order_id=order_id, status=status))
 
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        """Insert rows in one transaction, up to the first that is refused."""
+        if refusal := await self._write(partial(changes.restore, items=tuple(items))):
+            raise refusal
+
     def close(self) -> None:
         """Make every later call raise `UnavailableError`."""
         self._open = False

@@ -1,0 +1,120 @@
+"""What the tests beside the kit share: opening a store on a server or through a proxy."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from itertools import count
+from time import monotonic
+from typing import Any, Final
+
+import pytest
+from petstore_redis import RedisRepository, RedisSettings, open_redis
+
+from backends.redis.tests.conftest import url_of
+from backends.redis.tests.proxy import Proxy
+from backends.redis.tests.servers import Server
+from backends.redis.tests.topologies import Cluster, Sentinels
+from petstore.contract import NewPet, Pet, PetStatus, Receipt, Retry, UnavailableError
+
+AT: Final = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
+FAILOVERS: Final = int(os.environ.get("PETSTORE_FAILOVERS", "1"))
+_numbers = count()
+
+
+def fresh() -> str:
+    """Return a prefix that no test has used."""
+    return f"t{os.getpid()}.{next(_numbers)}"
+
+
+def opened(
+    place: Server | Sentinels | Cluster | Proxy | str, **settings: Any
+) -> AbstractAsyncContextManager[RedisRepository]:
+    """Open a store with a prefix of its own, unless one is given."""
+    if isinstance(place, Proxy):
+        url = f"redis://127.0.0.1:{place.port}"
+    else:
+        url = place if isinstance(place, str) else url_of(place)
+    guard = settings.pop("guard", True)
+    settings = {"prefix": fresh(), "timeout_seconds": 0.3, **settings}
+    return open_redis(RedisSettings(url, **settings), guard=guard)
+
+
+async def pets(repository: RedisRepository) -> list[Pet]:
+    """Return all animals."""
+    return list(await repository.list_pets(0, 100_000, None))
+
+
+async def unavailable(call: Awaitable[object], within: float = 0.1) -> str:
+    """Check that a call fails as unavailable, and soon; return the message."""
+    begin = monotonic()
+    with pytest.raises(UnavailableError) as caught:
+        await call
+    assert monotonic() - begin < within
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+async def again(call: Callable[[], Awaitable[Any]], seconds: float = 5) -> Any:
+    """Call until it is not unavailable any more."""
+    end = monotonic() + seconds
+    while True:
+        try:
+            return await call()
+        except UnavailableError:
+            assert monotonic() < end
+            await asyncio.sleep(0.02)
+
+
+def retry(token: int, what: int = 0, now: int = 0, until: int = 1000) -> Retry:
+    """Return a retry whose token begins with a number: modulo the partitions, its home."""
+    return Retry(token.to_bytes(8) + bytes(24), what.to_bytes(32), now, until)
+
+
+class Load:
+    """Adds animals all the time; keeps what was acknowledged, and how long nothing was."""
+
+    def __init__(self, repository: RedisRepository) -> None:
+        self.repository = repository
+        self.acknowledged: list[int] = []
+        self.pause = 0.0
+        self.failures: list[BaseException] = []
+
+    async def _add(self) -> None:
+        last = monotonic()
+        while True:
+            try:
+                receipt: Receipt = await self.repository.create_pet(REX)
+            except UnavailableError:
+                await asyncio.sleep(0.01)
+            except Exception as error:
+                self.failures.append(error)
+                raise
+            else:
+                self.acknowledged.append(receipt.id)
+                self.pause = max(self.pause, monotonic() - last)
+                last = monotonic()
+                await asyncio.sleep(0.002)
+
+    @asynccontextmanager
+    async def running(self, tasks: int = 4) -> AsyncIterator["Load"]:
+        """Run tasks until the block is left."""
+        running = [asyncio.ensure_future(self._add()) for _ in range(tasks)]
+        try:
+            await asyncio.sleep(0.1)
+            yield self
+            await asyncio.sleep(0.2)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def check(self, stored: Iterable[Pet] | None) -> None:
+        """Check that nothing but unavailability was met, no id came twice, nothing was lost."""
+        assert self.failures == []
+        assert len(set(self.acknowledged)) == len(self.acknowledged) > 0
+        if stored is not None:
+            assert set(self.acknowledged) <= {pet.id for pet in stored}

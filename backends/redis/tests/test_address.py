@@ -1,0 +1,224 @@
+"""PETSTORE_REDIS_URL: what it may be, and what is said of a wrong one, never with a password."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from petstore_redis import address
+from petstore_redis.address import Kind
+
+from backends.redis.tests.places import REX, opened, unavailable
+from backends.redis.tests.proxy import proxy
+from backends.redis.tests.servers import REDIS, VALKEY, Server, certificate, single
+from petstore.contract import SettingsError, StorageError
+
+SECRET = "ge/heim?#@:%"
+QUOTED = quote(SECRET, safe="")
+BINARIES = [binary for binary in (VALKEY, REDIS) if binary]
+
+
+def ssl_context(file: Path, key: Path) -> object:
+    import ssl  # noqa: PLC0415
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file, key)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "addresses"),
+    [
+        ("redis://db", Kind.SINGLE, [("db", 6379)]),
+        ("redis://db:7", Kind.SINGLE, [("db", 7)]),
+        ("redis://[::1]", Kind.SINGLE, [("::1", 6379)]),
+        ("redis://[fe80::1]:7", Kind.SINGLE, [("fe80::1", 7)]),
+        ("rediss://db", Kind.SINGLE, [("db", 6379)]),
+        ("unix:///run/redis%20.sock", Kind.SINGLE, [("/run/redis .sock", 0)]),
+        ("redis+sentinel://a,b:7,[::1]/pets", Kind.SENTINEL,
+         [("a", 26379), ("b", 7), ("::1", 26379)]),
+        ("rediss+sentinel://a/pets", Kind.SENTINEL, [("a", 26379)]),
+        ("redis+cluster://a,b:7", Kind.CLUSTER, [("a", 7000), ("b", 7)]),
+        ("rediss+cluster://a", Kind.CLUSTER, [("a", 7000)]),
+    ],
+)  # fmt: skip
+def test_a_url_says_which_servers(url: str, kind: Kind, addresses: list[tuple[str, int]]) -> None:
+    target = address.parse(url)
+    assert (target.kind, list(target.addresses), target.db) == (kind, addresses, 0)
+    assert (target.tls is not None) == url.startswith("rediss")
+    assert (target.user, target.password) == ("", "")
+    assert target.service == ("pets" if kind is Kind.SENTINEL else "")
+
+
+def test_a_url_says_who_asks_and_for_which_database() -> None:
+    target = address.parse(f"redis://us%3Aer:{QUOTED}@db:7/12")
+    assert (target.user, target.password, target.db) == ("us:er", SECRET, 12)
+    assert target.name == "redis at redis://us%3Aer:***@db:7/12"
+    assert address.parse(f"redis://:{QUOTED}@db").name == "redis at redis://:***@db"
+    target = address.parse(
+        f"redis+sentinel://u:{QUOTED}@a/pe%2Fts/3?sentinel_username=s&sentinel_password={QUOTED}"
+    )
+    assert (target.service, target.db, target.password) == ("pe/ts", 3, SECRET)
+    assert (target.sentinel_user, target.sentinel_password) == ("s", SECRET)
+    assert "***" in target.name.partition("sentinel_password=")[2]
+    target = address.parse(f"unix://u:{QUOTED}@/run/redis.sock")
+    assert (target.user, target.password, target.addresses) == (
+        "u",
+        SECRET,
+        (("/run/redis.sock", 0),),
+    )
+
+
+WRONG = [
+    ("", "does not begin"), ("db:6379", "does not begin"), ("http://db", "does not begin"),
+    ("redis+other://db", "does not begin"), ("redis+://db", "does not begin"),
+    ("unix+cluster:///x", "does not begin"),
+    ("redis://", "host is missing"), ("redis:///0", "host is missing"),
+    ("redis+cluster://a,,b", "host is missing"), ("redis+cluster://a,", "host is missing"),
+    ("redis://a,b", "several hosts"), ("redis://a..b", "no name"), ("redis://a\0b", "no name"),
+    ("redis://db:0", "port"), ("redis://db:65536", "port"), ("redis://db:x", "port"),
+    ("redis://db:\u0663", "port"), ("redis://[::1", "no URL"),
+    ("redis://db/x", "database"), ("redis://db/1/2", "database"), ("redis://db/-1", "database"),
+    ("redis://db/\u00b2", "database"), ("redis+cluster://db/1", "no database but 0"),
+    ("redis+sentinel://a", "name of the master"), ("redis+sentinel://a//1", "name of the master"),
+    ("unix://run/x", "path of the socket"), ("unix://", "path of the socket"),
+    ("redis://db?ssl_ca_certs=x", "no option there (known: none)"),
+    ("rediss://db?timeout=1", "no option there (known: ssl_ca_certs"),
+    ("rediss://db?ssl_ca_certs=/none", "(/none): No such file"),
+    ("redis://db?x", "no URL"), ("redis://user@db", "a user without a password"),
+    ("redis://user:@db", "a user without a password"), ("redis://db#x", "%23"),
+    ("redis://:1/geheim@db", "%2F"), ("redis+sentinel://u:1/geheim@db", "%2F"),
+    ("redis://u:1?geheim=1@db", "%3F"), ("redis://u:1/0#geheim@db", "%23"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("url", "reason"), WRONG)
+def test_a_wrong_url_is_refused_with_what_is_wrong(url: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        address.parse(url)
+    message = str(caught.value)
+    assert message.startswith("PETSTORE_REDIS_URL is wrong: ")
+    assert reason in message
+    assert "geheim" not in message
+    assert "\n" not in message
+
+
+@given(
+    user=st.text("abc:%/@ \u00e9\n", max_size=4),
+    secret=st.text(max_size=6).map(lambda text: f"GEHEIM{text}".encode("utf-8", "ignore").decode()),
+    raw=st.booleans(),
+    scheme=st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "x", ""]),
+    rest=st.sampled_from(["db", "db:1/0", "a,b:1", "db/s/1", "/run/x", "db:x", "", "[", "db?a=1"]),
+    option=st.sampled_from(["", "?sentinel_password=", "?sentinel_pasword=", "?", "?ssl_keyfile="]),
+)
+def test_no_message_shows_a_password(
+    *, user: str, secret: str, raw: bool, scheme: str, rest: str, option: str
+) -> None:
+    shown = secret if raw else quote(secret, safe="")
+    url = f"{scheme}://{user if raw else quote(user, safe='')}:{shown}@{rest}"
+    if option.endswith("password="):
+        url += option + quote(secret, safe="")
+    elif option:
+        url += option
+    try:
+        said = address.parse(url).name
+    except SettingsError as error:
+        said = str(error)
+    assert "GEHEIM" not in said
+    assert "\n" not in said
+
+
+async def _use(url: str, **settings: object) -> None:
+    async with opened(url, **settings) as repository:
+        receipt = await repository.create_pet(REX)
+        assert await repository.get_pet(receipt.id) is not None
+
+
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)
+def test_a_password_and_a_user_are_used(binary: Path, tmp_path: Path) -> None:
+    with single(tmp_path, f"unixsocket {tmp_path}/s", binary=binary, password=SECRET) as server:
+        server.call("ACL", "SETUSER", "rex", "on", f">{SECRET}2", "~*", "+@all")
+        host = f"127.0.0.1:{server.port}"
+        for url in (f"redis://:{QUOTED}@{host}/3", f"redis://rex:{QUOTED}2@{host}",
+                    f"unix://rex:{QUOTED}2@{tmp_path}/s"):  # fmt: skip
+            asyncio.run(_use(url))
+        assert server.call("INFO", "keyspace")["db3"]["keys"] > 0
+        for url in (
+            f"redis://:{QUOTED}x@{host}",
+            f"redis://rex:{QUOTED}@{host}",
+            f"redis://{host}",
+        ):
+            with pytest.raises(SettingsError, match="user or the password is refused") as caught:
+                asyncio.run(_use(url))
+            assert SECRET not in str(caught.value)
+        with pytest.raises(SettingsError, match="DB index is out of range"):
+            asyncio.run(_use(f"redis://:{QUOTED}@{host}/99"))
+
+
+def test_a_password_for_a_server_that_has_none_is_refused(valkey: Server) -> None:
+    with pytest.raises(SettingsError, match="user or the password is refused"):
+        asyncio.run(_use(f"redis://:geheim@127.0.0.1:{valkey.port}"))
+
+
+def test_a_password_that_changes_is_told_and_cured_without_a_restart(tmp_path: Path) -> None:
+    async def run(server: Server) -> None:
+        async with opened(f"redis://:{QUOTED}@127.0.0.1:{server.port}") as repository:
+            await repository.create_pet(REX)
+            with server.client() as admin:
+                admin.execute_command("CONFIG", "SET", "requirepass", "another")
+                admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+                for _ in range(100):
+                    await asyncio.sleep(0.01)
+                    try:
+                        await repository.get_pet(1)
+                    except StorageError as error:
+                        failure = error
+                assert type(failure) is StorageError
+                assert "user or the password is refused" in str(failure)
+                assert SECRET not in str(failure)
+                admin.execute_command("CONFIG", "SET", "requirepass", SECRET)
+            await asyncio.sleep(0.3)
+            assert await repository.get_pet(1) is not None
+
+    with single(tmp_path, password=SECRET) as server:
+        asyncio.run(run(server))
+
+
+@pytest.mark.skipif(REDIS is None, reason="there is no redis-server with TLS on the PATH")
+def test_tls_is_spoken_with_a_server_whose_certificate_is_trusted(tmp_path: Path) -> None:
+    with single(tmp_path, binary=REDIS or VALKEY, tls=True) as server:
+        for host in ("127.0.0.1", "localhost"):
+            url = f"rediss://{host}:{server.port}?ssl_ca_certs={server.certificate}"
+            asyncio.run(_use(url))
+
+
+def test_tls_to_a_proxy_is_spoken_and_an_unknown_certificate_refused(
+    valkey: Server, tmp_path: Path
+) -> None:
+    file, key = certificate(tmp_path)
+    with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:  # type: ignore[arg-type]
+        asyncio.run(_use(f"rediss://127.0.0.1:{front.port}?ssl_ca_certs={file}"))
+        message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}"), 2))
+        assert "CERTIFICATE_VERIFY_FAILED" in message
+    with proxy(valkey.host, valkey.port) as plain:
+        asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{plain.port}"), 2))
+
+
+def test_where_nothing_listens_the_command_ends_with_one_line(tmp_path: Path) -> None:
+    environ = {"PETSTORE_BACKEND": "redis", "PETSTORE_API_KEYS": "a-key-of-many-letters-0123456789",
+               "PETSTORE_REDIS_URL": "redis://:geheim@127.0.0.1:6399/0"}  # fmt: skip
+    command = Path(sys.executable).with_name("petstore")
+    for verb in ("check", "serve"):
+        ended = subprocess.run(
+            [command, verb], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 69
+        assert ended.stderr == (
+            "petstore: cannot reach the storage: redis at redis://:***@127.0.0.1:6399/0:"
+            " connection refused\n"
+        )
+        assert "geheim" not in ended.stdout

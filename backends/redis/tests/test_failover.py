@@ -1,0 +1,232 @@
+"""Replicas and other masters: what is acknowledged stays, no id comes twice, reads go on.
+
+PETSTORE_FAILOVERS says how many failovers of each kind there are.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from petstore_redis import lua
+from redis.crc import key_slot
+
+from backends.redis.tests.places import (
+    AT,
+    FAILOVERS,
+    REX,
+    Load,
+    again,
+    fresh,
+    opened,
+    pets,
+    retry,
+    unavailable,
+)
+from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
+from backends.redis.tests.topologies import SERVICE, Cluster, cluster, sentinel
+from petstore.contract import OrderStatus
+
+AOF = ("appendonly yes", "appendfsync always")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Run a master and its replica."""
+    with servers(tmp_path_factory.mktemp("pair"), VALKEY, 2) as make:
+        master = make(0, *QUICK, *AOF).start()
+        replica = make(1, *QUICK, *AOF, f"replicaof 127.0.0.1 {master.port}").start()
+        follow(replica, master)
+        yield [master, replica]
+
+
+def follow(replica: Server, master: Server) -> None:
+    replica.call("REPLICAOF", "127.0.0.1", master.port)
+    with master.client() as client:
+        until(lambda: client.set("a", "1") and client.wait(1, 100) == 1)
+        client.delete("a")
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_write_that_no_replica_has_is_unavailable_and_reads_go_on(
+    pair: list[Server], frozen: bool
+) -> None:
+    master, replica = pair
+
+    async def run() -> None:
+        async with opened(master, wait_replicas=1, timeout_seconds=0.5) as repository:
+            pet = (await repository.create_pet(REX, retry(1))).id
+            other = (await repository.create_pet(REX)).id
+            first = (await repository.place_order(pet, AT)).id
+            await repository.update_order(first, OrderStatus.CANCELLED)
+            order = (await repository.place_order(pet, AT)).id
+            writes: list[Callable[[], Any]] = [
+                lambda: repository.create_pet(REX),
+                lambda: repository.create_pet(REX, retry(1)),
+                lambda: repository.update_order(order, OrderStatus.CANCELLED),
+                lambda: repository.update_order(order, OrderStatus.CANCELLED),
+                lambda: repository.place_order(other, AT, retry(2)),
+                lambda: repository.place_order(other, AT, retry(2)),
+            ]
+            if frozen:
+                replica.freeze()
+            else:
+                replica.call("REPLICAOF", "NO", "ONE")
+            try:
+                for write in writes:
+                    begin = monotonic()
+                    call = asyncio.ensure_future(unavailable(write(), 0.6))
+                    await asyncio.sleep(0.01)
+                    for _ in range(10):
+                        assert await repository.get_pet(pet) is not None
+                    assert monotonic() - begin < 0.2
+                    assert not call.done()
+                    assert "it may or may not last" in await call
+            finally:
+                replica.resume()
+                await asyncio.to_thread(follow, replica, master)
+            assert (await again(lambda: repository.create_pet(REX, retry(1)))).replayed
+            assert (await repository.place_order(other, AT, retry(2))).replayed
+            assert len(await pets(repository)) == 3
+            assert len(await repository.list_orders(0, 9, None)) == 3
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_ids_that_a_failover_has_lost_are_not_given_out_again(
+    pair: list[Server], guard: bool
+) -> None:
+    """Without the guard they are: the control."""
+    master, replica = pair
+
+    async def run() -> tuple[list[int], list[int]]:
+        prefix = fresh()
+        async with opened(master, guard=guard, prefix=prefix) as repository:
+            kept = [(await repository.create_pet(REX)).id for _ in range(3)]
+            master.call("WAIT", 1, 200)
+            await asyncio.sleep(0.1)
+            replica.call("REPLICAOF", "NO", "ONE")
+            lost = [(await repository.create_pet(REX)).id for _ in range(5)]
+            orders = [(await repository.place_order(pet, AT)).id for pet in lost]
+        async with opened(replica, guard=guard, prefix=prefix) as repository:
+            assert [pet.id for pet in await pets(repository)] == kept
+            later = [(await repository.create_pet(REX)).id for _ in range(5)]
+            more = [(await repository.place_order(pet, AT)).id for pet in later]
+        assert bool(set(orders) & set(more)) != guard
+        return lost, later
+
+    try:
+        lost, later = asyncio.run(run())
+    finally:
+        follow(replica, master)
+    if guard:
+        assert later[0] - lost[0] > lua.LEAP - 10
+        assert not set(lost) & set(later)
+    else:
+        assert lost == later
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_no_id_comes_twice_after_restarts(tmp_path: Path, partitions: int) -> None:
+    async def run(server: Server) -> None:
+        async with opened(server, partitions=partitions) as repository:
+            made: list[int] = []
+            for _ in range(3):
+                receipts = [await again(lambda: repository.create_pet(REX)) for _ in range(6)]
+                made += [receipt.id for receipt in receipts]
+                await asyncio.to_thread(server.restart)
+            assert len(set(made)) == 18
+            assert {pet.id for pet in await again(lambda: pets(repository))} == set(made)
+
+    with servers(tmp_path, VALKEY, 1) as make:
+        asyncio.run(run(make(0, *QUICK, *AOF).start()))
+
+
+def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Frozen and thawed, and with more failovers killed, too: the service follows."""
+
+    async def run() -> None:
+        async with opened(group, wait_replicas=1, timeout_seconds=0.5) as repository:
+            load = Load(repository)
+            for number in range(FAILOVERS):
+                for way in ("kill", "freeze") if number or FAILOVERS > 1 else ("freeze",):
+                    old = group.master()
+                    async with load.running():
+                        getattr(old, way)()
+                        await asyncio.to_thread(until, lambda old=old: group.failed_over(old))
+                        await again(lambda: repository.create_pet(REX))
+                        await asyncio.to_thread(old.resume if way == "freeze" else old.start)
+                        await asyncio.sleep(1)
+                    await asyncio.to_thread(until, settled)
+                    load.check(await pets(repository))
+                    assert load.pause < 5
+
+    def settled() -> bool:
+        return all(
+            server.call("SENTINEL MASTER", SERVICE)["flags"] == "master"
+            and all(one["flags"] == "slave" for one in server.call("SENTINEL", "REPLICAS", SERVICE))
+            for server in group.sentinels
+        ) and sorted(server.call("ROLE")[0] for server in group.data) == [
+            "master",
+            "slave",
+            "slave",
+        ]
+
+    with sentinel(tmp_path, *AOF, hasty=True) as group:
+        asyncio.run(run())
+
+
+def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
+    async def run() -> None:
+        prefix = fresh()
+        async with opened(group, prefix=prefix, partitions=6, timeout_seconds=0.5) as repository:
+            load = Load(repository)
+            for number in range(FAILOVERS):
+                slot = key_slot(f"{{{prefix}:{number % 6}}}".encode())
+                old = group.owner(slot)
+                async with load.running():
+                    old.kill()
+                    await asyncio.to_thread(until, lambda: group.failed_over(slot, old))  # noqa: B023
+                    for home in range(6):
+                        await again(lambda home=home: repository.create_pet(REX, retry(home)))
+                await asyncio.to_thread(old.start)
+                await asyncio.to_thread(until, group.ready)
+                load.check(None)
+                assert load.pause < 5
+            assert len(await pets(repository)) >= len(load.acknowledged) * 0.9
+
+    with cluster(tmp_path, *AOF, replicas=1) as group:
+        asyncio.run(run())
+
+
+def test_a_slot_that_moves_is_followed(nodes: Cluster) -> None:
+    async def run() -> None:
+        prefix = fresh()
+        async with opened(nodes, prefix=prefix, partitions=4, timeout_seconds=1) as repository:
+            made = [(await repository.create_pet(REX, retry(4 + n))).id for n in range(40)]
+            slot = key_slot(f"{{{prefix}:0}}".encode())
+            source = nodes.owner(slot)
+            target = next(node for node in nodes.nodes if node is not source)
+            ids = {node: node.call("CLUSTER", "MYID") for node in (source, target)}
+            target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+            source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+            keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 100)
+            assert len(keys) > 3
+            to = ("MIGRATE", "127.0.0.1", target.port, "", 0, 1000, "KEYS")
+            for moved in (keys[:2], keys[2:]):
+                source.call(*to, *moved)
+                assert sorted(pet.id for pet in await pets(repository)) == sorted(made)  # ASK
+                assert await repository.get_pet(made[0]) is not None
+                assert "TRYAGAIN" in await unavailable(repository.create_pet(REX, retry(0)))
+                made.append((await repository.create_pet(REX, retry(1001 + 4 * len(made)))).id)
+            for node in (target, source, *nodes.nodes):
+                node.call("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+            calls = (repository.create_pet(REX, retry(400 + 4 * n)) for n in range(30))
+            made += [receipt.id for receipt in await asyncio.gather(*calls)]  # MOVED
+            assert sorted(pet.id for pet in await pets(repository)) == sorted(made)
+            assert len(set(made)) == len(made)
+
+    asyncio.run(run())

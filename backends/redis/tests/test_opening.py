@@ -1,0 +1,203 @@
+"""What is looked at before a store is used, and what is refused or warned of."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from petstore_redis import RedisSettings, opening, scratch_redis
+from redis.crc import key_slot
+
+from backends.redis.tests.conftest import url_of
+from backends.redis.tests.places import REX, fresh, opened, pets
+from backends.redis.tests.servers import VALKEY, Server, single
+from petstore.contract import SettingsError, UnavailableError
+
+
+def refusal(place: Server | str, **settings: Any) -> str:
+    """Check that a store is refused, in one line; return it."""
+
+    async def run() -> None:
+        async with opened(place, **settings):
+            pass
+
+    with pytest.raises(SettingsError) as caught:
+        asyncio.run(run())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def create(place: Server | str, **settings: Any) -> int:
+    """Open a store, add an animal; return how many there are."""
+
+    async def run() -> int:
+        async with opened(place, **settings) as repository:
+            await repository.create_pet(REX)
+            return len(await pets(repository))
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with single(tmp_path_factory.mktemp("opening"), binary=VALKEY) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "policy", ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"]
+)
+def test_a_server_that_evicts_is_refused(server: Server, policy: str) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", policy)
+    try:
+        message = refusal(server)
+        assert f"(maxmemory-policy {policy}); set maxmemory-policy noeviction" in message
+        assert server.call("DBSIZE") == 0
+    finally:
+        server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"appendonly": "no"}, "has no AOF"),
+        ({"appendonly": "yes", "appendfsync": "everysec"}, "does not sync each write"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "does not sync each write"),
+        ({"appendonly": "yes", "appendfsync": "always"}, ""),
+    ],
+)
+def test_a_server_that_may_lose_animals_is_warned_of(
+    server: Server, settings: dict[str, str], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in settings.items():
+        server.call("CONFIG", "SET", name, value)
+    with caplog.at_level(logging.WARNING, "petstore.redis"):
+        create(server)
+    assert [warning in record.getMessage() for record in caplog.records] == (
+        [True] if warning else []
+    )
+
+
+def test_a_server_whose_settings_may_not_be_asked_for_is_used(
+    server: Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    server.call("CONFIG", "SET", "appendonly", "yes")
+    server.call("ACL", "SETUSER", "rex", "on", ">a", "~*", "+@all", "-config")
+    with caplog.at_level(logging.WARNING, "petstore.redis"):
+        assert create(f"redis://rex:a@127.0.0.1:{server.port}") == 1
+        assert "does not sync" in caplog.text
+        with single(tmp_path, 'rename-command CONFIG ""', "appendonly yes") as renamed:
+            assert create(renamed) == 1
+
+
+@pytest.mark.parametrize("missing", ["info", "role", "eval", "zadd", "hsetnx"])
+def test_a_user_without_rights_is_refused_with_the_right_that_is_missing(
+    server: Server, missing: str
+) -> None:
+    server.call("ACL", "SETUSER", "max", "reset", "on", ">geheim", "~*", "+@all", f"-{missing}")
+    url = f"redis://max:geheim@127.0.0.1:{server.port}"
+    if missing == "zadd":  # met by the first write only
+        with pytest.raises(Exception, match=r"NOPERM|zadd"):
+            create(url)
+        return
+    message = refusal(url)
+    assert missing in message.lower()
+    assert "geheim" not in message
+
+
+def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
+    server.call("ACL", "SETUSER", "moritz", "reset", "on", ">a", "~{mine:*", "+@all")
+    url = f"redis://moritz:a@127.0.0.1:{server.port}"
+    assert "the user needs +@all on its keys" in refusal(url, prefix="other")
+    assert create(url, prefix="mine") == 1
+
+
+@pytest.mark.parametrize(("version", "refused"), [("6.0.16", True), ("6.2.0", False),
+                                                  ("5.9.9", True), ("10.0.1", False)])  # fmt: skip
+def test_a_server_before_6_2_is_refused(version: str, refused: bool) -> None:
+    facts = {"redis_version": version, "aof_enabled": "1"}
+    if refused:
+        with pytest.raises(SettingsError, match=rf"is version {version}; 6\.2 or newer is needed"):
+            opening.check_facts("redis at db", facts)
+    else:
+        opening.check_facts("redis at db", facts)
+
+
+@pytest.mark.parametrize(("made", "asked"), [(1, 5), (5, 1), (3, 8)])
+def test_another_number_of_partitions_is_refused_and_nothing_written(
+    valkey: Server, made: int, asked: int
+) -> None:
+    prefix = fresh()
+    assert create(valkey, prefix=prefix, partitions=made) == 1
+    before = sorted(valkey.call("KEYS", f"{{{prefix}:*"))
+    message = refusal(valkey, prefix=prefix, partitions=asked)
+    assert f"PETSTORE_REDIS_PARTITIONS is {asked}, but this store was made with {made};" in message
+    assert sorted(valkey.call("KEYS", f"{{{prefix}:*")) == before
+    assert create(valkey, prefix=prefix, partitions=made) == 2
+
+
+def test_a_newer_schema_is_refused(valkey: Server) -> None:
+    prefix = fresh()
+    create(valkey, prefix=prefix)
+    valkey.call("HSET", f"{{{prefix}:0}}:meta", "schema", "2")
+    assert "schema 2, written by a newer petstore-redis; this one knows up to 1" in refusal(
+        valkey, prefix=prefix
+    )
+
+
+def test_an_older_schema_is_upgraded_once_by_whoever_opens_it_first(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = fresh()
+    create(valkey, prefix=prefix, partitions=3)
+    steps = "redis.call('HINCRBY', KEYS[1], 'upgrade', %d)"
+    monkeypatch.setattr(opening, "SCHEMA", 3)
+    monkeypatch.setattr(opening, "UPGRADES", {1: steps % 1, 2: steps % 10})
+
+    async def run() -> None:
+        async def open_() -> None:
+            async with opened(valkey, prefix=prefix, partitions=3, timeout_seconds=2) as repository:
+                assert len(await pets(repository)) == 1
+
+        await asyncio.gather(*(open_() for _ in range(8)))
+
+    asyncio.run(run())
+    for partition in range(3):
+        found = valkey.call("HGETALL", f"{{{prefix}:{partition}}}:meta")
+        assert (found["schema"], found["upgrade"]) == ("3", "11")
+
+
+def test_two_prefixes_on_one_server_are_two_stores(valkey: Server) -> None:
+    first, second = fresh(), fresh()
+    for count in (1, 2, 3):
+        assert create(valkey, prefix=first, partitions=2) == count
+        assert create(valkey, prefix=second) == count
+
+
+def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
+    prefix = fresh()
+    create(valkey, prefix=prefix)
+
+    async def run() -> None:
+        settings = RedisSettings(url_of(valkey), prefix=prefix, partitions=3)
+        async with scratch_redis(settings) as place:
+            async with opened(valkey, prefix=place.prefix, partitions=3) as repository:
+                await repository.create_pet(REX)
+            assert valkey.call("KEYS", f"{{{prefix}.scratch*")
+
+    asyncio.run(run())
+    assert not valkey.call("KEYS", f"{{{prefix}.scratch*")
+    assert valkey.call("KEYS", f"{{{prefix}:*")
+
+
+def test_a_server_that_is_no_node_of_a_cluster_and_no_sentinel_is_told(valkey: Server) -> None:
+    assert "is no node of a cluster" in refusal(f"redis+cluster://127.0.0.1:{valkey.port}")
+
+    async def run() -> None:
+        async with opened(f"redis+sentinel://127.0.0.1:{valkey.port}/pets"):
+            pass
+
+    with pytest.raises(UnavailableError, match="no Sentinel names a master"):
+        asyncio.run(run())
+    assert key_slot(b"{ps:0}:meta") == key_slot(b"{ps:0}:pets")

