@@ -1,18 +1,16 @@
 """The composition root: settings and a backend in, the application out."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
-from typing import Any
 
-from litestar import Litestar, Request, Response
+from litestar import Litestar
 from litestar.datastructures import State
 from litestar.types import ASGIApp
 from msgspec import Struct
 
-from petstore import backends, errors, openapi
+from petstore import backends, openapi
 from petstore.api import ServiceController
 from petstore.api.body import StrictRequest
 from petstore.api.operations import OperationsController
@@ -22,8 +20,6 @@ from petstore.auth import Keys, guard
 from petstore.edge import Edge
 from petstore.service import Service
 from petstore.settings import Settings
-
-_log = logging.getLogger("petstore")
 
 
 class App(Struct, frozen=True):
@@ -64,7 +60,6 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
         route_handlers=[*groups, OperationsController.of(service)],
         lifespan=[lifespan],
         state=State({"service": service}, deep_copy=False),  # for hooks outside the controllers
-        exception_handlers={Exception: _answer},
         request_class=StrictRequest,
         request_max_body_size=settings.max_body_bytes,
         openapi_config=None,
@@ -81,23 +76,3 @@ def document(root: str) -> bytes:
 def _groups(service: Service) -> list[type[ServiceController]]:
     """Return the controllers of the interface: what is under /v1, and behind a key."""
     return [PetsController.of(service), StoreController.of(service)]
-
-
-def _answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Turn any exception of a request into its answer; log what the client is not told."""
-    answer = errors.to_api_error(error)
-    if answer.code.status >= 500 and not isinstance(error, errors.ApiError):
-        request_id = request.scope["request_id"].decode()  # type: ignore[typeddict-item]
-        unexpected = error if answer.code is errors.Code.INTERNAL_ERROR else None
-        _log.error(
-            "%s",
-            error or type(error).__name__,
-            exc_info=unexpected,
-            extra={"request_id": request_id},
-        )
-    return Response(
-        errors.body(answer),
-        status_code=answer.code.status,
-        headers=answer.headers,
-        media_type="application/json",
-    )

@@ -25,6 +25,7 @@ WATCH_SECONDS: Final = 2
 _log = logging.getLogger("petstore.auth")
 
 _CHALLENGE: Final = 'Bearer realm="petstore"'
+_FIELD: Final = b"authorization"
 _BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
 _KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6750, section 2.1
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -147,9 +148,7 @@ def guard(keys: Keys) -> Guard:
     """
 
     async def require_key(connection: ASGIConnection, _: BaseRouteHandler) -> None:  # type: ignore[type-arg]
-        presented = [
-            value for name, value in connection.scope["headers"] if name == b"authorization"
-        ]
+        presented = [value for name, value in connection.scope["headers"] if name == _FIELD]
         bearer = [match for value in presented if (match := _BEARER.fullmatch(value))]
         if not bearer:
             raise _unauthorized("An API key is missing: send Authorization: Bearer <API_KEY>.")

@@ -1,7 +1,8 @@
 """The outermost ASGI layer: what must happen to every answer, also to unrouted ones.
 
-Paths are matched as they were sent, byte for byte: nothing is unescaped, no slash is added or
-dropped. ``HEAD`` is answered as ``GET``, ``OPTIONS`` with the methods of the path.
+Whatever is raised becomes a row of the table in `petstore.errors` here. Paths are matched as they
+were sent, byte for byte: nothing is unescaped, no slash is added or dropped. ``HEAD`` is answered
+as ``GET``, ``OPTIONS`` with the methods of the path.
 """
 
 import asyncio
@@ -9,11 +10,13 @@ import logging
 from time import perf_counter
 from typing import Any, Final
 
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar import Litestar
+from litestar.types import Message, Receive, Scope, Send
 
+from petstore.api.lean import route
 from petstore.deprecation import deprecation_headers
-from petstore.errors import internal, not_found, respond, unavailable
-from petstore.log import request_log
+from petstore.errors import ApiError, Code, not_found, respond, to_api_error, unavailable
+from petstore.log import RequestLine, request_log
 from petstore.request_id import request_id
 from petstore.service import Service
 
@@ -33,10 +36,10 @@ _INNER_METHOD: Final = {"HEAD": "GET", "OPTIONS": _NO_METHOD}
 class Edge:
     """Wraps the application: request ids, exact paths, HEAD, OPTIONS, last-resort errors, log."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: Litestar, service: Service) -> None:
         self._app = app
         self._service = service
-        self._log_requests = request_log.isEnabledFor(logging.INFO)
+        self._log_requests = request_log.on
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901 - a list
         """Answer a request, or pass the lifespan on."""
@@ -65,15 +68,15 @@ class Edge:
             if "//" in path or (path[-1:] == "/" and path != "/") or len(path) > _MAX_PATH:
                 await respond(not_found("This path"), finish)
             else:
-                await self._app(inner, receive, finish)
+                await route(self._app, inner, receive, finish)
         except asyncio.CancelledError:  # the time for requests under way is over
             if not status:
                 await respond(unavailable("The service is stopping."), finish)
             raise
-        except Exception:  # noqa: BLE001 - Litestar answers its own; this is for what it cannot
-            _log.exception("the request failed", extra={"request_id": scope["request_id"].decode()})
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            answer = _explain(error, scope["request_id"].decode(), answered=bool(status))
             if not status:
-                await respond(internal(), finish)
+                await respond(answer, finish)
         if self._log_requests:
             self._log_request(inner, method, status, begin)
 
@@ -93,14 +96,29 @@ class Edge:
         message["headers"] = headers
 
     def _log_request(self, scope: Any, method: str, status: int, begin: float) -> None:
-        request_log.info(
-            "request",
-            extra={
-                "request_id": scope["request_id"].decode(),
-                "method": method,
-                "route": scope.get("path_template"),
-                "status": status,
-                "milliseconds": round((perf_counter() - begin) * 1000, 3),
-                "client": scope.get("auth"),
-            },
+        request_log.write(
+            RequestLine(
+                level="info",
+                event="request",
+                request_id=scope["request_id"].decode(),
+                method=method,
+                route=scope.get("path_template"),
+                status=status,
+                milliseconds=round((perf_counter() - begin) * 1000, 3),
+                client=scope.get("auth"),
+            )
         )
+
+
+def _explain(error: Exception, request_id: str, *, answered: bool) -> ApiError:
+    """Return the answer to any exception of a request; log what the client is not told."""
+    answer = to_api_error(error)
+    if answered or (answer.code.status >= 500 and not isinstance(error, ApiError)):
+        unexpected = error if answered or answer.code is Code.INTERNAL_ERROR else None
+        _log.error(
+            "%s",
+            error or type(error).__name__,
+            exc_info=unexpected,
+            extra={"request_id": request_id},
+        )
+    return answer

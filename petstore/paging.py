@@ -119,10 +119,11 @@ def parameters(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
         return found
     try:
         text = query_string.decode("ascii")
-        if _BAD_ESCAPE.search(text):
+        if "%" in text and _BAD_ESCAPE.search(text):
             raise invalid("query string: a % must be followed by two hexadecimal digits.")
         for pair in text.split("&"):
-            name, _, value = (_unescape(part) for part in pair.partition("="))
+            name, _, value = pair.partition("=")
+            name, value = _unescape(name), _unescape(value)
             if name in names:
                 if name in found:
                     raise invalid(f"{name}: given twice; expected once at most.")
@@ -133,4 +134,6 @@ def parameters(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
+    if "%" not in text and "+" not in text:  # the usual case
+        return text
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8")

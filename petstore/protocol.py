@@ -52,8 +52,6 @@ class Protocol(HttpToolsProtocol):
     _piece = 0  # bytes of the piece that is being parsed
     _pending = 0  # bytes of the pieces before it that were all head, or framing of a body
     _size = 0  # bytes of the header and trailer fields
-    _fields = 0
-    _hosts = 0
     _active: RequestResponseCycle | None = None  # what is being answered; `cycle` arrived last
     _before: RequestResponseCycle = None  # type: ignore[assignment] # what arrived before `cycle`
     _discarded = 0
@@ -113,36 +111,35 @@ class Protocol(HttpToolsProtocol):
         """Start the clock of a request."""
         super().on_message_begin()
         self._phase = Phase.HEAD
-        self._size = self._fields = self._hosts = 0
+        self._size = 0
         self._discarded = 0
         self._pending = -self._piece  # the piece in which a head begins does not count
         self._start_clock(REQUEST_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field; count those that must be there once. Drop a trailer field."""
-        self._fields += 1
+        """Take a header field, as it was sent but for blanks around it. Drop a trailer field."""
         self._size += len(name) + len(value)
-        if self._fields > MAX_FIELDS:
-            self._refuse(f"more than {MAX_FIELDS} header fields")
         if self._size > MAX_HEAD_BYTES:
             self._refuse("the head is too large")
-        if self._phase is Phase.BODY:
-            return
-        name = name.lower()
-        if name == b"host":
-            self._hosts += 1
-        elif name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        self.headers.append((name, value.strip(b" \t")))  # RFC 9110, section 5.5
+        if self._phase is Phase.HEAD:
+            self.headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             self._refuse("expected version 1.1 or 1.0")
+        if len(self.headers) > MAX_FIELDS:
+            self._refuse(f"more than {MAX_FIELDS} header fields")
+        hosts = 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
         if len(self.url) + self._size > MAX_HEAD_BYTES:
             self._refuse("the head is too large")
-        if self._hosts > 1 or (self._hosts == 0 and version == "1.1"):
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
             self._refuse("expected one Host header field")
         if len(self.pipeline) >= MAX_PIPELINED:
             self._refuse("too many requests at once")

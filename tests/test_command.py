@@ -1,7 +1,4 @@
-"""The petstore command, as a deployer meets it. Backends: test_backends.py; keys: test_keys.py.
-
-`in_process` shows what a process would, without the half second that one takes to start.
-"""
+"""The petstore command, as a deployer meets it. Backends: test_backends.py; keys: test_keys.py."""
 
 import io
 import json
@@ -22,6 +19,8 @@ from unittest import mock
 import pytest
 
 from petstore import cli
+from petstore.log import request_log
+from petstore.settings import Log
 from tests.live import Live, environment, process
 from tests.test_settings import KUBERNETES
 
@@ -48,10 +47,10 @@ def command(*arguments: str, **settings: str) -> Outcome:
 
 
 def in_process(*arguments: str, **settings: str) -> Outcome:
-    """Do what `command` does, for commands that end by themselves, within this process."""
+    """Do what `command` does, within this process: without half a second for a start."""
     stdout = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     stderr = io.StringIO()
-    loggers = [logging.getLogger(name) for name in ("", "petstore", "petstore.request", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in ("", "petstore", "uvicorn")]
     before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
     try:
         with (
@@ -65,6 +64,7 @@ def in_process(*arguments: str, **settings: str) -> Outcome:
         for logger, level, handlers in before:
             logger.setLevel(level)
             logger.handlers[:] = handlers
+        request_log.set_up(Log.OFF)
     assert isinstance(exit_.value.code, int)
     assert isinstance(stdout.buffer, io.BytesIO)
     return Outcome(exit_.value.code, stdout.buffer.getvalue().decode(), stderr.getvalue())

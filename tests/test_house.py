@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "openapi": {"contract", "deprecation", "errors", "openapi_texts", "paging"},
     "openapi_texts": set(),
     "request_id": set(),
-    "edge": {"deprecation", "errors", "log", "request_id", "service"},
+    "edge": {"api", "deprecation", "errors", "log", "request_id", "service"},
     "api": {"contract", "deprecation", "errors", "paging", "service", "settings"},
     "protocol": {"errors", "request_id"},
     "app": {"api", "auth", "backends", "edge", "errors", "openapi", "service", "settings"},

@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Self
 
-from litestar import Request, Response, get, post
+from litestar import Request, Response
 from litestar.params import FromPath, JSONBody
 
 from petstore.api import ServiceController, created, parse_id
 from petstore.api.idempotency import to_retry
+from petstore.api.lean import get, post
 from petstore.contract import NewPet, Pet, PetStatus
 from petstore.deprecation import Deprecation
 from petstore.errors import not_found

@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from litestar import Request, Response, get, patch, post
+from litestar import Request, Response
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
 from petstore.api import ServiceController, created, parse_id
 from petstore.api.idempotency import to_retry
+from petstore.api.lean import get, patch, post
 from petstore.contract import (
     ConflictError,
     Int64,
