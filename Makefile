@@ -65,7 +65,7 @@ bench: install ## compare with peers, show stages, start, backends, pages: 11 mi
 	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt
 	@$(BIN)/python -m benchmarks.report
 
-bench-quick: install ## the service beside three peers, and its stages: 90 seconds; needs wrk
+bench-quick: install ## the service beside three peers, and its stages: one minute; needs wrk
 	$(BIN)/python -m benchmarks.stages --quick
 	$(BIN)/python -m benchmarks.peers --quick
 

@@ -6,6 +6,7 @@ section 3.2).
 """
 
 import asyncio
+import re
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ REQUEST_SECONDS: Final = 20.0
 
 LINGER_SECONDS: Final = 2.0
 """How long a client may go on sending after its last answer, so that it still reads it."""
+
+
+_HOST: Final = re.compile(rb"[0-9A-Za-z!$&'()*+,;=._~:\[\]@%-]*")  # RFC 3986, section 3.2
 
 
 class Phase(Enum):
@@ -134,13 +138,13 @@ class Protocol(HttpToolsProtocol):
         hosts = 0
         for name, value in self.headers:
             if name == b"host":
-                hosts += 1
+                hosts += 1 if _HOST.fullmatch(value) else 2
             elif name == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
         if len(self.url) + self._size > MAX_HEAD_BYTES:
             self._refuse("the head is too large")
         if hosts > 1 or (hosts == 0 and version == "1.1"):
-            self._refuse("expected one Host header field")
+            self._refuse("expected one Host header field, with a host")
         if len(self.pipeline) >= MAX_PIPELINED:
             self._refuse("too many requests at once")
         if version == "1.0":

@@ -10,7 +10,7 @@ from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
 
 from petstore import edge, errors
-from petstore.api.lean import Lean
+from petstore.api.lean import Lean, Reply
 from tests.live import in_thread
 
 JSON = {"Content-Type": "application/json"}
@@ -75,6 +75,7 @@ def test_answers_are_those_of_litestars_defaults(monkeypatch: pytest.MonkeyPatch
     for name in ("on_registration", "authorize_connection", "to_response"):
         assert name in vars(Lean)
         monkeypatch.setattr(Lean, name, getattr(HTTPRouteHandler, name))
+    monkeypatch.setattr(Reply, "__init__", Response.__init__)
     monkeypatch.setattr(edge, "route", route)
     for mine, default in zip(lean, answers(), strict=True):
         assert mine == default

@@ -5,6 +5,7 @@ from typing import ClassVar, Final, Self, TypeVar
 
 from litestar import Controller, Response
 
+from petstore.api.lean import Reply
 from petstore.contract import MAX_ID, Receipt
 from petstore.service import Service
 
@@ -43,4 +44,4 @@ def created(item: Item, collection: str, receipt: Receipt) -> Response[Item]:
     headers = {"location": f"{collection}/{receipt.id}"}
     if receipt.replayed:
         headers["idempotency-replayed"] = "true"
-    return Response(item, status_code=201, headers=headers)
+    return Reply(item, status_code=201, headers=headers)

@@ -38,8 +38,8 @@ class StrictRequest(Request[Any, Any, Any]):
         """
         if self._content is None:
             handler: Any = self.scope["route_handler"]
-            self._check_type()
-            self._content = await self._read(handler.resolve_request_max_body_size())
+            length = self._check_head()
+            self._content = await self._read(length, handler.resolve_request_max_body_size())
             if not self._content:
                 raise invalid("body: expected JSON, got nothing.")
         return self._content
@@ -52,19 +52,26 @@ class StrictRequest(Request[Any, Any, Any]):
         handler: Any = self.scope["route_handler"]
         return decode(await self.body(), handler.parsed_data_field.annotation)
 
-    def _check_type(self) -> None:
-        types = [value for name, value in self.scope["headers"] if name == b"content-type"]
-        if len(types) != 1 or not _JSON.fullmatch(types[0]) or _CHARSET.search(types[0]):
+    def _check_head(self) -> int:
+        """Return the declared length, or 0; refuse what is not declared as JSON, not compressed."""
+        types, encoded, length = [], False, 0
+        for name, value in self.scope["headers"]:
+            if name == b"content-type":
+                types.append(value)
+            elif name == b"content-length":
+                length = int(value)
+            elif name == b"content-encoding":
+                encoded = encoded or value.lower() != b"identity"
+        if types != [b"application/json"] and not _is_json(types):
             raise _unsupported("Content-Type: expected application/json.")
-        for name, value in self.scope["headers"]:
-            if name == b"content-encoding" and value.lower() != b"identity":
-                raise _unsupported("Content-Encoding: expected none.")
+        if encoded:
+            raise _unsupported("Content-Encoding: expected none.")
+        return length
 
-    async def _read(self, limit: int) -> bytes:
+    async def _read(self, length: int, limit: int) -> bytes:
         """Read the body, but never hold more than one piece beyond the limit."""
-        for name, value in self.scope["headers"]:
-            if name == b"content-length" and int(value) > limit:
-                raise _too_large(limit)
+        if length > limit:
+            raise _too_large(limit)
         content = bytearray()
         more = True
         while more:
@@ -76,6 +83,10 @@ class StrictRequest(Request[Any, Any, Any]):
             if len(content) > limit:
                 raise _too_large(limit)
         return bytes(content)
+
+
+def _is_json(types: list[bytes]) -> bool:
+    return len(types) == 1 and bool(_JSON.fullmatch(types[0])) and not _CHARSET.search(types[0])
 
 
 def decode(content: bytes, type_: Any) -> Any:

@@ -1,5 +1,6 @@
 """The Pets group: listPets, createPet, getPet."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Self
 
@@ -8,7 +9,7 @@ from litestar.params import FromPath, JSONBody
 
 from petstore.api import ServiceController, created, parse_id
 from petstore.api.idempotency import to_retry
-from petstore.api.lean import get, post
+from petstore.api.lean import Reply, get, post
 from petstore.contract import NewPet, Pet, PetStatus
 from petstore.deprecation import Deprecation
 from petstore.errors import not_found
@@ -44,7 +45,7 @@ class PetsController(ServiceController):
         summary="List animals",
         opt={"errors": (400,), "collection": KIND},
     )
-    async def list_pets(self, request: Request[Any, Any, Any]) -> Response[list[Pet]]:
+    async def list_pets(self, request: Request[Any, Any, Any]) -> Response[Sequence[Pet]]:
         """Return a page of animals in ascending id, optionally of one availability status.
 
         Every page that has a successor carries a `Link` header with `rel="next"`; follow it as
@@ -53,7 +54,7 @@ class PetsController(ServiceController):
         query = self.collection.parse(request.scope["query_string"])
         found = await self.service.repository.list_pets(query.after, query.limit + 1, query.status)
         page, link = self.collection.page(query, found)
-        return Response(list(page), headers={"link": link} if link else None)
+        return Reply(page, headers={"link": link} if link else None)
 
     @post(
         operation_id="createPet",

@@ -1,5 +1,6 @@
 """The Store group: listOrders, placeOrder, getOrder, updateOrder. All of it is experimental."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from litestar import Request, Response
@@ -8,7 +9,7 @@ from msgspec import Meta, Struct
 
 from petstore.api import ServiceController, created, parse_id
 from petstore.api.idempotency import to_retry
-from petstore.api.lean import get, patch, post
+from petstore.api.lean import Reply, get, patch, post
 from petstore.contract import (
     ConflictError,
     Int64,
@@ -63,7 +64,7 @@ class StoreController(ServiceController):
         summary="List orders",
         opt=_OPT | {"errors": (400,), "collection": KIND},
     )
-    async def list_orders(self, request: Request[Any, Any, Any]) -> Response[list[Order]]:
+    async def list_orders(self, request: Request[Any, Any, Any]) -> Response[Sequence[Order]]:
         """Return a page of orders in ascending id, optionally of one status.
 
         Every page that has a successor carries a `Link` header with `rel="next"`; follow it as
@@ -73,7 +74,7 @@ class StoreController(ServiceController):
         repository = self.service.repository
         found = await repository.list_orders(query.after, query.limit + 1, query.status)
         page, link = self.collection.page(query, found)
-        return Response(list(page), headers={"link": link} if link else None)
+        return Reply(page, headers={"link": link} if link else None)
 
     @post(
         operation_id="placeOrder",

@@ -1,0 +1,66 @@
+"""A connection without a socket: what the server itself costs, for `benchmarks.stages`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+BODY = b'{"id":1,"name":"pet00000","categoryId":0,"status":"available"}'
+GET = (
+    b"GET /v1/pets/3001 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nAuthorization: Bearer benchmark\r\n\r\n"
+)
+
+
+class Transport(asyncio.Transport):
+    """Takes what a protocol writes and keeps the last piece."""
+
+    def __init__(self) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 8000), "peername": ("127.0.0.1", 50_000)})
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep what is written."""
+        self.written = bytes(data)
+
+    def is_closing(self) -> bool:
+        """Stay open."""
+        return False
+
+    def close(self) -> None:
+        """Stay open."""
+
+    def pause_reading(self) -> None:
+        """Read nothing anyway."""
+
+    def resume_reading(self) -> None:
+        """Read nothing anyway."""
+
+
+async def constant(_: Any, __: Any, send: Any) -> None:
+    """Answer always the same: what is left is the server."""
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+def served(app: Any, kind: type[HttpToolsProtocol]) -> Callable[[], Awaitable[object]]:
+    """Return a call that sends a GET through a protocol class and an application.
+
+    The application must answer without waiting for anything.
+    """
+    config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)
+    transport = Transport()
+    protocol = kind(config, ServerState(), {})
+    protocol.connection_made(transport)
+
+    async def call() -> None:
+        transport.written = b""
+        protocol.data_received(GET)
+        await asyncio.sleep(0)  # the task that answers runs first
+        if not transport.written:
+            raise AssertionError("the request was not answered at once")
+
+    return call

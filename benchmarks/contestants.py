@@ -1,0 +1,219 @@
+"""Who is compared by `benchmarks.peers`, what each needs, and how it is started and measured.
+
+The sources of the peers are in `benchmarks/peers`. What they need goes to `build/bench`: a virtual
+environment, node modules and a Go binary of its own. It is never part of the project's locks.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct
+
+ROOT = Path(__file__).parent.parent
+PEERS = ROOT / "benchmarks" / "peers"
+BUILD = ROOT / "build" / "bench"
+PYTHON = BUILD / "python" / "bin" / "python"
+NODE = BUILD / "node"
+GO = BUILD / "go-server"
+KEY = "benchmark"
+
+PACKAGES = ("uvicorn[standard]", "msgspec", "starlette", "fastapi", "falcon", "blacksheep")
+AIOHTTP = ("aiohttp", "uvloop")
+SERVE = [sys.executable, "-m", "petstore", "serve", "--listen", "127.0.0.1:{port}"]
+STOCK = ["-m", "uvicorn", "--no-access-log", "--log-level", "warning", "--port", "{port}"]
+PETSTORE = {
+    "PETSTORE_BACKEND": "memory",
+    "PETSTORE_API_KEYS": KEY,
+    "PETSTORE_DRAIN_SECONDS": "0",
+}
+
+
+class Contestant(Struct, frozen=True):
+    """A server to be measured.
+
+    command -- how it is started; ``{port}`` stands for the port to listen on
+    needs -- the runtime that `prepare` must have made ready for it, if any
+    keep_log -- whether its standard error goes to a file; else nobody reads it
+    """
+
+    name: str
+    title: str
+    command: list[str]
+    needs: str = ""
+    environ: dict[str, str] = {}
+    keep_log: bool = True
+
+    @property
+    def is_petstore(self) -> bool:
+        """Whether this is the project's own service, filled from outside."""
+        return self.name.startswith("petstore")
+
+
+def stock(name: str, title: str) -> Contestant:
+    """Return an ASGI framework on uvicorn as it comes."""
+    command = [str(PYTHON), *STOCK, f"{name}_app:app"]
+    return Contestant(name, title, command, "Python packages")
+
+
+ALL = (
+    Contestant("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
+    Contestant("petstore", "petstore", SERVE, environ=PETSTORE | {"PETSTORE_LOG": "off"}),
+    Contestant(
+        "petstore-log",
+        "petstore, log line on",
+        SERVE,
+        environ=PETSTORE | {"PETSTORE_LOG": "json"},
+        keep_log=False,
+    ),
+    stock("starlette", "Starlette + msgspec"),
+    stock("fastapi", "FastAPI"),
+    stock("falcon", "Falcon"),
+    stock("blacksheep", "BlackSheep"),
+    Contestant(
+        "aiohttp",
+        "aiohttp",
+        [str(PYTHON), str(PEERS / "aiohttp_app.py"), "{port}"],
+        "Python packages",
+    ),
+    Contestant(
+        "fastify",
+        "Fastify (Node.js)",
+        ["node", str(PEERS / "server.js"), "{port}"],
+        "Node.js",
+        {"NODE_PATH": str(NODE / "node_modules"), "NODE_ENV": "production"},
+    ),
+    Contestant("go", "net/http (Go)", [str(GO), "{port}"], "Go"),
+)
+QUICK = ("raw", "petstore", "petstore-log", "starlette", "fastapi")
+
+
+def run(*command: str, where: Path) -> str:
+    """Run a step of the preparation; return why it failed, if it did."""
+    try:
+        done = subprocess.run(
+            command, cwd=where, capture_output=True, text=True, timeout=300, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    output = (done.stderr or done.stdout).strip().splitlines()
+    return output[-1] if done.returncode and output else "failed" * bool(done.returncode)
+
+
+def prepare_python() -> str:
+    """Make the virtual environment of the peers in Python; return why that failed, if it did."""
+    wanted = " ".join((*PACKAGES, *AIOHTTP))
+    marker = BUILD / "python" / "packages"
+    if marker.is_file() and marker.read_text() == wanted:
+        return ""
+    install = (str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check")
+    why = run(sys.executable, "-m", "venv", "--clear", str(BUILD / "python"), where=BUILD)
+    why = why or run(*install, *wanted.split(), where=BUILD)
+    if not why:
+        marker.write_text(wanted)
+    return why
+
+
+def prepare_node() -> str:
+    """Install Fastify; return why that failed, if it did."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        return "node or npm is not installed"
+    if (NODE / "node_modules" / "fastify").is_dir():
+        return ""
+    NODE.mkdir(exist_ok=True)
+    return run("npm", "install", "--no-audit", "--no-fund", "--prefix", ".", "fastify", where=NODE)
+
+
+def prepare_go() -> str:
+    """Build the server in Go; return why that failed, if it did."""
+    if not shutil.which("go"):
+        return "go is not installed"
+    return run("go", "build", "-o", str(GO), "main.go", where=PEERS)
+
+
+PREPARE = {"Python packages": prepare_python, "Node.js": prepare_node, "Go": prepare_go}
+
+
+def prepare(names: tuple[str, ...]) -> tuple[list[Contestant], list[str]]:
+    """Return the contestants that can run, and a line for each that cannot."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    chosen = [contestant for contestant in ALL if contestant.name in names]
+    reasons = {}
+    for needed in dict.fromkeys(contestant.needs for contestant in chosen if contestant.needs):
+        print(f"preparing: {needed}", file=sys.stderr)
+        reasons[needed] = PREPARE[needed]()
+    left_out = [f"{c.title} is left out: {why}" for c in chosen if (why := reasons.get(c.needs))]
+    return [c for c in chosen if not reasons.get(c.needs)], left_out
+
+
+def tree(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += tree(int(child))
+    return found
+
+
+class Running:
+    """A started contestant, on the first core; used as a context."""
+
+    def __init__(self, contestant: Contestant) -> None:
+        self.contestant = contestant
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = BUILD / f"{contestant.name}.log"
+        command = [word.format(port=self.port) for word in contestant.command]
+        place = self.log if contestant.keep_log else Path(os.devnull)
+        with place.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                ["taskset", "-c", "0", *command],  # noqa: S607
+                cwd=PEERS,
+                env=os.environ | contestant.environ,
+                stderr=stderr,
+            )
+
+    def wait(self) -> None:
+        """Wait until the port is open."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+            except OSError:
+                time.sleep(0.01)
+            else:
+                return
+        why = self.log.read_text()[-2000:] if self.contestant.keep_log else ""
+        raise RuntimeError(f"{self.contestant.title} does not start. {why}".strip())
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that its processes have used."""
+        total = 0
+        for pid in tree(self.process.pid):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self) -> int:
+        """Return the resident size of its processes."""
+        pages = [
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in tree(self.process.pid)
+        ]
+        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,178 @@
+"""Show what each stage of a request costs, so that a regression can be located.
+
+Run: .venv/bin/python -m benchmarks.stages [--quick]
+
+In this process, without a socket: CPU microseconds a call, the median of rounds in which the
+stages take turns. Stages are parts of the whole requests below them, as far as they can be called
+alone; what is left of a whole request is Litestar's own. Half of a round's calls warm up.
+"""
+
+import asyncio
+import gc
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from statistics import median
+from time import process_time
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from benchmarks.connection import constant, served
+from benchmarks.report import table
+from petstore import backends
+from petstore.api.body import decode
+from petstore.app import App, create_app
+from petstore.auth import Keys, guard
+from petstore.contract import NewPet, PetStatus, Repository
+from petstore.log import set_up
+from petstore.protocol import Protocol
+from petstore.request_id import request_id
+from petstore.settings import Log, Settings
+
+ANIMALS = 10_000
+BODY = b'{"name":"pet01234","categoryId":7,"status":"available"}'
+NEW = NewPet("pet01234", 7, PetStatus.AVAILABLE)
+COMMON = [(b"host", b"127.0.0.1:8000")]
+KEYED = [*COMMON, (b"authorization", b"Bearer benchmark")]
+WRONG = [*COMMON, (b"authorization", b"Bearer wrong")]
+POSTED = [*KEYED, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
+DEEP = "/v1/pets?cursor=p00000000000bb8"
+
+Headers = list[tuple[bytes, bytes]]
+Call = Callable[[], Awaitable[object]]
+
+
+def request(app: App, target: str, headers: Headers, status: int, body: bytes = b"") -> Call:
+    """Return a call that sends a request through the application, and checks its status."""
+    path, _, query = target.partition("?")
+    base = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "server": ("127.0.0.1", 8000),
+        "client": ("127.0.0.1", 50_000),
+        "scheme": "http",
+        "root_path": "",
+        "method": "POST" if body else "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": headers,
+    }
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] != status:
+            raise AssertionError(f"{path} is answered {message['status']}, not {status}")
+
+    async def call() -> None:
+        scope: Any = {**base, "headers": list(headers), "state": {}}
+        await app.asgi(scope, receive, send)
+
+    return call
+
+
+def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
+    """Return the stages that can be called alone."""
+    check = guard(keys)
+    encoder = msgspec.json.Encoder()
+
+    connection: Any = SimpleNamespace(scope={"headers": KEYED})  # what the guard reads
+
+    async def do(call: Callable[[], object]) -> None:
+        call()
+
+    async def authorize() -> None:
+        answer: Any = check(connection, None)  # type: ignore[arg-type]
+        await answer
+
+    return {
+        "nothing (the cost of measuring)": lambda: do(lambda: None),
+        "request id": lambda: do(lambda: request_id(KEYED)),
+        "guard: one key among headers": authorize,
+        "decoding: the body of a create": lambda: do(lambda: decode(BODY, NewPet)),
+        "repository: get": lambda: repository.get_pet(3001),
+        "repository: 21 animals": lambda: repository.list_pets(3000, 21, None),
+        "repository: 21 animals, filtered": lambda: repository.list_pets(3000, 21, PetStatus.SOLD),
+        "repository: create": lambda: repository.create_pet(NEW),
+        "encoding: one animal": lambda: do(lambda: encoder.encode(page[0])),
+        "encoding: a page of 20": lambda: do(lambda: encoder.encode(page)),
+    }
+
+
+def wholes(app: App) -> dict[str, Call]:
+    """Return whole requests, from what the server hands over to what it gets back."""
+    pets = "/v1/pets"
+    return {
+        "server: uvicorn's protocol, constant answer": served(constant, HttpToolsProtocol),
+        "server: petstore's protocol, constant answer": served(constant, Protocol),
+        "edge alone: 404 of a doubled slash": request(app, "/v1//pets", COMMON, 404),
+        "edge and routing: 404 of no path": request(app, "/nowhere", COMMON, 404),
+        "edge, routing, handler: /livez": request(app, "/livez", COMMON, 200),
+        "request: get": request(app, f"{pets}/3001", KEYED, 200),
+        "request: list 20": request(app, DEEP, KEYED, 200),
+        "request: filtered list": request(app, f"{DEEP}&status=sold", KEYED, 200),
+        "server and request: get": served(app.asgi, Protocol),
+        "request: create": request(app, pets, POSTED, 201, body=BODY),
+        "request: 400 (limit=0)": request(app, f"{pets}?limit=0", KEYED, 400),
+        "request: 401 (wrong key)": request(app, f"{pets}/3001", WRONG, 401),
+        "request: 404 (no such animal)": request(app, f"{pets}/90000001", KEYED, 404),
+    }
+
+
+async def measure(call: Call, calls: int) -> float:
+    """Return CPU microseconds a call."""
+    for _ in range(calls // 2):
+        await call()
+    begin = process_time()
+    for _ in range(calls):
+        await call()
+    return (process_time() - begin) / calls * 1e6
+
+
+async def compare(app: App, keys: Keys, rounds: int, calls: int) -> dict[str, list[float]]:
+    """Return the figures of each stage, in rounds."""
+    repository = app.service.repository
+    statuses = tuple(PetStatus)
+    for number in range(ANIMALS):
+        await repository.create_pet(NewPet(f"pet{number:05}", number % 10, statuses[number % 3]))
+    page = list(await repository.list_pets(3000, 20, None))
+    stages = parts(repository, keys, page) | wholes(app)
+    figures: dict[str, list[float]] = {name: [] for name in stages}
+    for number in range(1, rounds + 1):
+        print(f"{(number - 1) / rounds:4.0%}  round {number} of {rounds}", file=sys.stderr)
+        for name, call in random.sample(sorted(stages.items()), len(stages)):
+            gc.collect()
+            figures[name].append(await measure(call, calls))
+    return figures
+
+
+async def main(rounds: int, calls: int) -> None:
+    """Print the table."""
+    set_up(Log.OFF)
+    plugin, keys = backends.find("memory"), Keys(["benchmark"])
+    app = create_app(Settings(), plugin, plugin.backend.settings(), keys)
+    events: asyncio.Queue[Any] = asyncio.Queue()
+    started = asyncio.Event()
+    events.put_nowait({"type": "lifespan.startup"})
+
+    async def send(_: Any) -> None:
+        started.set()
+
+    scope: Any = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+    lifespan = asyncio.ensure_future(app.asgi(scope, events.get, send))
+    await started.wait()
+    figures = await compare(app, keys, rounds, calls)
+    events.put_nowait({"type": "lifespan.shutdown"})
+    await lifespan
+    print(table(["stage", "CPU us"], *([name, f"{median(f):.2f}"] for name, f in figures.items())))
+
+
+if __name__ == "__main__":
+    uvloop.run(main(*((3, 1000) if "--quick" in sys.argv else (9, 4000))))

@@ -1,0 +1,112 @@
+"""Show what starting costs, and how large the service is.
+
+Run: .venv/bin/python -m benchmarks.start
+
+`petstore --help` and the way to the first answered request with --dev: CPU and wall time, medians.
+Resident size of the served memory backend: empty, and for each animal that was added over HTTP.
+Needs wrk and taskset.
+"""
+
+import os
+import sys
+import time
+from http.client import HTTPConnection
+from statistics import median
+
+from benchmarks.contestants import KEY, PETSTORE, SERVE, Contestant, Running
+from benchmarks.load import Load
+from benchmarks.report import table
+
+HELPS = 10
+STARTS = 5
+DEV = {name: text for name, text in PETSTORE.items() if name != "PETSTORE_BACKEND"}
+SECONDS = 5
+ENOUGH = 100_000
+
+
+def show_help() -> tuple[float, float]:
+    """Return CPU and wall seconds of `petstore --help`."""
+    command = [sys.executable, "-m", "petstore", "--help"]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    actions = [(os.POSIX_SPAWN_DUP2, nowhere, 1)]
+    begin = time.perf_counter()
+    pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+    _, status, usage = os.wait4(pid, 0)
+    wall = time.perf_counter() - begin
+    os.close(nowhere)
+    if status:
+        raise RuntimeError("petstore --help fails")
+    return usage.ru_utime + usage.ru_stime, wall
+
+
+def ask(port: int) -> None:
+    """Send a request that needs the key and the storage."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/v1/pets", headers={"Authorization": f"Bearer {KEY}"})
+    if connection.getresponse().status != 200:
+        raise RuntimeError("the first request is not answered well")
+    connection.close()
+
+
+def first_answer() -> tuple[float, float]:
+    """Return CPU and wall seconds until a fresh service has answered its first request."""
+    contestant = Contestant("petstore-dev", "petstore serve --dev", [*SERVE, "--dev"], "", DEV)
+    begin = time.perf_counter()
+    with Running(contestant) as server:
+        server.wait()
+        ask(server.port)
+        return server.cpu_seconds(), time.perf_counter() - begin
+
+
+def sizes() -> tuple[float, float, int]:
+    """Return the resident size when empty, in MB, then bytes an animal, and for how many."""
+    environ = PETSTORE | {"PETSTORE_LOG": "off"}
+    with Running(Contestant("petstore", "petstore", SERVE, "", environ)) as server:
+        server.wait()
+        ask(server.port)
+        empty = server.resident_bytes()
+        load = Load(SECONDS)
+        load(server, "create", 1)  # so that buffers of connections are not taken for animals
+        before, fewer = server.resident_bytes(), last_id(server.port)
+        count = 0
+        while count < ENOUGH:
+            load(server, "create")
+            count = last_id(server.port) - fewer
+        return empty / 1e6, (server.resident_bytes() - before) / count, count
+
+
+def last_id(port: int) -> int:
+    """Add an animal and return its id."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    body = b'{"name":"pet01234","categoryId":7,"status":"available"}'
+    connection.request("POST", "/v1/pets", body, headers)
+    location = connection.getresponse().headers["location"]
+    connection.close()
+    return int(location.rpartition("/")[2])
+
+
+def main() -> None:
+    """Print the table."""
+    print(f"petstore --help, {HELPS} times", file=sys.stderr)
+    helps = [show_help() for _ in range(HELPS)]
+    print(f"petstore serve --dev, {STARTS} times", file=sys.stderr)
+    starts = [first_answer() for _ in range(STARTS)]
+    print(f"resident size, adding {ENOUGH:,} animals", file=sys.stderr)
+    empty, each, count = sizes()
+    rows = [["what", "CPU s", "wall s"]]
+    for name, runs in (("`petstore --help`", helps), ("first answer with `--dev`", starts)):
+        rows.append([name, *(f"{median(column):.2f}" for column in zip(*runs, strict=True))])
+    print(table(*rows))
+    print()
+    print(
+        table(
+            ["resident size", ""],
+            ["empty", f"{empty:.0f} MB"],
+            [f"for each animal ({count:,} of 8 characters)", f"{each:.0f} bytes"],
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
