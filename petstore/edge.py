@@ -77,6 +77,7 @@ class Edge:
             answer = _explain(error, scope["request_id"].decode(), answered=bool(status))
             if not status:
                 await respond(answer, finish)
+            error.__traceback__ = None  # or its frames and it would keep each other alive
         if self._log_requests:
             self._log_request(inner, method, status, begin)
 
