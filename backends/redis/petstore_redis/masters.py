@@ -174,6 +174,8 @@ class Masters:
             except StorageError as error:
                 if not down:
                     _log.warning("%s", error)
+            except Exception:  # noqa: BLE001 - after whatever answer, no failover may go unseen
+                _log.exception("cannot make out who is master")
 
     async def _locate(self) -> None:
         """Learn who the masters are, and leave those that are none any more."""

@@ -35,6 +35,9 @@ from petstore_redis.scripts import Script, Scripts
 Item = TypeVar("Item", Pet, Order)
 Argument = bytes | str | int
 
+TOGETHER: Final = 500
+"""How many items are restored at once."""
+
 _NO_RETRY: Final = ("", "", "", "")
 _ERRORS: Final = {
     scripts.TOKEN_REUSED: (TokenReusedError, "the token was used for another write"),
@@ -139,10 +142,15 @@ class RedisRepository(Repository):
     async def restore(self, items: Sequence[Pet | Order]) -> None:
         """Raise all counters above the ids of the items, then store each by a script of its own.
 
-        They are sent together. Those of one partition are carried out in the order given, so an
-        animal comes before its orders; if one is refused, some after it may be stored.
+        Some are sent together, not so many that the last waits for too long. Those of one partition
+        are carried out in the order given, so an animal comes before its orders; if one is refused,
+        some after it may be stored.
         """
         self._check_open()
+        for start in range(0, len(items), TOGETHER):
+            await self._restore_together(items[start : start + TOGETHER])
+
+    async def _restore_together(self, items: Sequence[Pet | Order]) -> None:
         size = len(self._keys)
         counts = [
             (max((item.id for item in items if isinstance(item, kind)), default=0) + size - 1)
