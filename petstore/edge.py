@@ -34,7 +34,7 @@ _INNER_METHOD: Final = {"HEAD": "GET", "OPTIONS": _NO_METHOD}
 
 
 class Edge:
-    """Wraps the application: request ids, exact paths, HEAD, OPTIONS, last-resort errors, log."""
+    """Wraps the application: request ids, exact paths, HEAD, OPTIONS, errors, log."""
 
     def __init__(self, app: Litestar, service: Service) -> None:
         self._app = app

@@ -34,7 +34,7 @@ class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
 class RequestLog:
     """A line for each request; those of one turn of the event loop are written together.
 
-    The standard library's logging would cost three times as much: 14 microseconds a line.
+    A line costs 2 to 3 microseconds; through the standard library's logging it was 18 to 21.
     """
 
     def __init__(self) -> None:

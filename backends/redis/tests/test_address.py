@@ -188,9 +188,10 @@ def test_a_password_that_changes_is_told_and_cured_without_a_restart(tmp_path: P
         asyncio.run(run(server))
 
 
-@pytest.mark.skipif(REDIS is None, reason="there is no redis-server with TLS on the PATH")
-def test_tls_is_spoken_with_a_server_whose_certificate_is_trusted(tmp_path: Path) -> None:
-    with single(tmp_path, binary=REDIS or VALKEY, tls=True) as server:
+def test_tls_is_spoken_with_a_server_whose_certificate_is_trusted(
+    redis: Server, tmp_path: Path
+) -> None:
+    with single(tmp_path, binary=redis.binary, tls=True) as server:
         for host in ("127.0.0.1", "localhost"):
             url = f"rediss://{host}:{server.port}?ssl_ca_certs={server.certificate}"
             asyncio.run(_use(url))
