@@ -4,6 +4,7 @@
 has animals first, then orders, each in ascending id.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import UTC
 from typing import BinaryIO, Final
@@ -31,6 +32,9 @@ class _Line(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     order: _Order | UnsetType = UNSET
 
 
+# Only a time has such digits in an order, and msgspec would round them.
+_TOO_FINE: Final = re.compile(rb"\.[0-9]{7}")
+
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(_Line)
 
@@ -53,6 +57,8 @@ def decode(line: bytes) -> Pet | Order:
         if isinstance(pet, Pet) and isinstance(order, UnsetType):
             return Pet(pet.id, pet.name, pet.category_id, pet.status)
         if isinstance(order, Order) and isinstance(pet, UnsetType):
+            if _TOO_FINE.search(line):
+                raise ValueError("placedAt: expected a time with microseconds, no finer")
             at = order.placed_at.astimezone(UTC)
             return Order(order.id, order.pet_id, order.status, at)
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
