@@ -5,9 +5,9 @@ schemas from the structs. This module adds what neither can know: header fields,
 query parameters that `petstore.paging` reads, and the errors that each operation names.
 
 A route handler says what it needs in its ``opt``: ``errors`` (statuses beside those that every
-operation has), ``examples`` (of their messages, where the usual one does not fit), ``collection``
-(it takes the query parameters of a page), ``created`` (its answer has a ``Location``, and it can
-be repeated with an ``Idempotency-Key``), ``deprecation`` and ``experimental``.
+operation has), ``collection`` (it takes the query parameters of a page), ``created`` (its answer
+has a ``Location``, and it can be repeated with an ``Idempotency-Key``), ``deprecation`` and
+``experimental``.
 """
 
 import re
@@ -27,7 +27,8 @@ from petstore.deprecation import Deprecation
 from petstore.errors import Code, Error
 
 _VERSION_PREFIX: Final = "/v1"
-_ALWAYS: Final = (401, 500, 503)
+_ALWAYS: Final = (401, 429, 500, 503)
+_LIMITS: Final = ("RateLimit-Policy", "RateLimit")
 _JSON: Final = "application/json"
 
 # The letter of a collection's cursors -> what is in it, its statuses, and one of them.
@@ -61,7 +62,7 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
         "info": {
             "title": "Pet store service",
             "version": "1.0.0",
-            "description": texts.DESCRIPTION,
+            "description": texts.GUIDE.replace("CODES", _codes()),
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "identifier": "MIT"},
         },
@@ -73,7 +74,7 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
                 method: _operation(operation, handlers[operation["operationId"]], root)
                 for method, operation in item.items()
             }
-            for path, item in skeleton.items()
+            for path, item in sorted(skeleton.items())
         },
         "components": {
             "securitySchemes": {"apiKey": texts.KEY},
@@ -85,6 +86,12 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
         },
     }
     return msgspec.json.encode(document)
+
+
+def _codes() -> str:
+    """Return the table of the error codes, as Markdown."""
+    rows = [f"| `{row.code}` | {row.status} | {texts.MEANINGS[row.status]} |" for row in Code]
+    return "\n".join(["| code | status | when |", "|---|---|---|", *rows])
 
 
 def _bodies(handlers: Iterable[HTTPRouteHandler]) -> list[type]:
@@ -103,21 +110,17 @@ def _camel(name: str) -> str:
 
 def _operation(operation: dict[str, Any], handler: HTTPRouteHandler, root: str) -> dict[str, Any]:
     opt = handler.opt
+    name = operation["operationId"]
     deprecation: Deprecation | None = opt.get("deprecation")
+    messages = texts.MESSAGES | texts.OWN_MESSAGES.get(name, {})
     errors = sorted({*_ALWAYS, *opt.get("errors", ())})
-    examples = texts.ERROR_EXAMPLES | opt.get("examples", {})
-    success = operation["responses"][str(handler.status_code)]
-    schema = success["content"][_JSON]["schema"]
-    item = _name(schema.get("items", schema))
-    example = texts.EXAMPLES.get(item)
-    content = {"schema": schema}
-    if example is not None:
-        content["example"] = [example] if "items" in schema else example
+    schema = operation["responses"][str(handler.status_code)]["content"][_JSON]["schema"]
+    example = texts.ANSWERS.get(name) or texts.EXAMPLES[_name(schema)]
     own = ["Link"] if "collection" in opt else []
     own += ["Location", "Idempotency-Replayed"] if "created" in opt else []
     announced = ["Deprecation", "Sunset", "Link"] if deprecation else []
     finished = {
-        "operationId": operation["operationId"],
+        "operationId": name,
         "summary": operation["summary"],
         "description": operation["description"],
         "tags": operation["tags"],
@@ -129,15 +132,15 @@ def _operation(operation: dict[str, Any], handler: HTTPRouteHandler, root: str) 
         "responses": {
             str(handler.status_code): {
                 "description": texts.MEANINGS[handler.status_code],
-                "headers": _headers([*own, *announced]),
-                "content": {_JSON: content},
+                "headers": _headers([*own, *_LIMITS, *announced]),
+                "content": {_JSON: {"schema": schema, "example": example}},
             },
-            **{str(status): _error(status, examples[status], announced) for status in errors},
+            **{str(status): _error(status, messages[status], announced) for status in errors},
         },
     }
     if body := operation.get("requestBody"):
         sent = body["content"][_JSON]
-        sent["example"] = texts.EXAMPLES[_name(sent["schema"])]
+        sent |= _examples(texts.REQUESTS.get(name) or {"": texts.EXAMPLES[_name(sent["schema"])]})
         finished["requestBody"] = body
     if deprecation:
         finished["deprecated"] = True
@@ -156,15 +159,26 @@ def _headers(names: Iterable[str]) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _error(status: int, message: str, announced: list[str]) -> dict[str, Any]:
-    extra = {401: ["WWW-Authenticate"], 503: ["Retry-After"]}.get(status, [])
+def _error(status: int, messages: dict[str, str], announced: list[str]) -> dict[str, Any]:
+    extra = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}.get(status, [])
+    limits = _LIMITS if status != 401 else ()
     code = next(row.code for row in Code if row.status == status)
-    example = {"code": code, "message": message, "status": status}
+    bodies = {
+        name: {"code": code, "message": message, "status": status}
+        for name, message in messages.items()
+    }
     return {
         "description": texts.MEANINGS[status],
-        "headers": _headers([*extra, *announced]),
-        "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}, "example": example}},
+        "headers": _headers([*extra, *limits, *announced]),
+        "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}, **_examples(bodies)}},
     }
+
+
+def _examples(values: dict[str, Any]) -> dict[str, Any]:
+    """Return what a media type says about its examples: one needs no name."""
+    if len(values) == 1:
+        return {"example": next(iter(values.values()))}
+    return {"examples": {name: {"value": value} for name, value in values.items()}}
 
 
 def _path_parameter(parameter: dict[str, Any]) -> dict[str, Any]:

@@ -19,42 +19,17 @@ READY_SECONDS: Final = 1
 
 _log = logging.getLogger("petstore")
 
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Pet store service</title>
-<link rel="icon" href="docs/favicon-32x32.png" type="image/png">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-</head>
-<body>
-<div id="reference"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script src="docs/reference.js"></script>
-</body>
-</html>
-"""
-
-_SCRIPT: Final = """SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#reference",
-  deepLinking: true,
-  validatorUrl: null,
-  tryItOutEnabled: true,
-});
-"""
-
-_ASSETS: Final = {
-    "swagger-ui.css": "text/css",
-    "swagger-ui-bundle.js": "text/javascript",
-    "favicon-32x32.png": "image/png",
+# The parts of the reference page: those of this service, in the folder beside, and Swagger UI's.
+_OWN: Final = {
+    "reference.css": "text/css",
+    "operations.css": "text/css",
+    "reference.js": "text/javascript",
+    "favicon.svg": "image/svg+xml",
 }
-
-_NO_SNIFF: Final = {"x-content-type-options": "nosniff"}
+_SWAGGER_UI: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
 
 # The page runs only what this service serves; Swagger UI draws its icons from data: images.
-_PAGE_HEADERS: Final = _NO_SNIFF | {
+_PAGE_HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
         " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -68,12 +43,12 @@ class OperationsController(ServiceController):
 
     path = "/"
 
-    @get("/livez", media_type=MediaType.TEXT)
+    @get("/livez", operation_id="livez", media_type=MediaType.TEXT)
     async def livez(self) -> str:
         """Say that the process runs. Never touches the storage."""
         return "ok\n"
 
-    @get("/readyz", media_type=MediaType.TEXT)
+    @get("/readyz", operation_id="readyz", media_type=MediaType.TEXT)
     async def readyz(self) -> str:
         """Say that the storage answers and the service is not about to stop, or answer 503."""
         if self.service.draining:
@@ -86,30 +61,37 @@ class OperationsController(ServiceController):
             raise unavailable("The storage does not answer.") from None
         return "ok\n"
 
-    @get("/openapi.json", media_type="application/json")
+    @get("/openapi.json", operation_id="openapi", media_type="application/json")
     async def document(self) -> bytes:
         """Return the OpenAPI document."""
         return await asyncio.to_thread(self.service.document)
 
-    @get("/docs", media_type=MediaType.HTML)
-    async def reference(self) -> Response[str]:
+    @get("/docs", operation_id="docs", media_type=MediaType.HTML)
+    async def reference(self) -> Response[bytes]:
         """Return the page of the interactive reference."""
-        return Response(_PAGE, headers=_PAGE_HEADERS)
+        return Response(await asyncio.to_thread(_own, "index.html"), headers=_PAGE_HEADERS)
 
-    @get("/docs/{name:str}", media_type=MediaType.TEXT)
+    @get("/docs/{name:str}", operation_id="docsAsset", media_type=MediaType.TEXT)
     async def asset(self, name: FromPath[str]) -> Response[bytes]:
         """Return a part of the reference page."""
-        if name == "reference.js":
-            return Response(_SCRIPT.encode(), media_type="text/javascript", headers=_NO_SNIFF)
-        if name not in _ASSETS:
-            raise not_found("This path")
-        content = await asyncio.to_thread(_asset, name)
-        headers = _NO_SNIFF | {"cache-control": "public, max-age=86400"}
-        return Response(content, media_type=_ASSETS[name], headers=headers)
+        if name in _OWN:
+            content = await asyncio.to_thread(_own, name)
+            return Response(content, media_type=_OWN[name])
+        if name in _SWAGGER_UI:
+            content = await asyncio.to_thread(_swagger_ui, name)
+            kept = {"cache-control": "public, max-age=86400"}
+            return Response(content, media_type=_SWAGGER_UI[name], headers=kept)
+        raise not_found("This path")
 
 
 @cache
-def _asset(name: str) -> bytes:
+def _own(name: str) -> bytes:
+    """Read a part of the page that is this service's own."""
+    return (Path(__file__).parent / "page" / name).read_bytes()
+
+
+@cache
+def _swagger_ui(name: str) -> bytes:
     """Read a file of Swagger UI out of the distribution that carries it, without importing that."""
     spec = find_spec("swagger_ui")
     if spec is None or spec.origin is None:

@@ -64,7 +64,10 @@ class PetsController(ServiceController):
     async def create_pet(
         self, request: Request[Any, Any, Any], data: JSONBody[NewPet]
     ) -> Response[Pet]:
-        """Add an animal and return it with the id that the service gave it."""
+        """Add an animal and return it with the id that the service gave it.
+
+        Without a status it has none, and no status filter finds it.
+        """
         retry = to_retry(request, self.service, data)
         receipt = await self.service.repository.create_pet(data, retry)
         pet = Pet(receipt.id, data.name, data.category_id, data.status)

@@ -25,7 +25,7 @@ from petstore.service import Service
 ORDERS: Final = "/v1/store/orders"
 KIND: Final = "o"  # what the cursors of orders begin with
 
-_OPT: Final = {"experimental": True, "examples": {404: "This order does not exist."}}
+_OPT: Final = {"experimental": True}
 
 
 class NewOrder(Struct, frozen=True, rename="camel"):
@@ -79,12 +79,15 @@ class StoreController(ServiceController):
     @post(
         operation_id="placeOrder",
         summary="Order an animal",
-        opt={"experimental": True, "errors": (400, 404, 409, 413, 415), "created": True},
+        opt=_OPT | {"errors": (400, 404, 409, 413, 415), "created": True},
     )
     async def place_order(
         self, request: Request[Any, Any, Any], data: JSONBody[NewOrder]
     ) -> Response[Order]:
-        """Order an available animal, which becomes `pending` in the same step."""
+        """Order an available animal, which becomes `pending` in the same step.
+
+        Whoever comes second gets 409: no animal is sold twice.
+        """
         repository = self.service.repository
         at = self.service.clock()
         try:
@@ -110,7 +113,7 @@ class StoreController(ServiceController):
         opt=_OPT | {"errors": (404,)},
     )
     async def get_order(self, order_id: FromPath[str]) -> Order:
-        """Return one order."""
+        """Return one order, whatever its status: placed, completed or cancelled."""
         return await _find(self.service, order_id)
 
     @patch(

@@ -1,18 +1,19 @@
-"""The interactive reference, in a real browser: authorise, try operations out, load nothing else.
+"""The interactive reference, in a real browser: it is whole, it works, and it loads nothing else.
 
-Needs Chromium and its driver; `make check-all` runs it, `make test` does not.
+Needs Chromium and its driver; `make check-all` runs it, `make test` does not. With
+PETSTORE_SCREENSHOT=docs/reference.png it also writes the picture of the README.
 """
 
+import base64
 import json
 import os
-import shutil
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.expected_conditions import (
@@ -22,62 +23,38 @@ from selenium.webdriver.support.expected_conditions import (
 )
 from selenium.webdriver.support.wait import WebDriverWait
 
+from petstore.errors import Code
+from tests.browser.conftest import log
 from tests.live import Live
 
 SECONDS: Final = 20
 """How long the page may take for one step."""
 
-FLAGS: Final = (
-    "--headless=new",
-    "--no-sandbox",  # containers run the tests as root, for whom Chromium has no sandbox
-    "--disable-gpu",
-    "--disable-dev-shm-usage",  # containers have a small /dev/shm
-    "--window-size=1200,1600",
-    "--no-first-run",
-    # Chromium itself stays on this machine too.
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-    "--no-proxy-server",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+SCHEMES: Final = ("light", "dark")
+WIDTHS: Final = (400, 1200)
+
+READABLE: Final = 4.5
+"""The least contrast between text and what is behind it (WCAG 2.2, 1.4.3)."""
+
+PAIRS: Final = (
+    *((text, behind) for text in ("text", "soft") for behind in ("page", "raised", "line")),
+    *((text, "page") for text in ("accent", "danger", "get", "post", "patch")),
+    *((text, "raised") for text in ("accent", "danger", "get", "post", "patch")),
+    ("on-accent", "accent"),
+    ("on-code", "code"),
 )
-
-
-def program(*names: str) -> str:
-    """Return the path of the first of these programs that is installed, or skip the test."""
-    for name in names:
-        if path := shutil.which(name):
-            return path
-    reason = f"not installed: {' or '.join(names)}"
-    if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chrome]:
-    """Start a browser with a profile of its own, that records requests and console messages."""
-    options = ChromeOptions()
-    options.binary_location = program("chromium", "chromium-browser", "google-chrome")
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    # With both paths given, selenium looks for nothing to download.
-    driver = Chrome(options, ChromeService(program("chromedriver")))
-    try:
-        driver.get("about:blank")
-        log(driver, "performance")  # takes out what Chromium's own start page loaded
-        yield driver
-    finally:
-        driver.quit()
+"""The colours of the stylesheet that text and what is behind it have."""
 
 
 class Page:
     """The reference page, as somebody uses it."""
 
-    def __init__(self, browser: Chrome) -> None:
+    def __init__(self, browser: Chrome, service: Live) -> None:
         self.wait = WebDriverWait(browser, SECONDS)
+        self.browser = browser
+        browser.get(f"{service.url}/docs")
+        self.see("[id$='-listPets']")
+        self.see("h1")
 
     def see(self, css: str) -> WebElement:
         """Return an element as soon as it is visible."""
@@ -91,6 +68,19 @@ class Page:
         assert isinstance(element, WebElement)
         element.click()
 
+    def texts(self, css: str) -> list[str]:
+        """Return the texts of all elements, hidden ones as well."""
+        script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
+        found: list[str] = self.browser.execute_script(script, css)
+        return found
+
+    def open(self, operation: str) -> str:
+        """Open an operation; return the CSS selector of its block."""
+        block = f"[id$='-{operation}']"
+        self.click(f"{block} .opblock-summary-control")
+        self.see(f"{block} .responses-table")
+        return block
+
     def authorise(self, key: str) -> None:
         """Give the key in the dialog."""
         self.click(".auth-wrapper .authorize")
@@ -101,16 +91,9 @@ class Page:
 
     def execute(self, operation: str) -> str:
         """Try an operation out as the page proposes it; return the status code that it shows."""
-        block = f"[id$='-{operation}']"
-        self.click(f"{block} .opblock-summary-control")
+        block = self.open(operation)
         self.click(f"{block} .execute")
         return self.see(f"{block} .live-responses-table .response .response-col_status").text
-
-
-def log(browser: Chrome, kind: str) -> list[dict[str, Any]]:
-    """Return what the browser has recorded since the last call."""
-    entries: list[dict[str, Any]] = browser.get_log(kind)  # type: ignore[no-untyped-call]
-    return entries
 
 
 def requests(browser: Chrome) -> list[str]:
@@ -126,13 +109,38 @@ def requests(browser: Chrome) -> list[str]:
     return [url for url in urls if urlsplit(url).scheme != "data"]
 
 
+def operations(service: Live) -> dict[str, dict[str, Any]]:
+    """Return the operations of the OpenAPI document by their names."""
+    paths = service.client.get("/openapi.json").json()["paths"]
+    return {found["operationId"]: found for item in paths.values() for found in item.values()}
+
+
+def show(browser: Chrome, width: int, scheme: str = "light") -> None:
+    """Make the window this wide, for somebody who prefers this colour scheme."""
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def brightness(colour: str) -> float:
+    """Return the relative luminance of a colour, #rgb or #rrggbb (WCAG 2.2)."""
+    digits = re.sub("^#(.)(.)(.)$", r"#\1\1\2\2\3\3", colour)[1:]
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of two colours (WCAG 2.2)."""
+    dark, bright = sorted((brightness(one), brightness(other)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
 def test_the_reference_tries_operations_out_and_loads_nothing_from_elsewhere(
     service: Live, browser: Chrome
 ) -> None:
-    browser.get(f"{service.url}/docs")
-    page = Page(browser)
-    page.see("[id$='-listPets']")
-
+    page = Page(browser, service)
     page.authorise(service.key)
     assert page.execute("createPet") == "201"
     assert page.execute("listPets") == "200"
@@ -142,3 +150,78 @@ def test_the_reference_tries_operations_out_and_loads_nothing_from_elsewhere(
     assert [url for url in loaded if not url.startswith(f"{service.url}/")] == []
     assert [url for url in loaded if "cursor=" in url] == [], "examples are not sent along"
     assert [entry for entry in log(browser, "browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_guide_is_on_the_page(service: Live, browser: Chrome) -> None:
+    page = Page(browser, service)
+    assert browser.title == "Pet store service: reference"
+    assert page.texts("h1") == ["Pet store service1.0.0"]
+    topics = ["Keys", "Pages", "Errors", "Retries", "Rate limits", "Deprecation", "Operations"]
+    assert page.texts(".info h2") == topics
+    codes = [[row.code, str(int(row.status))] for row in Code]
+    rows = page.texts(".info tbody td:not(:last-child)")
+    assert [rows[i : i + 2] for i in range(0, len(rows), 2)] == codes
+    assert all(page.texts(".info tbody td:last-child")), "each code says when"
+    assert len(page.texts(".info pre")) >= 5
+
+
+def test_the_contents_lead_to_every_topic_and_operation(service: Live, browser: Chrome) -> None:
+    page = Page(browser, service)
+    topics = page.texts(".info h2")
+    assert page.texts("#contents .section") == topics
+    summaries = [found["summary"] for found in operations(service).values()]
+    assert page.texts("#contents .operation") == summaries
+    page.click("#contents [href$='-placeOrder']")
+    page.see("[id$='-placeOrder'] .execute")
+    assert browser.current_url.endswith("#/Store/placeOrder")
+
+
+def test_every_operation_shows_examples_of_what_is_sent_and_of_every_answer(
+    service: Live, browser: Chrome
+) -> None:
+    page = Page(browser, service)
+    for name, operation in operations(service).items():
+        block = page.open(name)
+        assert page.texts(f"{block} .opblock-description p")
+        assert page.texts(f"{block} .response .response-col_status") == [*operation["responses"]]
+        for status in operation["responses"]:
+            answer = f"{block} .response[data-code='{status}']"
+            example = json.loads("".join(page.texts(f"{answer} .microlight")))
+            if status >= "400":
+                assert str(example["status"]) == status
+        if "requestBody" in operation:
+            assert json.loads("".join(page.texts(f"{block} textarea")))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_wider_than_the_window(service: Live, browser: Chrome, width: int) -> None:
+    show(browser, width)
+    page = Page(browser, service)
+    page.authorise(service.key)
+    for name in operations(service):
+        page.open(name)
+    page.click("[id$='-listPets'] .execute")
+    page.see("[id$='-listPets'] .live-responses-table")
+    spare = "const { scrollWidth, clientWidth } = document.documentElement;"
+    spare += "return clientWidth - scrollWidth"
+    assert browser.execute_script(spare) == 0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_colours_can_be_read(service: Live, browser: Chrome, scheme: str) -> None:
+    show(browser, max(WIDTHS), scheme)
+    Page(browser, service)
+    read = "return getComputedStyle(document.documentElement).getPropertyValue(arguments[0])"
+    for text, behind in PAIRS:
+        one, other = (browser.execute_script(read, f"--{name}") for name in (text, behind))
+        assert contrast(one, other) >= READABLE, (text, behind)
+
+
+def test_the_page_can_be_photographed(service: Live, browser: Chrome) -> None:
+    show(browser, max(WIDTHS))
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    Page(browser, service)
+    picture = base64.b64decode(browser.get_screenshot_as_base64())
+    assert len(picture) < 300_000
+    if path := os.environ.get("PETSTORE_SCREENSHOT"):
+        Path(path).write_bytes(picture)

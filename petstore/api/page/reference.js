@@ -1,0 +1,69 @@
+// The reference: Swagger UI, with a head and a table of contents of our own.
+
+// Swagger UI rewrites the address when it starts.
+const wanted = location.hash.slice(1);
+
+// Swagger UI's own head has no <h1>, and nothing between the guide and the operations.
+const head = ({ React: { createElement: make } }) => ({
+  components: {
+    OAS31Info: ({ specSelectors, getComponent }) => {
+      const info = specSelectors.info();
+      const Markdown = getComponent("Markdown", true);
+      return make("header", { className: "info" },
+        make("h1", { id: "top" }, info.get("title"),
+          make("span", { className: "version" }, info.get("version"))),
+        make(Markdown, { source: info.get("description") }),
+        make("h2", null, "Operations"),
+        make("p", null, "Authorize with your key, then send requests from this page. For tools of ",
+          "your own there is the ",
+          make("a", { href: specSelectors.url() }, "OpenAPI document"), "."));
+    },
+  },
+});
+
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#reference",
+  deepLinking: true,
+  defaultModelsExpandDepth: 0,
+  displayRequestDuration: true,
+  onComplete: fillContents,
+  plugins: [head],
+  showCommonExtensions: true,
+  tryItOutEnabled: true,
+  validatorUrl: null,
+});
+
+// The headings of the guide, then the operations below their groups.
+function fillContents() {
+  const contents = document.getElementById("contents");
+  const entry = (kind, text, href) => {
+    const link = document.createElement("a");
+    link.className = `${kind} noZensmooth`; // or Swagger UI would scroll there slowly
+    link.textContent = text;
+    link.href = href;
+    contents.append(link);
+    return link;
+  };
+  entry("home", document.querySelector("h1").firstChild.textContent, "#top");
+  for (const heading of document.querySelectorAll(".info h2")) {
+    heading.id = heading.textContent.toLowerCase().replaceAll(" ", "-");
+    entry("section", heading.textContent, `#${heading.id}`);
+  }
+  for (const part of document.querySelectorAll(".opblock-tag, .opblock")) {
+    if (part.matches(".opblock-tag")) {
+      entry("group", part.dataset.tag, `#${part.id}`);
+      continue;
+    }
+    const find = (css) => part.querySelector(css);
+    const summary = find(".opblock-summary-description").textContent;
+    const link = entry("operation", summary, `#${part.id}`);
+    link.dataset.method = find(".opblock-summary-method").textContent;
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      if (!part.matches(".is-open")) find(".opblock-summary-control").click();
+      setTimeout(() => part.scrollIntoView(), 100); // it has grown by then
+    });
+  }
+  document.getElementById(wanted)?.scrollIntoView();
+}
