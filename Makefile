@@ -2,26 +2,27 @@
 # each do all set-up; a second start takes a second.
 
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 OWN := -e . -e backends/memory -e backends/sqlite -e backends/redis
 HTTP := tests/test_specification.py tests/test_decisions.py tests/test_paging.py tests/test_model.py \
   tests/test_store.py tests/test_store_http.py tests/test_idempotency.py \
   tests/test_idempotency_keys.py tests/test_hostile.py tests/test_schemathesis.py tests/test_http_conformance.py
 REDIS := PETSTORE_TEST_BACKEND=redis PETSTORE_TEST_REDIS
-SOURCES := pyproject.toml $(wildcard backends/*/pyproject.toml)
+SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
 .PHONY: help install run test lint check check-all bench bench-quick lock build clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-install: .venv/installed ## set up .venv from the lock files
+install: $(VENV)/installed ## set up .venv from the lock files
 
-.venv/installed: requirements-dev.lock $(SOURCES)
+$(VENV)/installed: requirements-dev.lock $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up .venv (once; half a minute)"
-	@$(PYTHON) -m venv .venv
+	@echo "Setting up $(VENV) (once; half a minute)"
+	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(OWN)
 	@touch $@
@@ -39,9 +40,10 @@ lint: install ## format and lint, types
 
 check: lint test ## what every commit passes: under three minutes
 
-check-all: install ## what takes longer: browser, npm linters, ten seeds, SQLite and Redis under HTTP, kills
+check-all: install ## what takes longer: browser, clients, npm linters, ten seeds, SQLite and Redis under HTTP, kills
 	tests/interface/lint
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest -q tests/browser
+	$(BIN)/pytest -q tests/clients
 	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
 	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
 	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
@@ -70,9 +72,10 @@ bench-quick: install ## the service beside three peers, and its stages: one minu
 	$(BIN)/python -m benchmarks.peers --quick
 
 # The service is given as a wheel, because the backends require it and no index has it.
-LOCK := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
-  --generate-hashes --no-emit-index-url --no-header --find-links build/lock/wheels \
-  --no-emit-package petstore-service --no-emit-find-links pyproject.toml backends/*/pyproject.toml
+COMPILE := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
+  --generate-hashes --no-emit-index-url --no-header
+LOCK := $(COMPILE) --find-links build/lock/wheels --no-emit-package petstore-service \
+  --no-emit-find-links pyproject.toml backends/*/pyproject.toml
 
 lock: ## pin and hash what the distributions and the tests ask for
 	rm -rf build/lock
@@ -81,6 +84,7 @@ lock: ## pin and hash what the distributions and the tests ask for
 	build/lock/bin/uv build -q --wheel -o build/lock/wheels
 	$(LOCK) -o requirements.lock
 	$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) --group clients -c requirements-dev.lock -o tests/clients/python/requirements.lock
 
 build: install ## wheels of all distributions, in dist/
 	rm -rf dist

@@ -71,6 +71,13 @@ ALL = (
         environ=PETSTORE | {"PETSTORE_LOG": "json"},
         keep_log=False,
     ),
+    Contestant(
+        "petstore-observed",
+        "petstore, log line and metrics on",
+        SERVE,
+        environ=PETSTORE | {"PETSTORE_LOG": "json", "PETSTORE_METRICS_LISTEN": "127.0.0.1:0"},
+        keep_log=False,
+    ),
     stock("starlette", "Starlette + msgspec"),
     stock("fastapi", "FastAPI"),
     stock("falcon", "Falcon"),
@@ -90,7 +97,7 @@ ALL = (
     ),
     Contestant("go", "net/http (Go)", [str(GO), "{port}"], "Go"),
 )
-QUICK = ("raw", "petstore", "petstore-log", "starlette", "fastapi")
+QUICK = ("raw", "petstore", "petstore-observed", "starlette", "fastapi")
 
 
 def run(*command: str, where: Path) -> str:

@@ -9,6 +9,11 @@ from benchmarks.contestants import KEY
 ANIMALS = 10_000
 STATUSES = ("available", "pending", "sold")
 REALM = 'Bearer realm="petstore"'
+ALWAYS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
 DEPRECATION = {
     "Deprecation": "@1764892800",
     "Sunset": "Thu, 05 Dec 2030 00:00:00 GMT",
@@ -67,7 +72,8 @@ class Client:
         self.expect("Content-Type", answer.headers["content-type"], "application/json")
         self.expect("Content-Length", answer.headers["content-length"], str(len(content)))
         if path.startswith("/v1/pets"):
-            self.expect("Cache-Control", answer.headers["cache-control"], "no-store")
+            for name, value in ALWAYS.items():
+                self.expect(name, answer.headers[name], value)
         self.expect("an X-Request-Id", bool(answer.headers["x-request-id"]), wanted=True)
         return answer.status, answer.headers, content
 

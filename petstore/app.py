@@ -17,7 +17,9 @@ from petstore.api.operations import OperationsController
 from petstore.api.pets import PetsController
 from petstore.api.store import StoreController
 from petstore.auth import Keys, guard
+from petstore.cors import Cors
 from petstore.edge import Edge
+from petstore.rate_limit import Limiter, RateLimit, rate_guard
 from petstore.service import Service
 from petstore.settings import Settings
 
@@ -38,9 +40,11 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
     service = Service(settings.root_path)
     groups = _groups(service)
     service.document = cache(partial(openapi.encode, groups, service.root))
-    guarded = guard(keys)
+    guards = [guard(keys)]
+    if settings.rate_limit:
+        guards.append(rate_guard(Limiter(RateLimit.parse(settings.rate_limit))))
     for group in groups:
-        group.guards = [guarded]
+        group.guards = guards
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -65,7 +69,15 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
         openapi_config=None,
         logging_config=None,
     )
-    return App(Edge(application, service), service)
+    metrics = None
+    if settings.metrics_listen:
+        from petstore.metrics.counting import Metrics  # noqa: PLC0415 - see petstore.metrics
+
+        metrics = Metrics()
+    asgi: ASGIApp = Edge(application, service, settings.max_in_flight, metrics)
+    if settings.cors_origins:
+        asgi = Cors(asgi, settings.origins)
+    return App(asgi, service)
 
 
 def document(root: str) -> bytes:

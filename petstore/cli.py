@@ -17,19 +17,6 @@ if TYPE_CHECKING:
 CONFIGURATION: Final = 2
 UNAVAILABLE: Final = 69
 
-_BANNER: Final = """
-petstore, for trying out, until Ctrl-C. {kept}
-
-  service    {base}/v1
-  reference  {base}/docs
-  API key    {key}
-
-Add an animal:
-
-  curl -i {base}/v1/pets -H 'Authorization: Bearer {key}' \\
-    -H 'Content-Type: application/json' -d '{{"name": "Rex", "categoryId": 7}}'
-"""
-
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
@@ -123,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from petstore import log, server
+    from petstore import log, startup
     from petstore.configuration import configure
 
     flags = {
@@ -132,67 +119,15 @@ def _serve(options: argparse.Namespace) -> int:
         "PETSTORE_WORKERS": options.workers,
     }
     configuration = configure(os.environ, flags, dev=options.dev)
-    settings = configuration.settings
-    log.set_up(settings.log)
+    log.set_up(configuration.settings.log)
     _warn(configuration.warnings)
-    _open_once(configuration)
-    sock = server.bind(settings)
-    host, port = sock.getsockname()[:2]
-    base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-    def ready() -> None:
-        _announce(configuration, base)
-
-    if settings.workers == 1:
-        from petstore.app import create_app
-
-        app = create_app(settings, configuration.plugin, configuration.storage, configuration.keys)
-        server.make(app, settings, ready).run([sock])
-    else:
-        from petstore.workers import Supervisor
-
-        environ = dict(os.environ)
-        if configuration.dev_key:
-            environ["PETSTORE_API_KEYS"] = configuration.dev_key
-        flags |= {"PETSTORE_BACKEND": settings.backend, "PETSTORE_LOG": settings.log}
-        Supervisor(environ, flags, sock, settings.workers).run(ready)
+    startup.serve(configuration, os.environ, flags)
     return 0
-
-
-def _announce(configuration: "Configuration", base: str) -> None:
-    import logging
-
-    plugin = configuration.plugin
-    logging.getLogger("petstore").info(
-        "serving on %s/v1 with %s, workers: %d, keys: %d",
-        base,
-        plugin.title,
-        configuration.settings.workers,
-        len(configuration.keys),
-    )
-    if configuration.dev_key:
-        durable = plugin.backend.durable
-        kept = f"Animals stay in {plugin.name}." if durable else "Then everything is gone."
-        print(_BANNER.format(base=base, key=configuration.dev_key, kept=kept), flush=True)
 
 
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         print(f"petstore: warning: {warning}", file=sys.stderr)
-
-
-def _open_once(configuration: "Configuration") -> float:
-    """Open the storage, read from it and close it again. Return the seconds of the read."""
-    import asyncio
-    from time import perf_counter
-
-    async def ping() -> float:
-        async with configuration.plugin.backend.open(configuration.storage) as repository:
-            begin = perf_counter()
-            await repository.list_pets(0, 1, None)
-            return perf_counter() - begin
-
-    return asyncio.run(ping())
 
 
 def _backends(_: argparse.Namespace) -> int:
@@ -217,7 +152,7 @@ def _backends(_: argparse.Namespace) -> int:
 
 
 def _check(_: argparse.Namespace) -> int:
-    from petstore import backends
+    from petstore import backends, startup
     from petstore.configuration import configure
     from petstore.settings import PREFIX, Settings, mask, setting_names
 
@@ -228,7 +163,7 @@ def _check(_: argparse.Namespace) -> int:
         print(f"{name}={mask(field, getattr(settings, field))}")
     for name, text in backends.shown(configuration.plugin, configuration.storage).items():
         print(f"{name}={text}")
-    seconds = _open_once(configuration)
+    seconds = startup.open_once(configuration)
     print(f"ok: {configuration.plugin.title} answered in {seconds * 1000:.1f} ms")
     return 0
 

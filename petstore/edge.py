@@ -7,22 +7,34 @@ as ``GET``, ``OPTIONS`` with the methods of the path.
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from litestar import Litestar
-from litestar.types import Message, Receive, Scope, Send
+from litestar.types import Message, Receive, Send
 
 from petstore.api.lean import route
+from petstore.contract import StorageError
 from petstore.deprecation import deprecation_headers
 from petstore.errors import ApiError, Code, not_found, respond, to_api_error, unavailable
 from petstore.log import RequestLine, request_log
 from petstore.request_id import request_id
 from petstore.service import Service
 
+if TYPE_CHECKING:
+    from petstore.metrics.counting import Metrics
+
 _log = logging.getLogger("petstore")
 
-_NO_STORE: Final = (b"cache-control", b"no-store")
+_INTERFACE: Final = "/v1"
+"""What the paths of the interface begin with."""
+
+_NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
+_OF_INTERFACE: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
 _CLOSE: Final = (b"connection", b"close")
 
 # No path is longer, and Litestar's routing remembers the last 1,024 of them.
@@ -34,12 +46,25 @@ _INNER_METHOD: Final = {"HEAD": "GET", "OPTIONS": _NO_METHOD}
 
 
 class Edge:
-    """Wraps the application: request ids, exact paths, HEAD, OPTIONS, errors, log."""
+    """Wraps the application: request ids, exact paths, HEAD, OPTIONS, errors, log, metrics.
 
-    def __init__(self, app: Litestar, service: Service) -> None:
+    max_in_flight -- more requests than that at once are answered 503
+    metrics -- what counts requests, if anything does
+    """
+
+    def __init__(
+        self,
+        app: Litestar,
+        service: Service,
+        max_in_flight: int,
+        metrics: "Metrics | None" = None,
+    ) -> None:
         self._app = app
         self._service = service
-        self._log_requests = request_log.on
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+        self._metrics = metrics
+        self._observed = metrics is not None or request_log.on
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901 - a list
         """Answer a request, or pass the lifespan on."""
@@ -48,12 +73,15 @@ class Edge:
             return
         begin = perf_counter()
         method = scope["method"]
-        path = scope["path"] = scope["raw_path"].decode("latin-1")
+        scope["path"] = scope["raw_path"].decode("latin-1")
         scope["request_id"] = request_id(scope["headers"])
         inner = scope
         if method in _INNER_METHOD:
             inner = {**scope, "method": _INNER_METHOD[method]}
         status = 0
+        self._in_flight += 1
+        if self._metrics is not None:
+            self._metrics.begin()
 
         async def finish(message: Message) -> None:
             nonlocal status
@@ -65,30 +93,44 @@ class Edge:
             await send(message)
 
         try:
-            if "//" in path or (path[-1:] == "/" and path != "/") or len(path) > _MAX_PATH:
-                await respond(not_found("This path"), finish)
-            else:
-                await route(self._app, inner, receive, finish)
+            await self._route(inner, receive, finish)
         except asyncio.CancelledError:  # the time for requests under way is over
             if not status:
                 await respond(unavailable("The service is stopping."), finish)
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             answer = _explain(error, scope["request_id"].decode(), answered=bool(status))
+            if self._metrics is not None and isinstance(error, StorageError):
+                self._metrics.storage_failed()
             if not status:
                 await respond(answer, finish)
             error.__traceback__ = None  # or its frames and it would keep each other alive
-        if self._log_requests:
-            self._log_request(inner, method, status, begin)
+        finally:
+            self._in_flight -= 1
+            if self._observed:
+                self._observe(inner, method, status, perf_counter() - begin)
 
-    def _finish_head(self, message: Any, method: str, inner: Scope) -> None:
+    def _route(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        """Let a handler answer. Health and reference are answered however much is under way."""
+        path = scope["path"]
+        if "//" in path or (path[-1:] == "/" and path != "/") or len(path) > _MAX_PATH:
+            raise not_found("This path")
+        answer = route(self._app, scope)
+        if self._in_flight > self._max_in_flight and path.startswith(_INTERFACE):
+            raise unavailable("Too many requests are under way.")
+        return answer(scope, receive, send)
+
+    def _finish_head(self, message: Any, method: str, inner: Any) -> None:
         """Add the header fields that every answer carries; turn a 405 into OPTIONS' answer."""
-        headers = [*message["headers"], (b"x-request-id", inner["request_id"])]  # type: ignore[typeddict-item]
+        headers = [*message["headers"], (b"x-request-id", inner["request_id"])]
         if method == "OPTIONS" and message["status"] == 405:  # RFC 9110, section 9.3.7
             message["status"] = 204
             headers = [field for field in headers if field[0] in (b"allow", b"x-request-id")]
-        if inner["path"].startswith("/v1"):
-            headers.append(_NO_STORE)
+        headers.append(_NO_SNIFF)
+        if inner["path"].startswith(_INTERFACE):
+            headers += _OF_INTERFACE
+        if "rate_limit" in inner:
+            headers += inner["rate_limit"]
         handler = inner.get("route_handler")
         if handler is not None and (deprecation := handler.opt.get("deprecation")) is not None:
             headers += deprecation_headers(deprecation, self._service.root)
@@ -96,19 +138,30 @@ class Edge:
             headers.append(_CLOSE)
         message["headers"] = headers
 
-    def _log_request(self, scope: Any, method: str, status: int, begin: float) -> None:
-        request_log.write(
-            RequestLine(
-                level="info",
-                event="request",
-                request_id=scope["request_id"].decode(),
-                method=method,
-                route=scope.get("path_template"),
-                status=status,
-                milliseconds=round((perf_counter() - begin) * 1000, 3),
-                client=scope.get("auth"),
+    def _observe(self, scope: Any, method: str, status: int, seconds: float) -> None:
+        """Count and log an answer; status 0 is none, for the client had gone."""
+        if self._metrics is not None:
+            self._metrics.end(_operation(scope), status, seconds)
+        if request_log.on:
+            request_log.write(
+                RequestLine(
+                    level="info",
+                    event="request",
+                    request_id=scope["request_id"].decode(),
+                    trace_id=scope.get("trace_id"),
+                    method=method,
+                    route=scope.get("path_template"),
+                    status=status,
+                    milliseconds=round(seconds * 1000, 3),
+                    client=scope.get("auth"),
+                )
             )
-        )
+
+
+def _operation(scope: Any) -> str:
+    """Return the id of the operation that a request was routed to."""
+    handler = scope.get("route_handler")
+    return "unknown" if handler is None else str(handler.operation_id)
 
 
 def _explain(error: Exception, request_id: str, *, answered: bool) -> ApiError:

@@ -18,16 +18,20 @@ _FIELDS: Final = ("request_id",)
 
 
 class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is told of a request; never a key or a body."""
+    """What is told of a request; never a key or a body.
+
+    Of what is no proper HTTP there is only the id that its answer has, and the status.
+    """
 
     time: str = ""
     level: str
     event: str
     request_id: str
-    method: str
+    trace_id: str | None = None
+    method: str | None = None
     route: str | None = None
     status: int
-    milliseconds: float
+    milliseconds: float | None = None
     client: str | None = None
 
 

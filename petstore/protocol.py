@@ -13,6 +13,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from petstore import errors
+from petstore.log import RequestLine, request_log
 from petstore.request_id import request_id
 
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -26,6 +27,9 @@ MAX_DISCARDED_BYTES: Final = 1024 * 1024
 
 REQUEST_SECONDS: Final = 20.0
 """How long a request may take to arrive, from its first byte (or the connection) to its last."""
+
+ANSWER_SECONDS: Final = 30.0
+"""How long a client may read nothing of an answer that waits for it."""
 
 LINGER_SECONDS: Final = 2.0
 """How long a client may go on sending after its last answer, so that it still reads it."""
@@ -59,6 +63,8 @@ class Protocol(HttpToolsProtocol):
     _active: RequestResponseCycle | None = None  # what is being answered; `cycle` arrived last
     _before: RequestResponseCycle = None  # type: ignore[assignment] # what arrived before `cycle`
     _discarded = 0
+    _unread = 0  # bytes that wait for the client to read
+    _unread_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the clock: a client that sends nothing does not stay."""
@@ -97,6 +103,12 @@ class Protocol(HttpToolsProtocol):
 
     def sweep(self, now: float) -> None:
         """Cut off a client that is too slow. The server calls this every second."""
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        elif unread and now - self._unread_since >= ANSWER_SECONDS:
+            self.transport.abort()
+            return
         if self._deadline is None or now < self._deadline:
             return
         if self._phase in (Phase.HEAD, Phase.BODY):
@@ -194,11 +206,18 @@ class Protocol(HttpToolsProtocol):
             return
         message = self._refusal if msg.startswith("Invalid HTTP") else msg
         body = errors.body(errors.invalid(f"HTTP: {message}."))
+        number = request_id(self.headers or ())
+        if request_log.on:
+            line = RequestLine(
+                level="info", event="request", request_id=number.decode(), status=400
+            )
+            request_log.write(line)
         fields = [
             *self.server_state.default_headers,
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", request_id(self.headers or ())),
+            (b"x-request-id", number),
+            (b"x-content-type-options", b"nosniff"),
             (b"cache-control", b"no-store"),
             (b"connection", b"close"),
         ]

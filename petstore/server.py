@@ -1,7 +1,6 @@
 """The running process: its socket, its start, its drain and its end."""
 
 import asyncio
-import errno
 import logging
 import os
 import signal
@@ -15,7 +14,8 @@ import uvicorn
 from petstore.app import App
 from petstore.protocol import Protocol
 from petstore.service import Service
-from petstore.settings import ConfigurationError, Settings, split_address
+from petstore.settings import Settings, cannot_listen, split_address
+from petstore.tracing import traced
 
 KEEP_ALIVE_SECONDS: Final = 75
 BACKLOG: Final = 2048
@@ -105,15 +105,7 @@ def bind(settings: Settings) -> socket.socket:
     except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
         if sock is not None:
             sock.close()
-        number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (0, None)
-        reason = {
-            "EADDRINUSE": "the port is taken; stop what listens there, or choose another",
-            "EACCES": "it is not permitted; choose a port above 1023",
-            "EADDRNOTAVAIL": "this machine has no such address",
-        }.get(errno.errorcode.get(number or 0, ""), text or "no host can have this name")
-        raise ConfigurationError(
-            f"cannot listen on {settings.listen}: {reason} (PETSTORE_LISTEN or --listen)"
-        ) from None
+        raise cannot_listen(settings.listen, error, "PETSTORE_LISTEN or --listen") from None
     return sock
 
 
@@ -123,7 +115,7 @@ def make(app: App, settings: Settings, ready: Callable[[], None]) -> Server:
     ready -- called once the port is open
     """
     config = uvicorn.Config(
-        app.asgi,
+        traced(app.asgi),
         http=Protocol,
         ws="none",
         lifespan="on",

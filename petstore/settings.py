@@ -5,6 +5,7 @@ All settings are first gathered as text under their names (`gather`), then check
 """
 
 import difflib
+import errno
 import ipaddress
 import re
 import tomllib
@@ -21,6 +22,9 @@ PREFIX: Final = "PETSTORE_"
 # What Kubernetes puts into the environment for Services named petstore or petstore-redis.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
 
+
+# As browsers serialise an origin: RFC 6454, section 6.2.
+_ORIGIN: Final = r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 
 _SECRET: Final = frozenset({"password", "secret", "token", "key", "keys"})
 _PARAMETER: Final = re.compile(r"((?:password|secret|token|key)=)[^&\s]+", re.IGNORECASE)
@@ -69,6 +73,26 @@ class Settings(Struct, frozen=True, kw_only=True):
     shutdown_seconds: Annotated[
         float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
     ] = 10
+    max_in_flight: Annotated[
+        int, Meta(ge=1, le=10**6, description="a whole number from 1 to 1000000")
+    ] = 1000
+    rate_limit: Annotated[
+        str,
+        Meta(
+            pattern="^([1-9][0-9]{0,8}/[smh])?$",
+            description="a number of requests per s, m or h, for instance 100/s",
+        ),
+    ] = ""
+    cors_origins: Annotated[
+        str,
+        Meta(
+            pattern=rf"^(\*|{_ORIGIN}(\s*,\s*{_ORIGIN})*)?$",
+            description="origins, separated by commas, for instance https://shop.example, or *",
+        ),
+    ] = ""
+    metrics_listen: Annotated[
+        str, Meta(description="HOST:PORT for /metrics, for instance 127.0.0.1:9100")
+    ] = ""
     log: Annotated[Log, Meta(description="json, text or off")] = Log.JSON
 
     @classmethod
@@ -76,6 +100,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Check and convert gathered values. Raises `ConfigurationError` for the first mistake."""
         settings: Settings = convert(cls, PREFIX, values)
         split_address(settings.listen)
+        if settings.metrics_listen:
+            split_address(settings.metrics_listen, f"{PREFIX}METRICS_LISTEN")
         return settings
 
     @property
@@ -87,6 +113,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def keys(self) -> tuple[str, ...]:
         """The keys given in clear."""
         return tuple(key for part in self.api_keys.split(",") if (key := part.strip()))
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins that browsers may call from."""
+        return tuple(origin.strip() for origin in self.cors_origins.split(",") if origin)
 
     @property
     def keys_file(self) -> Path | None:
@@ -185,18 +216,40 @@ def shorten(text: str, length: int = 60) -> str:
     return text if len(text) <= length else f"{text[:length]}..."
 
 
-def split_address(listen: str) -> tuple[str, int]:
+def split_address(listen: str, setting: str = f"{PREFIX}LISTEN") -> tuple[str, int]:
     """Split ``HOST:PORT`` or ``[IPV6]:PORT``. Port 0 means any free port.
+
+    setting -- where it comes from
 
     Raises `ConfigurationError` if it is neither.
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+)):([0-9]{1,5})", listen)
     if match is None or int(match[3]) > 65535:
         raise ConfigurationError(
-            f"PETSTORE_LISTEN must be HOST:PORT, for instance 127.0.0.1:8000 or [::1]:8000;"
+            f"{setting} must be HOST:PORT, for instance 127.0.0.1:8000 or [::1]:8000;"
             f" it is {shorten(listen)!r}"
         )
     return match[1] or match[2], int(match[3])
+
+
+def to_url(host: str, port: int) -> str:
+    """Return the URL of an address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def cannot_listen(listen: str, error: Exception, setting: str) -> ConfigurationError:
+    """Return what to tell where an address cannot be listened on.
+
+    error -- what the system raised, or `UnicodeError` for a name that no host can have
+    setting -- where the address comes from
+    """
+    number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (0, None)
+    reason = {
+        "EADDRINUSE": "the port is taken; stop what listens there, or choose another",
+        "EACCES": "it is not permitted; choose a port above 1023",
+        "EADDRNOTAVAIL": "this machine has no such address",
+    }.get(errno.errorcode.get(number or 0, ""), text or "no host can have this name")
+    return ConfigurationError(f"cannot listen on {listen}: {reason} ({setting})")
 
 
 def is_loopback(host: str) -> bool:

@@ -18,6 +18,7 @@ from petstore import log, server
 from petstore.app import create_app
 from petstore.configuration import configure
 from petstore.contract import StorageError
+from petstore.settings import Settings
 
 RESTART_SECONDS: Final = 1
 """How long a worker that died stays without a successor, so that a failing start does not spin."""
@@ -38,10 +39,11 @@ class Supervisor:
         environ: Mapping[str, str],
         flags: Mapping[str, str | None],
         sock: socket.socket,
-        workers: int,
+        settings: Settings,
     ) -> None:
         self._arguments = (dict(environ), dict(flags), sock)
-        self._workers = workers
+        self._workers = settings.workers
+        self._metrics = bool(settings.metrics_listen)
         self._processes: list[BaseProcess] = []
         self._told: list[BaseProcess] = []
         self._serving = _context.Semaphore(0)
@@ -93,6 +95,10 @@ class Supervisor:
             _log.error(
                 "worker %s ended with status %s; replacing it", process.pid, process.exitcode
             )
+            if self._metrics and process.pid is not None:
+                from petstore.metrics.serving import forget  # noqa: PLC0415 - see petstore.metrics
+
+                forget(process.pid)
             self._processes[place] = self._start()
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:

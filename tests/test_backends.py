@@ -227,6 +227,8 @@ class TestSettings:
             "PETSTORE_API_KEYS_FILE": str(file), "PETSTORE_LISTEN": "127.0.0.1:8000",
             "PETSTORE_MAX_BODY_BYTES": "65536", "PETSTORE_ROOT_PATH": "", "PETSTORE_LOG": "json",
             "PETSTORE_DRAIN_SECONDS": "1", "PETSTORE_SHUTDOWN_SECONDS": "10",
+            "PETSTORE_MAX_IN_FLIGHT": "1000", "PETSTORE_RATE_LIMIT": "",
+            "PETSTORE_CORS_ORIGINS": "", "PETSTORE_METRICS_LISTEN": "",
             "PETSTORE_ACME_URL": "acme://me:***@there:1/0", "PETSTORE_ACME_TIMEOUT": "5",
             "PETSTORE_ACME_PASSWORD": "***",
         }  # fmt: skip

@@ -32,18 +32,30 @@ def bash(script: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_requests_of_the_readme_work(fresh: Live) -> None:
-    answers = []
-    for block in CURL:
+    def answer(block: str) -> str:
         run = bash(block.replace("http://127.0.0.1:8000", fresh.url), KEY=fresh.key)
         assert run.returncode == 0, run.stderr
-        answers.append(run.stdout)
-    assert [answer.split()[1] for answer in answers] == ["201", "200", "200", "201", "200"]
-    shown = re.findall(r"^```http\n(HTTP/1.1 201.*?)^```", README, re.MULTILINE | re.DOTALL)
-    for example, answer in zip(shown, (answers[0], answers[3]), strict=True):
-        answered = re.sub(r'("placedAt":)"[^"]+"', r'\1"2026-11-21T09:30:00.123456Z"', answer)
+        return re.sub(r'("placedAt":)"[^"]+"', r'\1"2026-11-21T09:30:00.123456Z"', run.stdout)
+
+    answers = [answer(block) for block in CURL]
+    statuses = [text.split()[1] for text in answers]
+    assert statuses == ["201", "200", "200", "201", "409", "200"]
+    shown = re.findall(r"^```http\n(HTTP/1.1 (?!200).*?)^```", README, re.MULTILINE | re.DOTALL)
+    for example, answered in zip(shown, (answers[0], *answers[3:5]), strict=True):
         for line in example.splitlines():
             assert line in answered.splitlines(), "the answer that the README shows"
-    assert '"status":"completed"' in answers[4]
+    assert "\ndeprecation: " in answers[2]
+    assert "\nsunset: " in answers[2]
+    assert '"status":"completed"' in answers[5]
+
+
+def test_the_order_of_the_readme_can_be_sent_again(fresh: Live) -> None:
+    script = "\n".join([CURL[0], CURL[3], CURL[3]])
+    run = bash(script.replace("http://127.0.0.1:8000", fresh.url), KEY=fresh.key)
+    _, first, again = run.stdout.split("HTTP/1.1 ")[1:]
+    assert "\nidempotency-replayed: true\n" in again
+    assert "\nidempotency-replayed" not in first
+    assert again.splitlines()[-1] == first.splitlines()[-1]
 
 
 def test_the_links_of_the_readme_look_as_shown(fresh: Live) -> None:

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from litestar import Litestar, Request, Response
 from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp
 
 from petstore import edge, errors
 from petstore.api.lean import Lean, Reply
@@ -68,9 +69,9 @@ def test_answers_are_those_of_litestars_defaults(monkeypatch: pytest.MonkeyPatch
             media_type="application/json",
         )
 
-    async def route(app: Litestar, scope: Any, receive: Any, send: Any) -> None:
+    def route(app: Litestar, _: object) -> ASGIApp:
         app.exception_handlers[Exception] = answer
-        await app(scope, receive, send)
+        return app
 
     for name in ("on_registration", "authorize_connection", "to_response"):
         assert name in vars(Lean)

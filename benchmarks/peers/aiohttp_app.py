@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 from aiohttp import web
 from common import (
+    ALWAYS,
     DEPRECATED,
     Pet,
     RefusedError,
@@ -45,7 +46,7 @@ async def middleware(
         unrouted = RefusedError(404, "not_found", "This path does not exist.")
         response = answer(unrouted.body, unrouted.status)
     response.headers["x-request-id"] = request_id(request.headers.get("x-request-id"))
-    response.headers["cache-control"] = "no-store"
+    response.headers.update(ALWAYS)
     if request.path.startswith("/v1/pets/"):
         response.headers.update(DEPRECATED)
     return response

@@ -5,6 +5,7 @@ from typing import Any
 
 from blacksheep import Application, Content, Request, Response
 from common import (
+    ALWAYS,
     DEPRECATED,
     Pet,
     RefusedError,
@@ -17,6 +18,7 @@ from common import (
 )
 
 STORE = Store(Pet)
+FIELDS = [(name.encode(), value.encode()) for name, value in ALWAYS.items()]
 DEPRECATION = [(name.encode(), value.encode()) for name, value in DEPRECATED.items()]
 app = Application()
 
@@ -36,7 +38,8 @@ def finish(request: Request, response: Response) -> Response:
     """Add the header fields of every answer."""
     number = request_id(header(request, b"x-request-id"))
     response.add_header(b"x-request-id", number.encode())
-    response.add_header(b"cache-control", b"no-store")
+    for name, value in FIELDS:
+        response.add_header(name, value)
     return response
 
 

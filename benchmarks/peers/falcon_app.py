@@ -5,6 +5,7 @@ from typing import Any
 import falcon
 import falcon.asgi
 from common import (
+    ALWAYS,
     DEPRECATED,
     Pet,
     RefusedError,
@@ -27,7 +28,7 @@ class Middleware:
     async def process_request(self, request: Request, response: Response) -> None:
         """Set the header fields of every answer."""
         number = request_id(request.get_header("x-request-id"))
-        response.set_headers({"x-request-id": number, "cache-control": "no-store"})
+        response.set_headers({"x-request-id": number, **ALWAYS})
 
     async def process_resource(
         self, request: Request, _: Response, resource: Any, __: dict[str, str]

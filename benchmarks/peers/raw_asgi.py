@@ -15,7 +15,7 @@ from common import CLIENTS, DEPRECATED, Pet, RefusedError, Store, encode, number
 
 STORE = Store(Pet)
 JSON = (b"content-type", b"application/json")
-NO_STORE = (b"cache-control", b"no-store")
+ALWAYS = [(name.encode(), value.encode()) for name, value in common.ALWAYS.items()]
 DEPRECATION = [(name.encode(), value.encode()) for name, value in DEPRECATED.items()]
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 BEARER = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
@@ -33,7 +33,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
             number = value
     if number is None:
         number = b"%s-%x" % (PROCESS.encode(), next(numbers))
-    headers = [JSON, (b"x-request-id", number), NO_STORE]
+    headers = [JSON, (b"x-request-id", number), *ALWAYS]
     status = 200
     if path.startswith("/v1/pets/"):
         headers += DEPRECATION

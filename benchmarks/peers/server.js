@@ -79,6 +79,8 @@ app.addHook('onRequest', async (request, reply) => {
   const good = sent !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(sent)
   reply.header('x-request-id', good ? sent : `${process_}-${(++requests).toString(16)}`)
   reply.header('cache-control', 'no-store')
+  reply.header('x-content-type-options', 'nosniff')
+  reply.header('content-security-policy', "default-src 'none'; frame-ancestors 'none'")
   if (request.url.startsWith('/v1/pets/')) {
     reply.header('deprecation', '@1764892800')
     reply.header('sunset', 'Thu, 05 Dec 2030 00:00:00 GMT')

@@ -4,7 +4,6 @@ Each step says how many microseconds of CPU it saves of reading one animal: with
 best of rounds; with all of them 8.8. tests/test_lean.py shows that they behave as the defaults do.
 """
 
-from collections.abc import Awaitable
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -91,8 +90,8 @@ def _as_extracted(connection: object, kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
-def route(app: Litestar, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
-    """Find the handler with the application's router and let it answer; raise what is raised: 3.2.
+def route(app: Litestar, scope: Any) -> ASGIApp:
+    """Return what answers a request, found by the application's router, or raise 404 or 405: 3.2.
 
     An error saves 9 to 12: the edge answers it, without Litestar's layer for exceptions. What that
     layer needs is not prepared, and paths (the edge) and Host (the protocol) are checked before.
@@ -100,4 +99,4 @@ def route(app: Litestar, scope: Any, receive: Receive, send: Send) -> Awaitable[
     found = app.asgi_router.handle_routing(path=scope["path"], method=scope["method"])
     answer, scope["route_handler"], _, scope["path_params"], scope["path_template"] = found
     scope["app"] = scope["litestar_app"] = app
-    return answer(scope, receive, send)
+    return answer
