@@ -1,0 +1,44 @@
+"""The blocks of the README, run as they stand there: only address and key are others."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tests.live import Live, environment
+
+ROOT: Final = Path(__file__).parent.parent.parent
+README: Final = (ROOT / "README.md").read_text()
+SECONDS: Final = 120
+
+
+def block(language: str, containing: str = "") -> str:
+    """Return the one block of the README in a language that contains a text."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    (wanted,) = [text for text in found if containing in text]
+    return str(wanted)
+
+
+def commands(containing: str) -> list[str]:
+    """Return the commands of a block, but for the first one: it installs what is locked here."""
+    return re.findall(r"^\$ (.+)$", block("console", containing), re.MULTILINE)[1:]
+
+
+def addressed(text: str, live: Live) -> str:
+    """Return a text of the README with the address of a service."""
+    return text.replace("http://127.0.0.1:8000", live.url)
+
+
+def run(script: str, live: Live, directory: Path, path: str) -> str:
+    """Run a script with the key of a service in a directory; return its standard output."""
+    done = subprocess.run(
+        ["bash", "-euc", addressed(script, live)],
+        cwd=directory,
+        env=environment() | {"PATH": path, "KEY": live.key},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
