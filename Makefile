@@ -40,10 +40,11 @@ lint: install ## format and lint, types
 
 check: lint test ## what every commit passes: under three minutes
 
-check-all: install ## what takes longer: browser, clients, npm linters, ten seeds, SQLite and Redis under HTTP, kills
+check-all: install ## what takes longer: browser, clients, image, npm linters, ten seeds, SQLite and Redis under HTTP, kills
 	tests/interface/lint
 	$(BIN)/pytest -q tests/browser
 	$(BIN)/pytest -q tests/clients
+	$(BIN)/pytest -q tests/container
 	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
 	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
 	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
@@ -84,7 +85,9 @@ lock: ## pin and hash what the distributions and the tests ask for
 	build/lock/bin/uv build -q --wheel -o build/lock/wheels
 	$(LOCK) -o requirements.lock
 	$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) --group build -c requirements-dev.lock -o docker/requirements-build.lock
 	$(COMPILE) --group clients -c requirements-dev.lock -o tests/clients/python/requirements.lock
+	$(COMPILE) --group container -c requirements-dev.lock -o tests/container/requirements.lock
 
 build: install ## wheels of all distributions, in dist/
 	rm -rf dist

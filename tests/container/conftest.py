@@ -1,0 +1,24 @@
+"""One engine, with the image of the service, for all tests of containers."""
+
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from petstore import __version__
+from tests.container.engine import DOCKER, Engine, default_of
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """Make the base images and build the image; remove all in the end."""
+    engine = Engine(Path(tempfile.mkdtemp(prefix="petstore-")))
+    try:
+        stored = re.findall(r"image: (valkey/.+)", (DOCKER / "compose.yaml").read_text())
+        engine.make_base(default_of("BASE"), *set(stored))
+        engine.build("petstore", VERSION=__version__)
+        yield engine
+    finally:
+        engine.remove()
