@@ -55,7 +55,7 @@ def serve(backend: str, directory: Path, redis: str) -> tuple[subprocess.Popen[b
     }.get(backend, {})
     log = directory / f"{backend}.log"
     process = subprocess.Popen(
-        ["taskset", "-c", "0", sys.executable, "-m", "petstore", "serve"],  # noqa: S607
+        ["taskset", "-c", "0", sys.executable, "-m", "petstore", "serve"],  # noqa: S607 - from the PATH
         env=os.environ | {f"PETSTORE_{name}": text for name, text in settings.items()},
         stderr=log.open("wb"),
     )

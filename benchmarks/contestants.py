@@ -180,7 +180,7 @@ class Running:
         place = self.log if contestant.keep_log else Path(os.devnull)
         with place.open("wb") as stderr:
             self.process = subprocess.Popen(
-                ["taskset", "-c", "0", *command],  # noqa: S607
+                ["taskset", "-c", "0", *command],  # noqa: S607 - from the PATH
                 cwd=PEERS,
                 env=os.environ | contestant.environ,
                 stderr=stderr,

@@ -60,7 +60,7 @@ def commit() -> str:
 
     def git(*words: str) -> str:
         run = subprocess.run(
-            ["git", *words],  # noqa: S607
+            ["git", *words],  # noqa: S607 - from the PATH
             cwd=ROOT,
             capture_output=True,
             text=True,

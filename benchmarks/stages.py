@@ -89,7 +89,7 @@ def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
         call()
 
     async def authorize() -> None:
-        answer: Any = check(connection, None)  # type: ignore[arg-type]
+        answer: Any = check(connection, None)  # type: ignore[arg-type] # it looks at no handler
         await answer
 
     return {

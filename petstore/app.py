@@ -19,7 +19,7 @@ from petstore.api.store import StoreController
 from petstore.auth import Keys, guard
 from petstore.cors import Cors
 from petstore.edge import Edge
-from petstore.rate_limit import Limiter, RateLimit, rate_guard
+from petstore.limits import InFlight, Limiter, RateLimit, in_flight_guard, rate_guard
 from petstore.service import Service
 from petstore.settings import Settings
 
@@ -43,6 +43,7 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
     guards = [guard(keys)]
     if settings.rate_limit:
         guards.append(rate_guard(Limiter(RateLimit.parse(settings.rate_limit))))
+    guards.append(in_flight_guard(InFlight(settings.max_in_flight)))
     for group in groups:
         group.guards = guards
 
@@ -74,7 +75,7 @@ def create_app(settings: Settings, plugin: backends.Plugin, storage: Struct, key
         from petstore.metrics.counting import Metrics  # noqa: PLC0415 - see petstore.metrics
 
         metrics = Metrics()
-    asgi: ASGIApp = Edge(application, service, settings.max_in_flight, metrics)
+    asgi: ASGIApp = Edge(application, service, metrics)
     if settings.cors_origins:
         asgi = Cors(asgi, settings.origins)
     return App(asgi, service)

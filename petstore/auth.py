@@ -1,7 +1,7 @@
 """API keys: who may call, how keys are stored and found, and the guard that asks for them.
 
-The service never holds a key: it holds SHA-256 digests. A presented key is digested and looked
-up, so that neither the memory nor the time of a comparison says anything about a valid key.
+Keys are held as SHA-256 digests. A presented key is digested and looked up, so that neither the
+memory nor the time of a comparison says anything about a valid key.
 """
 
 import asyncio
@@ -144,10 +144,12 @@ def _parse(text: str, file: Path) -> dict[bytes, str]:
 def guard(keys: Keys) -> Guard:
     """Return the guard that lets in clients with a valid key (RFC 6750, section 2.1).
 
-    It leaves the client's name in ``scope["auth"]`` and raises `ApiError` (401) otherwise.
+    It leaves the client's name in ``scope["auth"]``. It raises `ApiError` (401) if there is no
+    such key, or more than one ``Authorization``. That answer carries a challenge (RFC 9110,
+    section 11.6.1), which says ``invalid_token`` where a key was sent (RFC 6750, section 3).
     """
 
-    async def require_key(connection: ASGIConnection, _: BaseRouteHandler) -> None:  # type: ignore[type-arg]
+    async def require_key(connection: ASGIConnection, _: BaseRouteHandler) -> None:  # type: ignore[type-arg] # of any
         presented = [value for name, value in connection.scope["headers"] if name == _FIELD]
         bearer = [match for value in presented if (match := _BEARER.fullmatch(value))]
         if not bearer:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from petstore.configuration import Configuration
 
 CONFIGURATION: Final = 2
+"""The exit status of a mistake in the configuration."""
+
 UNAVAILABLE: Final = 69
+"""The exit status where the storage cannot be reached."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

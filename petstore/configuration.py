@@ -55,11 +55,12 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     if dev:
         values = {f"{PREFIX}BACKEND": "memory", f"{PREFIX}LOG": "text"} | values
     chosen = Settings.read(values)
-    if dev and not settings.is_loopback(chosen.address[0]):
-        raise ConfigurationError(
-            f"--dev is for trying out and listens on the loopback only, not on {chosen.listen}."
-            " Leave --dev out to serve others"
-        )
+    for listen in (chosen.listen, chosen.metrics_listen):
+        if dev and listen and not settings.is_loopback(settings.split_address(listen)[0]):
+            raise ConfigurationError(
+                f"--dev is for trying out and listens on the loopback only, not on {listen}."
+                " Leave --dev out to serve others"
+            )
     if chosen.backend is None:
         names = ", ".join(sorted({point.name for point in backends.installed()})) or "none"
         raise ConfigurationError(

@@ -8,7 +8,11 @@ from typing import Any, Final
 
 from litestar.types import ASGIApp, Message, Receive, Send
 
-ALLOWED: Final = b"Authorization, Content-Type, Idempotency-Key, X-Request-Id, traceparent"
+from petstore.headers import Field
+
+ALLOWED: Final = (
+    b"Authorization, Content-Type, Idempotency-Key, X-Request-Id, traceparent, tracestate"
+)
 """Which header fields a page may send."""
 
 EXPOSED: Final = (
@@ -18,8 +22,6 @@ EXPOSED: Final = (
 """Which header fields of an answer a page may read, beside the few that it always may."""
 
 _MAX_AGE: Final = b"7200"  # seconds that a preflight's answer holds; browsers take no more
-
-Field = tuple[bytes, bytes]
 
 
 class Cors:

@@ -12,7 +12,9 @@ class Deprecation(Struct, frozen=True):
 
     since -- when it was deprecated (RFC 9745)
     sunset -- when it is to be removed (RFC 8594), later than that
-    successor -- the path of what replaces it, without the public prefix
+    successor -- the path of what replaces it, without the public prefix (RFC 5829)
+
+    Raises `ValueError` if it is not removed later than it was deprecated.
     """
 
     since: datetime
@@ -24,7 +26,10 @@ class Deprecation(Struct, frozen=True):
             raise ValueError("an operation is removed after it is deprecated, not before")
 
     def fields(self, root: str) -> dict[str, str]:
-        """Return the header fields that announce it, under a public prefix."""
+        """Return the header fields that announce it: names in lower case, and values.
+
+        root -- the public prefix, before the successor's path
+        """
         return {
             "deprecation": f"@{int(self.since.timestamp())}",
             "sunset": format_datetime(self.sunset.astimezone(UTC), usegmt=True),

@@ -18,6 +18,8 @@ from petstore.api.lean import route
 from petstore.contract import StorageError
 from petstore.deprecation import deprecation_headers
 from petstore.errors import ApiError, Code, not_found, respond, to_api_error, unavailable
+from petstore.headers import NO_SNIFF, OF_INTERFACE
+from petstore.limits import leave
 from petstore.log import RequestLine, request_log
 from petstore.request_id import request_id
 from petstore.service import Service
@@ -30,11 +32,6 @@ _log = logging.getLogger("petstore")
 _INTERFACE: Final = "/v1"
 """What the paths of the interface begin with."""
 
-_NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
-_OF_INTERFACE: Final = (
-    (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-)
 _CLOSE: Final = (b"connection", b"close")
 
 # No path is longer, and Litestar's routing remembers the last 1,024 of them.
@@ -48,21 +45,13 @@ _INNER_METHOD: Final = {"HEAD": "GET", "OPTIONS": _NO_METHOD}
 class Edge:
     """Wraps the application: request ids, exact paths, HEAD, OPTIONS, errors, log, metrics.
 
-    max_in_flight -- more requests than that at once are answered 503
+    service -- for its public prefix, and to know when it is about to stop
     metrics -- what counts requests, if anything does
     """
 
-    def __init__(
-        self,
-        app: Litestar,
-        service: Service,
-        max_in_flight: int,
-        metrics: "Metrics | None" = None,
-    ) -> None:
+    def __init__(self, app: Litestar, service: Service, metrics: "Metrics | None" = None) -> None:
         self._app = app
         self._service = service
-        self._max_in_flight = max_in_flight
-        self._in_flight = 0
         self._metrics = metrics
         self._observed = metrics is not None or request_log.on
 
@@ -79,7 +68,6 @@ class Edge:
         if method in _INNER_METHOD:
             inner = {**scope, "method": _INNER_METHOD[method]}
         status = 0
-        self._in_flight += 1
         if self._metrics is not None:
             self._metrics.begin()
 
@@ -88,6 +76,8 @@ class Edge:
             if message["type"] == "http.response.start":
                 self._finish_head(message, method, inner)
                 status = message["status"]
+                if inner is not scope:  # for whoever wraps this
+                    scope["path_template"] = inner.get("path_template")
             elif method == "HEAD" or status == 204:
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
@@ -106,29 +96,30 @@ class Edge:
                 await respond(answer, finish)
             error.__traceback__ = None  # or its frames and it would keep each other alive
         finally:
-            self._in_flight -= 1
+            leave(inner)
             if self._observed:
                 self._observe(inner, method, status, perf_counter() - begin)
 
     def _route(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
-        """Let a handler answer. Health and reference are answered however much is under way."""
+        """Let a handler answer."""
         path = scope["path"]
         if "//" in path or (path[-1:] == "/" and path != "/") or len(path) > _MAX_PATH:
             raise not_found("This path")
-        answer = route(self._app, scope)
-        if self._in_flight > self._max_in_flight and path.startswith(_INTERFACE):
-            raise unavailable("Too many requests are under way.")
-        return answer(scope, receive, send)
+        return route(self._app, scope)(scope, receive, send)
 
     def _finish_head(self, message: Any, method: str, inner: Any) -> None:
-        """Add the header fields that every answer carries; turn a 405 into OPTIONS' answer."""
+        """Add the header fields that every answer carries; turn a 405 into OPTIONS' answer.
+
+        From now on only the client is waited for.
+        """
+        leave(inner)
         headers = [*message["headers"], (b"x-request-id", inner["request_id"])]
         if method == "OPTIONS" and message["status"] == 405:  # RFC 9110, section 9.3.7
             message["status"] = 204
             headers = [field for field in headers if field[0] in (b"allow", b"x-request-id")]
-        headers.append(_NO_SNIFF)
+        headers.append(NO_SNIFF)
         if inner["path"].startswith(_INTERFACE):
-            headers += _OF_INTERFACE
+            headers += OF_INTERFACE
         if "rate_limit" in inner:
             headers += inner["rate_limit"]
         handler = inner.get("route_handler")
@@ -139,7 +130,7 @@ class Edge:
         message["headers"] = headers
 
     def _observe(self, scope: Any, method: str, status: int, seconds: float) -> None:
-        """Count and log an answer; status 0 is none, for the client had gone."""
+        """Count and log an answer, whether or not the client was still there to take it."""
         if self._metrics is not None:
             self._metrics.end(_operation(scope), status, seconds)
         if request_log.on:
@@ -171,7 +162,7 @@ def _explain(error: Exception, request_id: str, *, answered: bool) -> ApiError:
         unexpected = error if answered or answer.code is Code.INTERNAL_ERROR else None
         _log.error(
             "%s",
-            error or type(error).__name__,
+            str(error) or type(error).__name__,
             exc_info=unexpected,
             extra={"request_id": request_id},
         )

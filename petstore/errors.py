@@ -63,27 +63,44 @@ class ApiError(Exception):
 
 
 def invalid(message: str) -> ApiError:
-    """Return a 400 that says which part of the request is wrong and what was expected."""
+    """Return a 400 (RFC 9110, section 15.5.1).
+
+    message -- the part of the request, and what was expected of it: "limit: expected a whole
+        number from 1 to 100."
+    """
     return ApiError(Code.INVALID_REQUEST, message)
 
 
 def not_found(what: str) -> ApiError:
-    """Return a 404 that says what does not exist."""
+    """Return a 404 (RFC 9110, section 15.5.5).
+
+    what -- what does not exist, as a sentence begins: "This animal"
+    """
     return ApiError(Code.NOT_FOUND, f"{what} does not exist.")
 
 
 def conflict(message: str) -> ApiError:
-    """Return a 409 that says what about the resource's state does not permit the request."""
+    """Return a 409 (RFC 9110, section 15.5.10).
+
+    message -- what about the resource's state does not permit the request, as a sentence: "This
+        animal is not available."
+    """
     return ApiError(Code.CONFLICT, message)
 
 
 def unavailable(message: str) -> ApiError:
-    """Return a 503 with ``Retry-After`` (RFC 9110, section 10.2.3)."""
+    """Return a 503 with ``Retry-After`` (RFC 9110, sections 15.6.4 and 10.2.3).
+
+    message -- what cannot be had at present, as a sentence
+    """
     return ApiError(Code.UNAVAILABLE, message, {"retry-after": str(RETRY_SECONDS)})
 
 
 def internal() -> ApiError:
-    """Return a 500 that gives nothing away; the log has the cause under the request id."""
+    """Return a 500 (RFC 9110, section 15.6.1) that gives nothing away.
+
+    The log has the cause under the request id.
+    """
     return ApiError(
         Code.INTERNAL_ERROR, "The service failed. Its log has the cause under this X-Request-Id."
     )
@@ -109,7 +126,8 @@ async def respond(error: ApiError, send: Send) -> None:
 def to_api_error(error: Exception) -> ApiError:
     """Return the answer that any exception of a request becomes.
 
-    What the table does not know is 500; the caller logs that.
+    What the table does not know is 500; the caller logs that. A 405 carries ``Allow`` (RFC 9110,
+    section 15.5.6), with HEAD wherever there is GET.
     """
     match error:
         case ApiError():

@@ -58,7 +58,7 @@ class RequestLog:
         self._format = formats.get(log)
 
     def write(self, line: RequestLine) -> None:
-        """Write a line, soon, under the time that it is now."""
+        """Write a line, soon, under the time that it is now. Called on the event loop only."""
         if self._format is not None:
             line.time = self._now()
             if not self._lines:

@@ -17,7 +17,10 @@ from msgspec import Struct
 from petstore.errors import invalid
 
 DEFAULT_LIMIT: Final = 20
+"""How many items a page holds if the client does not say."""
+
 MAX_LIMIT: Final = 100
+"""How many items a client may ask for at once."""
 
 Status = TypeVar("Status", bound=StrEnum)
 
@@ -31,7 +34,11 @@ def cursor_pattern(kind: str) -> str:
 
 
 def cursor(kind: str, after: int) -> str:
-    """Return the cursor of the page that begins after the item with this id."""
+    """Return the cursor of the page that begins after the item with this id.
+
+    kind -- the letter of the collection
+    after -- the id, from 0 to `MAX_ID`
+    """
     return f"{kind}{after:014x}"
 
 
@@ -47,7 +54,12 @@ Item = TypeVar("Item", bound=Numbered)
 
 
 class Query(Struct, Generic[Status], frozen=True):
-    """What a client asks of a collection: a page of `limit` items after the id `after`."""
+    """What a client asks of a collection: a page of `limit` items after the id `after`.
+
+    limit -- from 1 to `MAX_LIMIT`
+    after -- from 0, the beginning, to `MAX_ID`
+    status -- None for items of any status
+    """
 
     limit: int
     after: int
@@ -109,6 +121,8 @@ class Collection(Generic[Status]):
 
 def parameters(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
     """Return the parameters called `names` of a query string, decoded.
+
+    Escapes (RFC 3986, section 2.1) are resolved, and a + is a space, as HTML forms send it.
 
     Raises `ApiError` (400) for one of them given twice and for a malformed query string:
     characters outside ASCII, a per cent sign without two hexadecimal digits, escapes that are no

@@ -13,6 +13,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from petstore import errors
+from petstore.headers import NO_SNIFF, OF_INTERFACE
 from petstore.log import RequestLine, request_log
 from petstore.request_id import request_id
 
@@ -66,7 +67,7 @@ class Protocol(HttpToolsProtocol):
     _unread = 0  # bytes that wait for the client to read
     _unread_since = 0.0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # TCP
         """Start the clock: a client that sends nothing does not stay."""
         super().connection_made(transport)
         self._closing = Closing(self)
@@ -92,7 +93,7 @@ class Protocol(HttpToolsProtocol):
         elif self._phase is Phase.IDLE and self._deadline is None and not self._answering():
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
 
-    def eof_received(self) -> bool | None:  # type: ignore[override]
+    def eof_received(self) -> bool | None:  # type: ignore[override] # asyncio takes True
         """Answer what was completely sent, although the client sends no more."""
         if self._phase in (Phase.HEAD, Phase.BODY):
             self.send_400_response("the request ended before it was complete")
@@ -163,7 +164,7 @@ class Protocol(HttpToolsProtocol):
             self.expect_100_continue = False  # RFC 9110, section 10.1.1
         self._before = self.cycle
         super().on_headers_complete()
-        self.cycle.transport = self._closing  # type: ignore[assignment]
+        self.cycle.transport = self._closing  # type: ignore[assignment] # all that it uses
         self._phase = Phase.BODY
         self._pending = -self._piece
 
@@ -206,24 +207,31 @@ class Protocol(HttpToolsProtocol):
             return
         message = self._refusal if msg.startswith("Invalid HTTP") else msg
         body = errors.body(errors.invalid(f"HTTP: {message}."))
-        number = request_id(self.headers or ())
-        if request_log.on:
-            line = RequestLine(
-                level="info", event="request", request_id=number.decode(), status=400
-            )
-            request_log.write(line)
         fields = [
             *self.server_state.default_headers,
             (b"content-type", b"application/json"),
             (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", number),
-            (b"x-content-type-options", b"nosniff"),
-            (b"cache-control", b"no-store"),
+            (b"x-request-id", self._id_of_refused()),
+            NO_SNIFF,
+            *OF_INTERFACE,
             (b"connection", b"close"),
         ]
         head = b"".join(b"%s: %s\r\n" % field for field in fields)
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%s\r\n%s" % (head, body))
         self._linger()
+
+    def _id_of_refused(self) -> bytes:
+        """Return the id of what is refused; log it, unless the application does."""
+        if self._phase is Phase.BODY:  # the rest of its body did not come
+            scope: Any = self.cycle.scope
+            if "request_id" in scope:
+                return bytes(scope["request_id"])
+        number = request_id(self.headers or ())
+        if request_log.on:
+            request_log.write(
+                RequestLine(level="info", event="request", request_id=number.decode(), status=400)
+            )
+        return number
 
     def close(self) -> None:
         """Close the connection behind an answer, but let a client that still sends read it."""

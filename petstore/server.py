@@ -18,7 +18,10 @@ from petstore.settings import Settings, cannot_listen, split_address
 from petstore.tracing import traced
 
 KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection is kept: longer than proxies do, so that they close theirs first."""
+
 BACKLOG: Final = 2048
+"""How many connections the kernel holds until the service accepts them."""
 
 _log = logging.getLogger("petstore")
 
@@ -26,7 +29,11 @@ _log = logging.getLogger("petstore")
 class Server(uvicorn.Server):
     """uvicorn's server, with a drain before it closes and an exit status of 0 after a signal.
 
-    started -- called once the port is open
+    config -- uvicorn's own settings
+    service -- told that it is draining; asked why opening the storage failed
+    drain_seconds -- how long requests are still served after a signal
+    ready -- called once the port is open
+    parent -- the process id of a worker's parent, without which it stops; None for no worker
     """
 
     def __init__(
@@ -92,7 +99,10 @@ class Server(uvicorn.Server):
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Take the port without listening yet. Raises `ConfigurationError` if that cannot be."""
+    """Return a socket that holds the address to listen at, without listening yet.
+
+    Raises `ConfigurationError` if that cannot be.
+    """
     host, port = split_address(settings.listen)
     sock = None
     try:
@@ -112,6 +122,7 @@ def bind(settings: Settings) -> socket.socket:
 def make(app: App, settings: Settings, ready: Callable[[], None]) -> Server:
     """Return a server for the application; `run([sock])` serves until a signal.
 
+    settings -- how long it drains and shuts down; the address is the socket's
     ready -- called once the port is open
     """
     config = uvicorn.Config(

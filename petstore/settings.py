@@ -97,17 +97,20 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, values: Mapping[str, str]) -> "Settings":
-        """Check and convert gathered values. Raises `ConfigurationError` for the first mistake."""
-        settings: Settings = convert(cls, PREFIX, values)
-        split_address(settings.listen)
-        if settings.metrics_listen:
-            split_address(settings.metrics_listen, f"{PREFIX}METRICS_LISTEN")
-        return settings
+        """Check and convert gathered values, addresses too.
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """Where to listen: host and port."""
-        return split_address(self.listen)
+        Raises `ConfigurationError` for the first mistake.
+        """
+        settings: Settings = convert(cls, PREFIX, values)
+        _, port = split_address(settings.listen)
+        if settings.metrics_listen:
+            _, other = split_address(settings.metrics_listen, f"{PREFIX}METRICS_LISTEN")
+            if port == other != 0:
+                raise ConfigurationError(
+                    f"{PREFIX}METRICS_LISTEN and {PREFIX}LISTEN both name port {port}; metrics"
+                    " need one of their own"
+                )
+        return settings
 
     @property
     def keys(self) -> tuple[str, ...]:

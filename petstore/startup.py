@@ -9,7 +9,7 @@ from typing import Final
 
 from petstore import server
 from petstore.configuration import Configuration
-from petstore.rate_limit import RateLimit
+from petstore.limits import RateLimit
 from petstore.settings import Settings, to_url
 
 _BANNER: Final = """
@@ -44,7 +44,7 @@ def serve(
     with ExitStack() as stack:
         metrics = ""
         if settings.metrics_listen:
-            from petstore.metrics.serving import served  # noqa: PLC0415 - see petstore.metrics
+            from petstore.metrics.serving import served
 
             metrics = stack.enter_context(served(settings.metrics_listen))
 
@@ -52,14 +52,14 @@ def serve(
             _announce(configuration, base, metrics)
 
         if settings.workers == 1:
-            from petstore.app import create_app  # noqa: PLC0415 - a parent of workers needs none
+            from petstore.app import create_app
 
             app = create_app(
                 settings, configuration.plugin, configuration.storage, configuration.keys
             )
             server.make(app, settings, ready).run([sock])
         else:
-            from petstore.workers import Supervisor  # noqa: PLC0415 - one process needs none
+            from petstore.workers import Supervisor
 
             more = {"PETSTORE_API_KEYS": key} if (key := configuration.dev_key) else {}
             flags = {

@@ -18,7 +18,7 @@ from petstore import log, server
 from petstore.app import create_app
 from petstore.configuration import configure
 from petstore.contract import StorageError
-from petstore.settings import Settings
+from petstore.settings import ConfigurationError, Settings
 
 RESTART_SECONDS: Final = 1
 """How long a worker that died stays without a successor, so that a failing start does not spin."""
@@ -32,6 +32,7 @@ class Supervisor:
 
     environ, flags -- what each worker makes its configuration of
     sock -- the bound socket that all of them share
+    settings -- how many there are, and whether they count for metrics
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Supervisor:
         settings: Settings,
     ) -> None:
         self._arguments = (dict(environ), dict(flags), sock)
+        self._sock = sock
         self._workers = settings.workers
         self._metrics = bool(settings.metrics_listen)
         self._processes: list[BaseProcess] = []
@@ -52,31 +54,29 @@ class Supervisor:
     def run(self, ready: Callable[[], None]) -> None:
         """Keep the workers running until a signal, then until they have ended.
 
-        ready -- called once all workers serve
+        ready -- called once as many workers as there should be have come to serve
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        self._start_all()
-        if not self._signals:
-            ready()
+        self._processes = [self._start() for _ in range(self._workers)]
+        missing = self._workers
         while not self._signals:
-            wait([process.sentinel for process in self._processes], timeout=0.5)
+            wait(
+                [process.sentinel for process in self._processes], timeout=0.05 if missing else 0.5
+            )
+            while missing and self._serving.acquire(block=False):
+                missing -= 1
+                if not missing:
+                    ready()
             if not self._signals and any(not process.is_alive() for process in self._processes):
                 time.sleep(RESTART_SECONDS)
                 self._replace_the_dead()
+        self._sock.close()  # the last worker to close it ends the listening
         for process in self._processes:
             if process not in self._told:  # the signal came while it was being started
                 process.terminate()
         for process in self._processes:
             process.join()
-
-    def _start_all(self) -> None:
-        """Start the workers and wait until all serve, one has ended, or they are told to stop."""
-        self._processes = [self._start() for _ in range(self._workers)]
-        for _ in self._processes:
-            while not self._signals and all(p.is_alive() for p in self._processes):
-                if self._serving.acquire(timeout=0.1):
-                    break
 
     def _start(self) -> BaseProcess:
         arguments = (*self._arguments, self._serving, os.getpid())
@@ -117,14 +117,21 @@ def work(
     serving: Semaphore,
     parent: int,
 ) -> None:
-    """Serve as one of several workers, until SIGTERM or until the parent has gone."""
+    """Serve as one of several workers, until SIGTERM or until the parent has gone.
+
+    environ, flags, sock -- as the supervisor has them
+    serving -- released once the worker serves
+    parent -- the process id of the supervisor
+
+    Exits with status 1 if it cannot start.
+    """
     chosen = configure(environ, flags)
     log.set_up(chosen.settings.log)
-    app = create_app(chosen.settings, chosen.plugin, chosen.storage, chosen.keys)
-    running = server.make(app, chosen.settings, serving.release)
-    running.parent = parent
     try:
+        app = create_app(chosen.settings, chosen.plugin, chosen.storage, chosen.keys)
+        running = server.make(app, chosen.settings, serving.release)
+        running.parent = parent
         running.run([sock])
-    except StorageError as error:  # the parent tries again
+    except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
         sys.exit(1)

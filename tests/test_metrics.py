@@ -3,6 +3,8 @@
 import os
 import re
 import signal
+import socket
+import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backends.redis.tests.conftest import AOF, url_of
 from backends.redis.tests.servers import single
+from petstore.configuration import configure
+from petstore.metrics import serving
 from petstore.settings import ConfigurationError, Settings
 from tests.conftest import Start
 from tests.live import Live
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+OPERATING = (Path(__file__).parent.parent / "docs/operating.md").read_text()
 ANIMAL = {"name": "Rex", "categoryId": 7}
 
 
@@ -91,7 +95,7 @@ def test_requests_are_counted_by_operation_and_status(start: Start, tmp_path: Pa
     assert samples["petstore_storage_failures_total",] == 0
     told = re.findall(r"^# TYPE (\S+) (\S+)$", httpx.get(url).text, re.MULTILINE)
     assert sorted(told) == sorted(
-        re.findall(r"^\| `(petstore_\S+)` \| (\w+) \|", README, re.MULTILINE)
+        re.findall(r"^\| `(petstore_\S+)` \| (\w+) \|", OPERATING, re.MULTILINE)
     )
 
 
@@ -138,6 +142,58 @@ def test_requests_under_way_and_failures_of_the_storage_are_told(
     assert samples["petstore_http_requests_in_flight",] == 0
 
 
+def test_a_scraper_that_breaks_off_leaves_no_traceback(start: Start, tmp_path: Path) -> None:
+    start(metrics_listen="127.0.0.1:0")
+    log = tmp_path / "service-1" / "serve.log"
+    url = httpx.URL(where(log))
+    for _ in range(3):
+        with socket.create_connection((url.host, url.port or 0)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert scrape(str(url))
+    assert "Traceback" not in log.read_text()
+
+
+def test_what_a_killed_service_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_IN_MEMORY", str(tmp_path))
+    for name in ("petstore-metrics-old", "petstore-metrics-new", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("petstore-metrics-old", "other"):
+        os.utime(tmp_path / name, (0, 0))
+    with serving._directory() as mine:  # noqa: SLF001 - a whole service would wait for a minute
+        os.utime(mine, (0, 0))
+        with serving._directory() as other:  # noqa: SLF001 - as above
+            names = {place.name for place in tmp_path.iterdir()}
+            own = {Path(mine).name, Path(other).name}
+            assert names == {"petstore-metrics-new", "other"} | own
+    assert {place.name for place in tmp_path.iterdir()} == {"petstore-metrics-new", "other"}
+
+
+def test_all_that_is_written_to_is_set_aside(start: Start, tmp_path: Path) -> None:
+    live = start(metrics_listen="127.0.0.1:0")
+    live.client.post("/v1/pets", json=ANIMAL)
+    live.client.get("/v1/pets/1")
+    assert live.process
+    maps = Path(f"/proc/{live.process.pid}/maps").read_text()
+    files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}
+    assert {file.name.rpartition("_")[0] for file in files} == {
+        "counter",
+        "gauge_livesum",
+        "histogram",
+    }
+    assert {(stat.st_size, stat.st_blocks * 512) for stat in map(Path.stat, files)} == {
+        (65536, 65536)
+    }
+
+
+def test_files_that_have_no_place_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_IN_MEMORY", "/nowhere")
+    monkeypatch.setattr(serving, "gettempdir", lambda: "/nowhere")
+    with pytest.raises(ConfigurationError, match=r"^no place for the files of PETSTORE_METRICS"):
+        serving._directory().__enter__()  # noqa: SLF001 - as above
+
+
 def test_an_address_that_is_taken_is_told(start: Start) -> None:
     live = start()
     message = rf"cannot listen on {live.host}:{live.port}: the port is taken.*METRICS_LISTEN"
@@ -148,3 +204,14 @@ def test_an_address_that_is_taken_is_told(start: Start) -> None:
 def test_a_wrong_address_of_metrics_is_told() -> None:
     with pytest.raises(ConfigurationError, match=r"^PETSTORE_METRICS_LISTEN must be HOST:PORT"):
         Settings.read({"PETSTORE_METRICS_LISTEN": "9100"})
+
+
+def test_metrics_and_service_need_different_ports() -> None:
+    listen = {"PETSTORE_LISTEN": "0.0.0.0:8000", "PETSTORE_METRICS_LISTEN": "127.0.0.1:8000"}
+    with pytest.raises(ConfigurationError, match="both name port 8000"):
+        Settings.read(listen)
+
+
+def test_for_trying_out_metrics_stay_on_the_loopback() -> None:
+    with pytest.raises(ConfigurationError, match="listens on the loopback only, not on 0"):
+        configure({"PETSTORE_METRICS_LISTEN": "0.0.0.0:9100"}, {}, dev=True)

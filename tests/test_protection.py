@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -26,7 +26,8 @@ EXPOSED = (
 @pytest.fixture
 def full() -> Iterator[Live]:
     """Run a service that takes two requests at once, and has them: both wait for the storage."""
-    with in_thread(Settings(drain_seconds=0, max_in_flight=2)) as live:
+    settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit="100/h")
+    with in_thread(settings) as live:
         come, go = threading.Semaphore(0), threading.Event()
         list_pets = live.service.repository.list_pets
 
@@ -53,12 +54,30 @@ def test_more_requests_than_may_be_in_flight_are_503_at_once(full: Live) -> None
     answer = full.client.get("/v1/pets/1")
     check_error(answer, 503, "unavailable")
     assert answer.headers["retry-after"] == "1"
-    assert "deprecation" in answer.headers, "as on every answer of this operation"
+    assert {"deprecation", "ratelimit"} <= answer.headers.keys(), "as on every answer to it"
+
+
+def test_who_has_no_key_is_told_that_first(full: Live) -> None:
+    with full.anonymous() as client:
+        assert client.get("/v1/pets/1").status_code == 401
 
 
 def test_health_and_reference_are_answered_however_much_is_under_way(full: Live) -> None:
     for path in ("/livez", "/openapi.json", "/docs"):
         assert full.client.get(path).status_code == 200
+
+
+def test_who_reads_nothing_or_goes_away_holds_no_place() -> None:
+    with in_thread(Settings(drain_seconds=0, max_in_flight=1)) as live:
+        lines = f"Host: h\r\nAuthorization: Bearer {KEY}\r\n"
+        slow = [ask_for_much(live)]  # its answer is ready, whenever it reads that
+        for _ in range(3):
+            with socket.create_connection((live.host, live.port), timeout=10) as gone:
+                gone.sendall(f"POST /v1/pets HTTP/1.1\r\n{lines}Content-Length: 9\r\n".encode())
+                gone.sendall(b"Content-Type: application/json\r\n\r\n{")
+                time.sleep(0.05)
+            until(lambda: live.client.get("/v1/pets/1").status_code == 200)
+        slow[0].close()
 
 
 def test_every_answer_has_the_headers_that_make_browsers_careful(fresh: Live) -> None:
@@ -77,7 +96,16 @@ def test_every_answer_has_the_headers_that_make_browsers_careful(fresh: Live) ->
         assert fresh.client.get(path).headers["x-content-type-options"] == "nosniff"
     assert "frame-ancestors 'none'" in fresh.client.get("/docs").headers["content-security-policy"]
     raw = fresh.raw(b"no HTTP\r\n\r\n")
-    assert b"\r\nx-content-type-options: nosniff\r\n" in raw
+    for line in ("x-content-type-options: nosniff", f"content-security-policy: {policy}"):
+        assert f"\r\n{line}\r\n".encode() in raw
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def cors(answer: httpx.Response) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -136,3 +137,32 @@ def test_a_request_that_takes_longer_than_a_stop_may_is_503(start: Start) -> Non
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert b'"unavailable"' in answer
     assert live.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_after_the_drain_new_connections_are_refused(
+    start: Start, tmp_path: Path, workers: str
+) -> None:
+    place = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
+    live = start(workers=workers, drain_seconds="0", shutdown_seconds="8", **place)
+    assert live.process is not None
+    with socket.create_connection((live.host, live.port)) as busy:
+        busy.sendall(
+            f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+        )
+        busy.sendall(b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
+        live.process.terminate()
+        end = time.monotonic() + 5
+        while connects(live):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert live.process.poll() is None, "it still waits for the rest of a request"
+
+
+def connects(live: Live) -> bool:
+    """Return whether a connection is taken."""
+    try:
+        socket.create_connection((live.host, live.port), timeout=1).close()
+    except ConnectionError:
+        return False
+    return True

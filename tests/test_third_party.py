@@ -237,7 +237,9 @@ def test_it_serves(served: httpx.Client) -> None:
     assert created.status_code == 201
     read = served.get(created.headers["location"])
     assert (read.status_code, read.json()) == (200, {"id": 1, **animal})
-    assert served.get("/docs").status_code == 200, "package data of a dependency is found, too"
+    assert served.get("/docs/swagger-ui-bundle.js").status_code == 200, (
+        "package data of a dependency is found, too"
+    )
 
 
 def test_the_wheels_hold_what_they_should(wheels: dict[str, Path]) -> None:

@@ -1,6 +1,7 @@
 """OpenTelemetry traces, taken by a collector of the test's own over OTLP and HTTP."""
 
 import gzip
+import socket
 import sys
 import threading
 import time
@@ -73,11 +74,12 @@ def test_a_request_is_a_span_of_the_trace_that_it_belongs_to(
     with process(tmp_path, drain_seconds="0", **settings) as live:
         mine = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
         assert live.client.get("/v1/pets/7?a=b", headers=mine).status_code == 404
+        assert live.client.head("/v1/pets/7").status_code == 404
         assert live.client.get("/v1/nothing").status_code == 404
         assert live.stop() == 0  # what is left is sent as the process ends
     assert {service for service, _ in collector.spans} == {"petstore"}
     spans = {span.name: span for _, span in collector.spans}
-    assert spans.keys() == {"GET /v1/pets/{pet_id}", "GET"}
+    assert spans.keys() == {"GET /v1/pets/{pet_id}", "HEAD /v1/pets/{pet_id}", "GET"}
     span = spans["GET /v1/pets/{pet_id}"]
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
     found = attributes(span)
@@ -90,15 +92,17 @@ def test_a_request_is_a_span_of_the_trace_that_it_belongs_to(
     assert line["trace_id"] == TRACE
 
 
-def test_a_collector_that_is_gone_holds_up_neither_answers_nor_the_end(
+def test_a_collector_that_never_answers_holds_up_neither_answers_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")  # nobody's
-    with process(tmp_path, drain_seconds="0") as live:
-        assert live.client.get("/v1/pets").status_code == 200
-        begin = time.monotonic()
-        assert live.stop() == 0
-    assert time.monotonic() - begin < 5  # the library itself would try for ten seconds
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        with process(tmp_path, drain_seconds="0") as live:
+            assert live.client.get("/v1/pets").status_code == 200
+            begin = time.monotonic()
+            assert live.stop() == 0
+    assert time.monotonic() - begin < 5  # the library itself would wait for ten seconds
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,20 @@ def test_traces_are_off_unless_they_are_wanted() -> None:
     assert traced(untraced, {}) is untraced
     wanted = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     assert traced(untraced, wanted | {"OTEL_SDK_DISABLED": "true"}) is untraced
+    assert traced(untraced, wanted | {"OTEL_TRACES_EXPORTER": "none"}) is untraced
+
+
+def test_what_opentelemetry_does_not_take_is_told_and_the_service_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    with process(tmp_path, drain_seconds="0") as live:
+        assert live.client.get("/v1/pets").status_code == 200
+        assert live.stop() == 0
+    log = (tmp_path / "serve.log").read_text()
+    assert "no traces: OpenTelemetry cannot start: " in log
+    assert "Traceback" not in log
 
 
 def test_without_the_extra_the_service_runs_and_says_what_is_missing(

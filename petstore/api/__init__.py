@@ -30,6 +30,8 @@ def parse_id(text: str) -> int | None:
     """Return the id that a path segment names, or None if no item can have it.
 
     An id is written ``[1-9][0-9]*`` and is at most `MAX_ID`; nothing else names an item.
+
+    text -- the segment as it was sent, not unescaped: ``%31`` is no 1
     """
     if not _ID.fullmatch(text) or (number := int(text)) > MAX_ID:
         return None
@@ -39,7 +41,11 @@ def parse_id(text: str) -> int | None:
 def created(item: Item, collection: str, receipt: Receipt) -> Response[Item]:
     """Return the 201 of an item that was added to a collection, now or by an earlier request.
 
+    Its ``Location`` (RFC 9110, section 10.2.2) is a path below the collection's.
+
+    item -- the body
     collection -- its public path
+    receipt -- which id it has, and whether ``Idempotency-Replayed`` is told
     """
     headers = {"location": f"{collection}/{receipt.id}"}
     if receipt.replayed:

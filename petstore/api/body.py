@@ -33,8 +33,9 @@ class StrictRequest(Request[Any, Any, Any]):
     async def body(self) -> bytes:
         """Return the body as it was sent.
 
-        Raises `ApiError`: 415 for a body that is not declared as JSON, 413 for one over the
-        limit, 400 for none.
+        Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110,
+        section 15.5.16), 413 for one of more bytes than the handler takes (section 15.5.14), 400
+        for none and for one that was cut off.
         """
         if self._content is None:
             handler: Any = self.scope["route_handler"]
@@ -90,7 +91,10 @@ def _is_json(types: list[bytes]) -> bool:
 
 
 def decode(content: bytes, type_: Any) -> Any:
-    """Decode JSON strictly. Raises `ApiError` (400) that names the field and what it takes."""
+    """Decode JSON (RFC 8259) strictly: UTF-8, `MAX_DEPTH` levels at most, the type's own values.
+
+    Raises `ApiError` (400) that names the field and what it takes.
+    """
     _check_depth(content)
     try:
         content.decode()  # msgspec does not look into what it skips

@@ -1,7 +1,7 @@
 """Safe retries: what ``Idempotency-Key`` becomes for the repository.
 
-The header is that of the IETF draft draft-ietf-httpapi-idempotency-key-header, taken as it stands:
-any visible characters, without the quotes of a structured field.
+The header is that of the IETF draft draft-ietf-httpapi-idempotency-key-header, but its value is
+taken as it stands: any visible characters, not the quoted string of a structured field.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ RETRY_SECONDS: Final = 24 * 60 * 60
 """For how long a write is remembered under its key."""
 
 MAX_KEY: Final = 255
+"""How many characters a key may have."""
 
 _KEY: Final = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
 
@@ -27,6 +28,7 @@ _KEY: Final = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
 def to_retry(request: Request[Any, Any, Any], service: Service, body: object) -> Retry | None:
     """Return what makes this request one that can be repeated, or None if it has no key.
 
+    service -- asked for the time
     body -- what the body says, decoded
 
     Raises `ApiError` (400) for a key that is malformed or given twice.

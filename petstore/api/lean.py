@@ -23,7 +23,11 @@ _JSON: Final = (b"content-type", b"application/json")
 
 
 class Answer:
-    """A whole JSON answer, head and body."""
+    """A whole JSON answer, head and body.
+
+    headers -- further header fields, names in lower case
+    content -- the body, encoded
+    """
 
     __slots__ = ("_content", "_head")
 
@@ -61,12 +65,12 @@ class Lean(HTTPRouteHandler):
         """
         super().on_registration(app)
         assert self.parsed_fn_signature.parameters.keys() <= _ARGUMENTS  # noqa: S101 - at start-up
-        self.signature_model.parse_values_from_connection_kwargs = _as_extracted  # type: ignore[method-assign]
+        self.signature_model.parse_values_from_connection_kwargs = _as_extracted  # type: ignore[method-assign] # replaced on purpose
 
     async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         """Ask the guards: 5.7. Litestar makes a copy of the handler for each."""
         for guard in self.resolve_guards():
-            await guard(connection, self)  # type: ignore[misc]
+            await guard(connection, self)  # type: ignore[misc] # all of ours are async
 
     async def to_response(
         self, app: Litestar, data: Any, request: Request[Any, Any, Any]
@@ -86,7 +90,7 @@ patch: Final = partial(Lean, http_method=HttpMethod.PATCH)
 _ARGUMENTS: Final = {"self", "request", "data", "pet_id", "order_id"}
 
 
-def _as_extracted(connection: object, kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+def _as_extracted(connection: object, kwargs: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - Litestar's
     return kwargs
 
 
@@ -95,6 +99,8 @@ def route(app: Litestar, scope: Any) -> ASGIApp:
 
     An error saves 9 to 12: the edge answers it, without Litestar's layer for exceptions. What that
     layer needs is not prepared, and paths (the edge) and Host (the protocol) are checked before.
+
+    scope -- the ASGI scope; what handlers and guards look for in it is put there
     """
     found = app.asgi_router.handle_routing(path=scope["path"], method=scope["method"])
     answer, scope["route_handler"], _, scope["path_params"], scope["path_template"] = found

@@ -15,7 +15,7 @@ from petstore.contract import StorageError
 from petstore.errors import not_found, unavailable
 
 READY_SECONDS: Final = 1
-"""How long the storage may take to show that it answers."""
+"""How long the storage may take to show that it answers; after that ``/readyz`` is 503."""
 
 _log = logging.getLogger("petstore")
 
@@ -57,7 +57,7 @@ class OperationsController(ServiceController):
             async with asyncio.timeout(READY_SECONDS):
                 await self.service.repository.list_pets(0, 1, None)
         except (StorageError, TimeoutError) as error:
-            _log.warning("not ready: %s", error or "the storage does not answer in time")
+            _log.warning("not ready: %s", str(error) or "the storage does not answer in time")
             raise unavailable("The storage does not answer.") from None
         return "ok\n"
 

@@ -5,8 +5,8 @@ A backend's tests need one class::
     from petstore.conformance import Conformance
 
     class TestAcme(Conformance):
-        backend = acme_petstore.backend
-        settings = acme_petstore.AcmeSettings(...)
+        backend = petstore_acme.backend
+        settings = petstore_acme.AcmeSettings(...)
 
 pytest finds the clauses in it. A clause that needs a capability which the backend does not claim
 is skipped. Where the storage cannot be reached, all are skipped, or fail if
@@ -32,14 +32,14 @@ pytest.register_assert_rewrite(
 )
 
 from petstore.conformance.calls import CallClauses  # noqa: E402 - after the registration
-from petstore.conformance.kit import Kit  # noqa: E402
-from petstore.conformance.machine import ModelClause  # noqa: E402
-from petstore.conformance.orders import OrderClauses  # noqa: E402
-from petstore.conformance.pages import PageClauses  # noqa: E402
-from petstore.conformance.pets import PetClauses  # noqa: E402
-from petstore.conformance.places import PlaceClauses  # noqa: E402
-from petstore.conformance.restoring import RestoreClauses  # noqa: E402
-from petstore.conformance.retries import ClockClauses, RetryClauses  # noqa: E402
+from petstore.conformance.kit import Kit  # noqa: E402 - as above
+from petstore.conformance.machine import ModelClause  # noqa: E402 - as above
+from petstore.conformance.orders import OrderClauses  # noqa: E402 - as above
+from petstore.conformance.pages import PageClauses  # noqa: E402 - as above
+from petstore.conformance.pets import PetClauses  # noqa: E402 - as above
+from petstore.conformance.places import PlaceClauses  # noqa: E402 - as above
+from petstore.conformance.restoring import RestoreClauses  # noqa: E402 - as above
+from petstore.conformance.retries import ClockClauses, RetryClauses  # noqa: E402 - as above
 
 __all__ = ["Conformance", "Kit", "RemoteConformance"]
 

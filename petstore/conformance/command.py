@@ -43,7 +43,9 @@ def run(name: str, backend: Backend, settings: Struct) -> int:
     """Run the kit in empty places of a backend, print a verdict, return an exit status.
 
     0 means compliant: no clause failed, and none was left out but those of a capability that the
-    backend does not claim.
+    backend does not claim. 1 means that it is not.
+
+    It is for a process that does nothing else: it changes `os.environ` and the one test class.
     """
     configured.TestConfigured.backend = backend
     configured.TestConfigured.settings = settings

@@ -18,7 +18,10 @@ CLAUSE_SECONDS: Final = 60
 
 
 class Place:
-    """An empty place of a backend, to be opened once, again, or twice at the same time."""
+    """An empty place of a backend, to be opened once, again, or twice at the same time.
+
+    settings -- those that `Backend.scratch` has yielded
+    """
 
     def __init__(self, backend: Backend, settings: Any) -> None:
         self.backend = backend
@@ -93,7 +96,11 @@ def place_clause(
 
 
 async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Place], Awaitable[None]]) -> None:
-    """Run a test in an empty place; skip it, or fail, where the storage cannot be reached."""
+    """Run a test in an empty place, for `CLAUSE_SECONDS` at most.
+
+    Where the storage cannot be reached, it is skipped; with ``PETSTORE_REQUIRE_SERVICES=1`` it
+    raises `UnavailableError`.
+    """
     __tracebackhide__ = True
     async with AsyncExitStack() as stack:
         try:

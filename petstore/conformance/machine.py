@@ -34,7 +34,11 @@ from petstore.contract import (
 )
 
 EXAMPLES = 40
+"""How many sequences of steps are tried."""
+
 STEPS = 30
+"""How many steps a sequence has at most."""
+
 PHASES = [Phase.generate, Phase.shrink]
 
 ANIMALS = st.builds(

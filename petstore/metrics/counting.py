@@ -1,8 +1,12 @@
 """What is counted of requests, in this process."""
 
+import os
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from petstore.settings import ConfigurationError
 
 _BUCKETS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -10,14 +14,20 @@ _BUCKETS: Final = (
 )
 """Upper bounds in seconds: from an answer out of memory to one that a client waited long for."""
 
+_KINDS: Final = ("counter", "gauge_livesum", "histogram")
+_SIZE: Final = 65536
+"""The files of the client library, and how many bytes it begins with."""
+
 
 class Metrics:
     """The metrics of one process; the label ``operation`` is the operation's id, or ``unknown``.
 
-    A request costs about 4 microseconds, most of it the histogram.
+    A request costs about 5 microseconds, a third of them for the histogram. Raises
+    `ConfigurationError` where there is no room for what is counted.
     """
 
     def __init__(self) -> None:
+        _reserve()
         registry = CollectorRegistry()
         self._requests = Counter(
             "petstore_http_requests",
@@ -51,7 +61,7 @@ class Metrics:
         self._in_flight.inc()
 
     def end(self, operation: str, status: int, seconds: float) -> None:
-        """Count its answer; status 0 is none, for the client had gone."""
+        """Count its answer, and how long it took."""
         self._in_flight.dec()
         counter = self._counters.get((operation, status))
         if counter is None:  # the library takes a microsecond to find it
@@ -64,3 +74,18 @@ class Metrics:
     def storage_failed(self) -> None:
         """Count a request that the storage failed."""
         self._failures.inc()
+
+
+def _reserve() -> None:
+    """Set aside what this process writes to; without room the system would kill it, later."""
+    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if directory is None or not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        for kind in _KINDS:
+            with Path(directory, f"{kind}_{os.getpid()}.db").open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, _SIZE)
+    except OSError as error:
+        raise ConfigurationError(
+            f"no room for metrics in {directory}: {error.strerror} (PETSTORE_METRICS_LISTEN)"
+        ) from None

@@ -40,7 +40,7 @@ _DECODER: Final = msgspec.json.Decoder(_Line)
 
 
 def encode(item: Pet | Order) -> bytes:
-    """Return the line of an animal or an order."""
+    """Return the line of an animal or an order, with its line feed."""
     kind = "pet" if isinstance(item, Pet) else "order"
     return _ENCODER.encode({kind: item}) + b"\n"
 
@@ -70,6 +70,8 @@ def read(file: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes,
     """Yield each line's number, its bytes and what it holds.
 
     name -- what messages call the file
+    max_line -- how many bytes a line may have, its line feed counted in
+
     Raises `ConfigurationError` for the first malformed line.
     """
     number = 0

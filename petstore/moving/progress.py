@@ -45,7 +45,10 @@ class Progress:
             self._orders += 1
 
     def at(self, place: int) -> None:
-        """Show how far it is, if it is time to."""
+        """Show how far it is, if it is time to.
+
+        place -- how much of `total` is done, in the same unit
+        """
         now = monotonic()
         if self._bar is not None:
             self._bar.update(self._task, completed=place, text=f"{self._counted()}, {self._rate()}")
@@ -85,7 +88,7 @@ def _number(count: int, noun: str) -> str:
 def _bar() -> Any:
     """Return a bar with counts and rate, share and time left, that vanishes in the end."""
     from rich.console import Console  # noqa: PLC0415 - takes a while
-    from rich.progress import (  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415 - so does this
         BarColumn,
         Progress,
         TaskProgressColumn,

@@ -35,7 +35,7 @@ class Source(Protocol):
     """Where animals and orders are read from."""
 
     def first(self, kind: Kind, after: int) -> Page:
-        """Return the first item whose id is higher than `after`, or none."""
+        """Return the first item whose id is higher than `after` alone, or an empty page."""
 
     def pages(self, kind: Kind) -> Iterator[Page]:
         """Yield all items in ascending id, page after page."""
@@ -86,6 +86,7 @@ class Service:
 
     url -- its public address, with or without /v1
     key -- an API key
+
     Raises `ConfigurationError` for what cannot work, `UnavailableError` for what may later.
     """
 

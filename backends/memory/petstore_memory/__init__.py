@@ -33,7 +33,8 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
 class MemoryRepository(Repository):
     """Shelves of animals and of orders, and the records of retries.
 
-    No method awaits between a check and its change, so each is atomic on the event loop.
+    No method awaits between a check and its change, so each is atomic on the event loop. Once it
+    was closed, each raises `UnavailableError`.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,10 @@ class MemoryRepository(Repository):
         self._open = True
 
     async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
-        """Store the animal under the next id."""
+        """Store the animal under the next id.
+
+        Raises `TokenReusedError` if the token is that of another write.
+        """
         self._check_open()
         if retry and (receipt := self._retries.find(retry)):
             return receipt
@@ -65,7 +69,11 @@ class MemoryRepository(Repository):
         return self._pets.page(after, count, status)
 
     async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
-        """Store the order under the next id and reserve its animal."""
+        """Store the order under the next id and reserve its animal.
+
+        Raises `TokenReusedError` if the token is that of another write, `NotFoundError` if there is
+        no such animal, `ConflictError` if it is not available.
+        """
         self._check_open()
         if retry and (receipt := self._retries.find(retry)):
             return receipt
@@ -95,7 +103,11 @@ class MemoryRepository(Repository):
         return self._orders.page(after, count, status)
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Close the order and move its animal."""
+        """Close the order and move its animal.
+
+        Raises `NotFoundError` if there is no such order, `ConflictError` if it was closed with the
+        other status.
+        """
         self._check_open()
         self._live = None
         order = self._orders.get(order_id)
@@ -110,7 +122,12 @@ class MemoryRepository(Repository):
         return self._orders.move(order, status)
 
     async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Put each item on its shelf, if nothing speaks against it."""
+        """Put each item on its shelf, if nothing speaks against it.
+
+        Raises `ConflictError` for an item whose id is that of a different one, and for an order
+        that does not go with its animal; `NotFoundError` for an order of no animal. The items
+        before it are stored then.
+        """
         self._check_open()
         for item in items:
             found = self._find(item)
@@ -153,7 +170,10 @@ class MemoryRepository(Repository):
 
 @asynccontextmanager
 async def open_memory(_settings: MemorySettings) -> AsyncIterator[MemoryRepository]:
-    """Open an empty repository and close it in the end."""
+    """Open an empty repository and close it in the end.
+
+    Storage that may be misconfigured or away raises `SettingsError` or `UnavailableError` here.
+    """
     repository = MemoryRepository()
     try:
         yield repository

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from petstore.contract import Order, Pet
 
 CHUNK: Final = 256
+"""Half of what a chunk may hold: one that grows beyond twice that is cut in two."""
 
 Item = TypeVar("Item", bound=Pet | Order)
 
@@ -30,7 +31,7 @@ class Shelf(Generic[Item]):
         self._chunks: list[tuple[array[int], list[Item]]] = [(array("q"), [])]
 
     def page(self, after: int, count: int) -> list[Item]:
-        """Return the first `count` items whose id is higher than `after`."""
+        """Return the first `count` items whose id is higher than `after`, in a list of its own."""
         number = bisect_right(self._firsts, after) - 1
         ids, items = self._chunks[number]
         start = bisect_right(ids, after)
@@ -79,7 +80,11 @@ class Shelf(Generic[Item]):
 
 
 class Shelves(Generic[Item]):
-    """All items of one kind, on one shelf, and on one for each status that a filter asks for."""
+    """All items of one kind, on one shelf, and on one for each status that a filter asks for.
+
+    statuses -- all that an item may have
+    last_id -- the highest id so far; 0 if there is none
+    """
 
     def __init__(self, statuses: Iterable[StrEnum]) -> None:
         self._all: Shelf[Item] = Shelf()

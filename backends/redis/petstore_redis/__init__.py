@@ -46,6 +46,9 @@ async def open_redis(
     """Find the masters, look at them, make or upgrade the store.
 
     guard -- False for tests on servers that know no INFO
+
+    Raises `SettingsError` for what the deployer must cure, `UnavailableError` for a server that
+    cannot be reached.
     """
     known = scripts.Scripts(guard=guard)
     async with _masters(settings, settings.wait_replicas) as (masters, keys, name):

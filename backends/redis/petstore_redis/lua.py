@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from petstore.contract import MAX_ID
+
 LEAP: Final = 1_000_000
 """How many ids are left out when another server has become the master: those may be lost ones."""
 
@@ -60,12 +62,12 @@ end
 """
 NO_GUARD: Final = "local function check_master() end"
 
-IDS: Final = """
+IDS: Final = f"""
 local function next_id(counter, partitions, partition)
   check_master()
   local count = redis.call('HINCRBY', K.meta, counter, 1)
   local id = (count - 1) * partitions + partition + 1
-  if id > 9007199254740991 then return nil end
+  if id > {MAX_ID} then return nil end
   return string.format('%.0f', id)
 end
 """

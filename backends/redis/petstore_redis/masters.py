@@ -34,6 +34,8 @@ _log = logging.getLogger("petstore.redis")
 class Master:
     """The lines to one master.
 
+    seconds -- how long an answer may take
+    replicas -- how many must have a write before it is answered
     reads -- of its own, so that no read waits for a write's replication
     """
 
@@ -79,7 +81,9 @@ class Master:
 class Masters:
     """The masters of all partitions. `start` before use; `close` in the end.
 
+    target -- where to look for them
     slots -- the hash slot of each partition
+    seconds, replicas -- as each `Master` has them
     """
 
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
@@ -133,7 +137,13 @@ class Masters:
         *command: bytes | str | int,
         write: bool,
     ) -> Any:
-        """Go where a server has pointed to, which has done nothing itself; or raise the error."""
+        """Go where a server has pointed to, which has done nothing itself; or raise the error.
+
+        asked -- the master that answered the command with this error
+        write -- whether the answer must wait for replicas
+
+        Raises `StorageError` as `explain` makes it, `UnavailableError` if nobody answers there.
+        """
         kind, _, rest = str(error).partition(" ")
         if kind not in ("MOVED", "ASK"):
             raise self.explain(asked, error)
@@ -152,7 +162,10 @@ class Masters:
             raise self.explain(master, again) from None
 
     def explain(self, asked: Master, error: hiredis.ReplyError) -> StorageError:
-        """Return what an error answer of a master means; leave it if it is none any more."""
+        """Return what an error answer of a master means; leave it if it is none any more.
+
+        What passes by itself makes the watcher look at once who is master.
+        """
         if found := _PASSES.match(str(error)):
             if found[1] == "READONLY":
                 asked.drop("it is no master any more")
@@ -255,7 +268,10 @@ async def _log_in(ask: Callable[..., Answer], user: str, password: str) -> None:
 
 
 def meaning(name: str, error: hiredis.ReplyError) -> StorageError:
-    """Return what an error answer means: whether it passes by itself, or needs somebody."""
+    """Return what an error answer means: whether it passes by itself, or needs somebody.
+
+    name -- what messages call the server
+    """
     if _PASSES.match(str(error)):
         return UnavailableError(f"{name}: {error}")
     if _REFUSED.search(str(error)):

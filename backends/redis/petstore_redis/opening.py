@@ -41,7 +41,13 @@ async def check_servers(masters: Masters) -> None:
 
 
 def check_facts(name: str, facts: dict[str, str]) -> None:
-    """Refuse a server by what its INFO says."""
+    """Refuse a server by what its INFO says: too old, or one that evicts.
+
+    name -- what messages call the server
+    facts -- the fields of INFO
+
+    Raises `SettingsError`.
+    """
     version = facts.get("redis_version", "0")
     if [int(part) for part in version.split(".")[:2]] < [6, 2]:
         raise SettingsError(f"{name} is version {version}; 6.2 or newer is needed")

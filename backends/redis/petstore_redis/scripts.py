@@ -35,7 +35,9 @@ def _script(keys: str, *parts: str) -> Script:
 
 
 class Scripts:
-    """All scripts.
+    """All scripts. The line of each that unpacks ARGV says what it takes, in that order.
+
+    An absent `Retry` is four empty arguments. Ids are decimal, items and their parts are JSON.
 
     guard -- whether ids leap when the master has changed; without, for servers that know no INFO
     """

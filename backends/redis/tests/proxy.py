@@ -113,7 +113,7 @@ class Proxy:
 def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[Proxy]:
     """Run a proxy until the block is left; with `tls`, it speaks TLS to its clients."""
     made = Proxy(host, port, tls)
-    thread = threading.Thread(target=made._loop.run_forever)  # noqa: SLF001
+    thread = threading.Thread(target=made._loop.run_forever)  # noqa: SLF001 - of this module
     thread.start()
     try:
         made.listen()
@@ -122,6 +122,6 @@ def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[P
         made.refuse()
         made.cut()
         made._run(asyncio.sleep(0.01))  # noqa: SLF001 - what was cut ends
-        made._loop.call_soon_threadsafe(made._loop.stop)  # noqa: SLF001
+        made._loop.call_soon_threadsafe(made._loop.stop)  # noqa: SLF001 - of this module
         thread.join()
-        made._loop.close()  # noqa: SLF001
+        made._loop.close()  # noqa: SLF001 - of this module

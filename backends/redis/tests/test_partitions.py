@@ -35,7 +35,7 @@ class Stepped(RedisRepository):
     """One whose scripts wait until they are let through."""
 
     def __init__(self, other: RedisRepository) -> None:
-        super().__init__(other._masters, other._scripts, other._keys, other._name)  # noqa: SLF001
+        super().__init__(other._masters, other._scripts, other._keys, other._name)  # noqa: SLF001 - its own class
         self.gates: dict[asyncio.Task[Any], asyncio.Event] = {}
         self.blocked = asyncio.Event()
 

@@ -129,7 +129,7 @@ def sentinel(
             server.start(wait=False)
         if hasty:
             for server in watching:
-                until(lambda server=server: server.call("SENTINEL", "DEBUG", *HASTY))  # type: ignore[misc]
+                until(lambda server=server: server.call("SENTINEL", "DEBUG", *HASTY))  # type: ignore[misc] # its default confuses mypy
         group = Sentinels(data, watching)
         until(group.ready)
         yield group
@@ -164,7 +164,7 @@ def cluster(
             node.call("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
         for index, node in enumerate(nodes[masters:]):
             identity = nodes[index % masters].call("CLUSTER", "MYID")
-            until(lambda node=node, identity=identity: node.call("CLUSTER", "REPLICATE", identity))  # type: ignore[misc]
+            until(lambda node=node, identity=identity: node.call("CLUSTER", "REPLICATE", identity))  # type: ignore[misc] # its defaults confuse mypy
         group = Cluster(nodes)
         until(lambda: all(len(node.call("CLUSTER NODES")) == count for node in nodes))
         until(group.ready)

@@ -28,7 +28,11 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 @asynccontextmanager
 async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepository]:
-    """Open the file, bring its schema up to date, and close it when all writes are done."""
+    """Open the file, bring its schema up to date, and close it when all writes are done.
+
+    Raises `SettingsError` for a path that is none and for a file that this version cannot use,
+    `UnavailableError` for one that cannot be opened or written to.
+    """
     if not settings.path or settings.path.startswith((":", "file:")) or "\0" in settings.path:
         raise SettingsError(
             f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"

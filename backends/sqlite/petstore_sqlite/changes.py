@@ -1,6 +1,8 @@
 """What the writer's thread does in its transaction: the changes of animals, orders and retries.
 
-Each refuses before it writes, so that the other changes of its transaction can go on.
+Each is called in that thread, after ``BEGIN IMMEDIATE`` on the connection that it is given: what
+it has read stays true until it writes. It refuses before it writes, so that the other changes of
+its transaction can go on. What SQLite raises is the writer's to handle.
 """
 
 from collections.abc import Sequence
@@ -47,7 +49,10 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def create_pet(connection: apsw.Connection, new: NewPet, retry: Retry | None) -> Receipt:
-    """Insert a row; AUTOINCREMENT gives out no id twice."""
+    """Insert a row; AUTOINCREMENT gives out no id twice.
+
+    Raises `TokenReusedError`.
+    """
     if retry and (receipt := _find(connection, retry)):
         return receipt
     status = None if isinstance(new.status, UnsetType) else new.status.value
@@ -58,7 +63,10 @@ def create_pet(connection: apsw.Connection, new: NewPet, retry: Retry | None) ->
 def place_order(
     connection: apsw.Connection, pet_id: int, at: datetime, retry: Retry | None
 ) -> Receipt:
-    """Reserve the animal, if it is available, and insert its order."""
+    """Reserve the animal, if it is available, and insert its order.
+
+    Raises `TokenReusedError`, `NotFoundError` or `ConflictError`.
+    """
     if retry and (receipt := _find(connection, retry)):
         return receipt
     connection.execute(_RESERVE, (pet_id,))
@@ -71,7 +79,10 @@ def place_order(
 
 
 def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus) -> Order:
-    """Close the order, if it is placed, and move its animal."""
+    """Close the order, if it is placed, and move its animal.
+
+    Raises `NotFoundError` or `ConflictError`.
+    """
     if status is not OrderStatus.PLACED:
         connection.execute(_CLOSE, (status.value, order_id))
     closed = status is not OrderStatus.PLACED and connection.changes()

@@ -74,7 +74,12 @@ def failures(path: str) -> Iterator[None]:
 
 @contextmanager
 def connect(path: str, busy_seconds: float) -> Iterator[apsw.Connection]:
-    """Open a connection that waits for other processes and syncs each commit to the disk."""
+    """Open a connection that waits for other processes and syncs each commit to the disk.
+
+    busy_seconds -- how long it waits for a lock
+
+    Raises `UnavailableError` if the file cannot be opened or written to.
+    """
     with failures(path):
         connection = apsw.Connection(path)
     try:
@@ -91,7 +96,8 @@ def connect(path: str, busy_seconds: float) -> Iterator[apsw.Connection]:
 def upgrade(connection: apsw.Connection, path: str) -> None:
     """Bring the file to the newest schema in one transaction, or leave it as it is.
 
-    Raises `SettingsError` for a file of something else and for one that a newer version wrote.
+    Raises `SettingsError` for a file of something else and for one that a newer version wrote,
+    `UnavailableError` if it cannot be read or written to.
     """
     with failures(path):
         if _version(connection, path) < len(MIGRATIONS):

@@ -12,6 +12,7 @@ from petstore.contract import StorageError
 from petstore_sqlite.schema import failures
 
 MAX_BATCH: Final = 1000
+"""How many changes share a transaction at most."""
 
 Result = TypeVar("Result")
 Change = Callable[[apsw.Connection], Any]
@@ -24,6 +25,9 @@ class Writer:
     Changes that wait at the same moment share a transaction. One that raises a `StorageError`
     must not have written anything yet; the others of its transaction go on. Any other error
     undoes the transaction, and all of its changes fail.
+
+    connection -- nobody else uses it as long as the thread runs
+    path -- what messages call the file
     """
 
     def __init__(self, connection: apsw.Connection, path: str) -> None:
@@ -46,6 +50,9 @@ class Writer:
     async def carry_out(self, change: Callable[[apsw.Connection], Result]) -> Result:
         """Return what the change returned once it is on disk, or raise what went wrong.
 
+        change -- called in the writer's thread, within a transaction
+
+        Raises the `StorageError` of the change, `UnavailableError` for what SQLite refused.
         A caller that is cancelled stops waiting; its change happens all the same.
         """
         future: asyncio.Future[Result] = self._loop.create_future()

@@ -1,28 +1,24 @@
-"""The rate limit: how many requests a client may send to one worker process.
+"""How much a client may ask, and how much may be under way: guards behind the one for keys.
 
-A bucket a client holds as many requests as the quota and fills up evenly (a token bucket). What
-is left is told in the header fields of draft-ietf-httpapi-ratelimit-headers-11.
+What a client has left is told in the fields of draft-ietf-httpapi-ratelimit-headers-11.
 """
 
-import re
 from collections.abc import Callable
 from math import ceil
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from litestar.connection import ASGIConnection
 from litestar.handlers.base import BaseRouteHandler
 from litestar.types import Guard
 from msgspec import Struct
 
-from petstore.errors import ApiError, Code
-
-PATTERN: Final = r"([1-9][0-9]{0,8})/([smh])"
-"""How a limit is written: a number of requests per second, minute or hour."""
+from petstore.errors import ApiError, Code, unavailable
+from petstore.headers import Field
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-
-Field = tuple[bytes, bytes]
+_ENOUGH: Final = 1 - 1e-9  # of a request: sums of fractions are not exact
+_SLOT: Final = "slot"
 
 
 class RateLimit(Struct, frozen=True):
@@ -33,11 +29,9 @@ class RateLimit(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "RateLimit":
-        """Return the limit that is written like ``100/s``. Raises `ValueError` if it is not."""
-        match = re.fullmatch(PATTERN, text)
-        if match is None:
-            raise ValueError(f"no rate limit: {text!r}")
-        return cls(int(match[1]), _SECONDS[match[2]])
+        """Return the limit of a setting: a number of requests per s, m or h, such as ``100/s``."""
+        quota, unit = text.split("/")
+        return cls(int(quota), _SECONDS[unit])
 
 
 class _Bucket(Struct):
@@ -47,6 +41,9 @@ class _Bucket(Struct):
 
 class Limiter:
     """What every client of this process has left of its quota.
+
+    A bucket a client holds as many requests as the quota and fills up evenly (a token bucket). It
+    stays as long as the process: there are as many as there are names of clients.
 
     clock -- returns seconds that never go back
     """
@@ -60,7 +57,7 @@ class Limiter:
         self._policy: Field = (b"ratelimit-policy", policy.encode())
 
     def take(self, client: str) -> tuple[int, list[Field]]:
-        """Count a request of a client.
+        """Count a request of a client, known by its name.
 
         Return 0, or the seconds to wait where nothing is left, and the header fields that tell.
         """
@@ -72,8 +69,8 @@ class Limiter:
         bucket.left = min(quota, bucket.left + (now - bucket.at) * self._rate)
         bucket.at = now
         wait = 0
-        if bucket.left >= 1:
-            bucket.left -= 1
+        if bucket.left >= _ENOUGH:
+            bucket.left = max(0.0, bucket.left - 1)
         else:
             wait = self._seconds_to_next(bucket.left)
         left = int(bucket.left)
@@ -92,8 +89,8 @@ def rate_guard(limiter: Limiter) -> Guard:
     RFC 6585, section 4) where nothing is left.
     """
 
-    async def keep_rate(connection: ASGIConnection, _: BaseRouteHandler) -> None:  # type: ignore[type-arg]
-        wait, connection.scope["rate_limit"] = limiter.take(connection.scope["auth"])  # type: ignore[typeddict-unknown-key]
+    async def keep_rate(connection: ASGIConnection, _: BaseRouteHandler) -> None:  # type: ignore[type-arg] # any
+        wait, connection.scope["rate_limit"] = limiter.take(connection.scope["auth"])  # type: ignore[typeddict-unknown-key] # ours
         if wait:
             raise ApiError(
                 Code.RATE_LIMITED,
@@ -102,3 +99,45 @@ def rate_guard(limiter: Limiter) -> Guard:
             )
 
     return keep_rate
+
+
+class InFlight:
+    """The requests that this process may work on at once.
+
+    most -- how many these are; the next one is refused
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+
+    def enter(self) -> None:
+        """Take a place. Raises `ApiError` (503) where none is free."""
+        if not self._free:
+            raise unavailable("Too many requests are under way.")
+        self._free -= 1
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._free += 1
+
+
+def in_flight_guard(in_flight: InFlight) -> Guard:
+    """Return the guard that takes a place for a request; `leave` gives it back.
+
+    It comes last: who is refused for another reason takes none.
+    """
+
+    async def enter(connection: ASGIConnection, _: BaseRouteHandler) -> None:  # type: ignore[type-arg] # any
+        in_flight.enter()
+        connection.scope[_SLOT] = in_flight  # type: ignore[typeddict-unknown-key] # ours
+
+    return enter
+
+
+def leave(scope: Any) -> None:
+    """Give back the place that a request has, if it has one.
+
+    That is when its answer is ready: a client that reads slowly holds none.
+    """
+    if (in_flight := scope.pop(_SLOT, None)) is not None:
+        in_flight.leave()

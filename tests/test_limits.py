@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore.rate_limit import Limiter, RateLimit
+from petstore.limits import Limiter, RateLimit
 from petstore.settings import ConfigurationError, Settings
 from tests.conftest import Start
 from tests.live import OTHER_KEY, in_thread
