@@ -26,6 +26,9 @@ from petstore.contract import Order, OrderStatus, Pet, PetStatus
 from petstore.deprecation import Deprecation
 from petstore.errors import Code, Error
 
+_VERSION: Final = "1.0.0"
+"""The version of the interface that the document describes, not that of any distribution."""
+
 _VERSION_PREFIX: Final = "/v1"
 _ALWAYS: Final = (401, 429, 500, 503)
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
@@ -43,13 +46,8 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
 
     root -- the public prefix in front of ``/v1``, or nothing
     """
-    described = Litestar(
-        route_handlers=list(groups),
-        openapi_config=OpenAPIConfig(
-            title="Pet store service", version="1.0.0", use_handler_docstrings=True
-        ),
-        logging_config=None,
-    )
+    config = OpenAPIConfig(title="Pet store service", version=_VERSION, use_handler_docstrings=True)
+    described = Litestar(route_handlers=list(groups), openapi_config=config, logging_config=None)
     skeleton = described.openapi_schema.to_schema()["paths"]
     handlers = {
         handler.operation_id: handler
@@ -60,8 +58,8 @@ def encode(groups: Sequence[type[Controller]], root: str) -> bytes:
     document = {
         "openapi": "3.1.0",
         "info": {
-            "title": "Pet store service",
-            "version": "1.0.0",
+            "title": config.title,
+            "version": config.version,
             "description": texts.GUIDE.replace("CODES", _codes()),
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "identifier": "MIT"},
