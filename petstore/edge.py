@@ -96,7 +96,8 @@ class Edge:
                 await respond(answer, finish)
             error.__traceback__ = None  # or its frames and it would keep each other alive
         finally:
-            leave(inner)
+            if not status:
+                leave(inner)
             if self._observed:
                 self._observe(inner, method, status, perf_counter() - begin)
 
@@ -113,13 +114,12 @@ class Edge:
         From now on only the client is waited for.
         """
         leave(inner)
-        headers = [*message["headers"], (b"x-request-id", inner["request_id"])]
+        headers = message["headers"]
         if method == "OPTIONS" and message["status"] == 405:  # RFC 9110, section 9.3.7
             message["status"] = 204
-            headers = [field for field in headers if field[0] in (b"allow", b"x-request-id")]
-        headers.append(NO_SNIFF)
-        if inner["path"].startswith(_INTERFACE):
-            headers += OF_INTERFACE
+            headers = [field for field in headers if field[0] == b"allow"]
+        always = OF_INTERFACE if inner["path"].startswith(_INTERFACE) else ()
+        headers = [*headers, (b"x-request-id", inner["request_id"]), NO_SNIFF, *always]
         if "rate_limit" in inner:
             headers += inner["rate_limit"]
         handler = inner.get("route_handler")
