@@ -1,18 +1,21 @@
 """What the service does against too much at once, and what browsers may do with its answers."""
 
 import asyncio
+import json
 import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 
 from petstore import protocol
 from petstore.settings import ConfigurationError, Settings
+from tests.conftest import Start
 from tests.live import KEY, Live, in_thread, receive_all
 from tests.test_specification import check_error
 
@@ -98,6 +101,29 @@ def test_every_answer_has_the_headers_that_make_browsers_careful(fresh: Live) ->
     raw = fresh.raw(b"no HTTP\r\n\r\n")
     for line in ("x-content-type-options: nosniff", f"content-security-policy: {policy}"):
         assert f"\r\n{line}\r\n".encode() in raw
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"no HTTP\r\n\r\n",
+        b"GET /v1/pets HTTP/1.1\r\n\r\n",
+        b"POST /v1/pets HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %b\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n1" % KEY.encode(),
+    ],
+    ids=["no HTTP", "no Host", "half a body"],
+)
+def test_what_is_refused_is_logged_once_under_the_id_of_its_answer(
+    start: Start, tmp_path: Path, sent: bytes
+) -> None:
+    raw = start(drain_seconds="0").raw(sent, half_close=True)
+    match = re.search(rb"\r\nx-request-id: (\S+)\r\n", raw)
+    assert match is not None
+    log = tmp_path / "service-1" / "serve.log"
+    until(lambda: '"request"' in log.read_text())
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    requests = [(line["request_id"], line["status"]) for line in lines if "status" in line]
+    assert requests == [(match[1].decode(), 400)]
 
 
 def until(true: Callable[[], bool]) -> None:
