@@ -70,14 +70,22 @@ class ServiceMachine(RuleBasedStateMachine):
         self.retries: dict[tuple[str, str], tuple[Item, Item]] = {}
         self.walks: list[Walk] = []
 
-    @initialize(universe=st.lists(ANIMALS | FREE, min_size=6, max_size=12), free=FREE)
-    def begin(self, universe: list[Item], free: Item) -> None:
-        """Open an empty store and put a small universe of animals and an order into it."""
+    @initialize(
+        universe=st.lists(ANIMALS | FREE, min_size=6, max_size=12),
+        free=FREE,
+        ended=st.sampled_from(["completed", "cancelled"]),
+    )
+    def begin(self, universe: list[Item], free: Item, ended: str) -> None:
+        """Open an empty store and put a small universe of animals and two orders into it."""
         self.live = self.stack.enter_context(in_thread())
         for animal in universe:
             self.create(animal, None)
         self.create(free, None)
+        self.place("available", 0, None)
+        self._update(self.items[ORDERS][0], ended)
+        self.create(free, None)
         self.place("available", 0, "a")  # every run has an order, a retry and a walk under way
+        self.place("pending", 0, None)
         self.first_page(PETS, 2, None)
 
     def teardown(self) -> None:
@@ -123,7 +131,9 @@ class ServiceMachine(RuleBasedStateMachine):
     def update(self, of: str | None, index: int, status: str) -> None:
         """Change the status of an order, or ask for one that it cannot take."""
         found = self._matching(ORDERS, of) or self.items[ORDERS]
-        order = self._pick(found, index)
+        self._update(self._pick(found, index), status)
+
+    def _update(self, order: Item, status: str) -> None:
         answer = self.live.client.patch(f"{ORDERS}/{order['id']}", json={"status": status})
         if order["status"] not in ("placed", status):
             assert answer.status_code == 409

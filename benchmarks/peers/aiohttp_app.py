@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 from aiohttp import web
-from common import (
+from peer import (
     ALWAYS,
     DEPRECATED,
     Pet,

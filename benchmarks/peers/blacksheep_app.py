@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from blacksheep import Application, Content, Request, Response
-from common import (
+from peer import (
     ALWAYS,
     DEPRECATED,
     Pet,

@@ -4,7 +4,7 @@ from typing import Any
 
 import falcon
 import falcon.asgi
-from common import (
+from peer import (
     ALWAYS,
     DEPRECATED,
     Pet,

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from common import DEPRECATED, Headers, RefusedError, Store, check_key, invalid
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from peer import DEPRECATED, Headers, RefusedError, Store, check_key, invalid
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 

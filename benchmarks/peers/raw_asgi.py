@@ -9,17 +9,17 @@ import sys
 from typing import Any
 from urllib.parse import unquote_plus
 
-import common
+import peer
 import uvicorn
-from common import CLIENTS, DEPRECATED, Pet, RefusedError, Store, encode, numbers
+from peer import CLIENTS, DEPRECATED, Pet, RefusedError, Store, encode, numbers
 
 STORE = Store(Pet)
 JSON = (b"content-type", b"application/json")
-ALWAYS = [(name.encode(), value.encode()) for name, value in common.ALWAYS.items()]
+ALWAYS = [(name.encode(), value.encode()) for name, value in peer.ALWAYS.items()]
 DEPRECATION = [(name.encode(), value.encode()) for name, value in DEPRECATED.items()]
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 BEARER = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
-PROCESS = common.process
+PROCESS = peer.process
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -62,7 +62,7 @@ def check_key(value: bytes | None) -> None:
     """Raise 401 unless the value of the header Authorization holds a valid key."""
     match = None if value is None else BEARER.fullmatch(value)
     if match is None or hashlib.sha256(match[1]).digest() not in CLIENTS:
-        common.check_key(None if value is None else value.decode("latin-1"))
+        peer.check_key(None if value is None else value.decode("latin-1"))
 
 
 def list_pets(query_string: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
@@ -74,7 +74,7 @@ def list_pets(query_string: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
             if "%" in pair or "+" in pair:
                 name, value = unquote_plus(name), unquote_plus(value)
             found.setdefault(name, []).append(value)
-    page, link = STORE.page(*common.query(lambda name: found.get(name, ())))
+    page, link = STORE.page(*peer.query(lambda name: found.get(name, ())))
     if link:
         headers.append((b"link", link.encode()))
     return encode(page)
@@ -87,7 +87,7 @@ async def create_pet(receive: Any, headers: list[tuple[bytes, bytes]]) -> bytes:
     while message["more_body"]:
         message = await receive()
         content += message["body"]
-    new = common.new_pet(content)
+    new = peer.new_pet(content)
     pet = STORE.add(new.name, new.category_id, new.status)
     headers.append((b"location", b"/v1/pets/%d" % pet.id))
     return encode(pet)

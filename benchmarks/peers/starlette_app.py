@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from common import DEPRECATED, Headers, Pet, RefusedError, Store, check_key, encode, new_pet, query
+from peer import DEPRECATED, Headers, Pet, RefusedError, Store, check_key, encode, new_pet, query
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
