@@ -161,7 +161,7 @@ def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Pat
                         await asyncio.to_thread(old.resume if way == "freeze" else old.start)
                         await asyncio.sleep(1)
                     await asyncio.to_thread(until, settled)
-                    load.check(await pets(repository))
+                    load.check(await again(lambda: pets(repository)))
                     assert load.pause < 5
 
     def settled() -> bool:
