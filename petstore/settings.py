@@ -47,6 +47,9 @@ class Log(StrEnum):
     OFF = "off"
 
 
+Seconds = Annotated[float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")]
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """The service's settings. Field `max_body_bytes` is the setting PETSTORE_MAX_BODY_BYTES."""
 
@@ -67,12 +70,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             description="a path without a slash at its end, for instance /shop",
         ),
     ] = ""
-    drain_seconds: Annotated[
-        float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
-    ] = 1
-    shutdown_seconds: Annotated[
-        float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
-    ] = 10
+    drain_seconds: Seconds = 1
+    shutdown_seconds: Seconds = 10
     max_in_flight: Annotated[
         int, Meta(ge=1, le=10**6, description="a whole number from 1 to 1000000")
     ] = 1000
