@@ -39,7 +39,7 @@ async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepositor
             " this backend promises that animals outlive the process"
         )
     with schema.connect(settings.path, settings.busy_seconds) as connection:
-        schema.upgrade(connection, settings.path)
+        schema.upgrade(connection, settings.path, settings.busy_seconds)
         with schema.connect(settings.path, settings.busy_seconds) as reader:
             schema.make_reader(reader)
             async with Writer(connection, settings.path) as writer:

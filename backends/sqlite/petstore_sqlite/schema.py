@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Final
 
 import apsw
@@ -93,28 +94,42 @@ def connect(path: str, busy_seconds: float) -> Iterator[apsw.Connection]:
         connection.close()
 
 
-def upgrade(connection: apsw.Connection, path: str) -> None:
+def upgrade(connection: apsw.Connection, path: str, busy_seconds: float) -> None:
     """Bring the file to the newest schema in one transaction, or leave it as it is.
+
+    busy_seconds -- how long it waits for other processes that open the file
 
     Raises `SettingsError` for a file of something else and for one that a newer version wrote,
     `UnavailableError` if it cannot be read or written to.
     """
     with failures(path):
-        if _version(connection, path) < len(MIGRATIONS):
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                version = _version(connection, path)  # another process may have been quicker
-                for migration in MIGRATIONS[version:]:
+        connection.execute("BEGIN IMMEDIATE")  # before looking: another process may upgrade it, too
+        try:
+            if missing := MIGRATIONS[_version(connection, path) :]:
+                for migration in missing:
                     connection.execute(migration)
                 connection.pragma("application_id", APPLICATION_ID)
                 connection.pragma("user_version", len(MIGRATIONS))
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # SQLite may have undone it already
-                    connection.execute("ROLLBACK")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite may have undone it already
+                connection.execute("ROLLBACK")
+            raise
+        _log_ahead(connection, busy_seconds)
+
+
+def _log_ahead(connection: apsw.Connection, busy_seconds: float) -> None:
+    """Turn the write-ahead log on: where that needs a lock, SQLite does not wait for it itself."""
+    until = monotonic() + busy_seconds
+    while True:
+        try:
+            connection.pragma("journal_mode", "WAL")
+        except apsw.BusyError:
+            if monotonic() >= until:
                 raise
-        connection.pragma("journal_mode", "WAL")
-        connection.execute("BEGIN IMMEDIATE; COMMIT")  # shows now whether it can be written to
+            sleep(0.005)
+        else:
+            return
 
 
 def make_reader(connection: apsw.Connection) -> None:

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -256,26 +254,6 @@ class TestSchema:
         assert content(file.parent) == before
         monkeypatch.undo()
         assert create(file) == [4]
-
-    def test_processes_that_open_a_new_file_at_once_all_succeed(self, tmp_path: Path) -> None:
-        script = (
-            "import sys, test_file; from pathlib import Path\n"
-            "for line in sys.stdin: print(*test_file.create(Path(line.strip()), 5), flush=True)"
-        )
-        places = [tmp_path / str(number) for number in range(10)]
-
-        def opener() -> subprocess.Popen[str]:
-            return subprocess.Popen(
-                [sys.executable, "-c", script], cwd=Path(__file__).parent, text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )  # fmt: skip
-
-        with opener() as one, opener() as other:
-            for place in places:
-                for process in (one, other):
-                    print(place, file=process.stdin, flush=True)
-                answers = [process.stdout.readline() for process in (one, other) if process.stdout]
-                assert sorted(map(int, " ".join(answers).split())) == list(range(1, 11))
 
     def test_an_id_is_not_given_out_again(self, file: Path) -> None:
         create(file, 3)

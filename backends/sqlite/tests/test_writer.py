@@ -56,7 +56,7 @@ class Gate:
 async def gate(file: Path) -> AsyncIterator[Gate]:
     """Yield a closed gate at a new file."""
     with schema.connect(str(file), 0.2) as connection:
-        schema.upgrade(connection, str(file))
+        schema.upgrade(connection, str(file), 0.2)
         async with Writer(connection, str(file)) as writer:
             made = Gate(connection, writer)
             await made.close()

@@ -1,0 +1,80 @@
+"""Several processes that open one file at once: each waits for the others, none is refused."""
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import apsw
+import pytest
+from petstore_sqlite import schema
+
+from petstore.contract import UnavailableError
+
+OPENER = """
+import asyncio, sys
+from petstore.contract import NewPet
+from petstore_sqlite import SqliteSettings, open_sqlite
+
+async def create(path):
+    async with open_sqlite(SqliteSettings(path=path, busy_seconds=60)) as repository:
+        return (await repository.create_pet(NewPet("Rex", 7))).id
+
+for line in sys.stdin:
+    print(asyncio.run(create(line.strip())), flush=True)
+"""
+
+
+def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
+    """Before they waited in the right places, about one file of thirty was refused to one."""
+    command = [sys.executable, "-c", OPENER]
+    with ExitStack() as stack:
+        openers = [
+            stack.enter_context(
+                subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
+            for _ in range(4)
+        ]
+        for number in range(50):
+            for opener in openers:
+                print(tmp_path / str(number), file=opener.stdin, flush=True)
+            answers = [opener.stdout.readline() for opener in openers if opener.stdout]
+            assert sorted(answers) == ["1\n", "2\n", "3\n", "4\n"]
+
+
+class TestTurningTheLogOn:
+    """SQLite refuses it at once while another connection writes, so the opening waits itself."""
+
+    @pytest.fixture
+    def other(self, tmp_path: Path) -> apsw.Connection:
+        return apsw.Connection(str(tmp_path / "pets.sqlite"))
+
+    def upgrade(self, other: apsw.Connection, busy_seconds: float) -> None:
+        """Open the file, where the other connection writes just before the log is turned on."""
+
+        def before(_: object, statement: str, __: object) -> bool:
+            if "journal_mode" in statement:
+                connection.exec_trace = None
+                other.execute("BEGIN IMMEDIATE")
+            return True
+
+        with schema.connect(other.filename, busy_seconds) as connection:
+            connection.exec_trace = before
+            schema.upgrade(connection, other.filename, busy_seconds)
+
+    def test_waits(self, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        waits = []
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                other.execute("ROLLBACK")
+
+        monkeypatch.setattr(schema, "sleep", wait)
+        self.upgrade(other, 60)
+        assert len(waits) == 3
+        assert other.pragma("journal_mode") == "wal"
+
+    def test_waits_no_longer_than_the_patience(self, other: apsw.Connection) -> None:
+        with pytest.raises(UnavailableError, match="another process keeps it locked"):
+            self.upgrade(other, 0.05)
