@@ -106,8 +106,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             _, other = split_address(settings.metrics_listen, f"{PREFIX}METRICS_LISTEN")
             if port == other != 0:
                 raise ConfigurationError(
-                    f"{PREFIX}METRICS_LISTEN and {PREFIX}LISTEN both name port {port}; metrics"
-                    " need one of their own"
+                    f"{PREFIX}METRICS_LISTEN must be on a port of its own, not on {port} as"
+                    f" {PREFIX}LISTEN is"
                 )
         return settings
 

@@ -208,7 +208,7 @@ def test_a_wrong_address_of_metrics_is_told() -> None:
 
 def test_metrics_and_service_need_different_ports() -> None:
     listen = {"PETSTORE_LISTEN": "0.0.0.0:8000", "PETSTORE_METRICS_LISTEN": "127.0.0.1:8000"}
-    with pytest.raises(ConfigurationError, match="both name port 8000"):
+    with pytest.raises(ConfigurationError, match="on a port of its own, not on 8000"):
         Settings.read(listen)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from petstore_redis import address
 from petstore_redis.address import Kind
 
-from backends.redis.tests.places import REX, opened, unavailable
+from backends.redis.tests.places import REX, TIMEOUT, again, opened, unavailable
 from backends.redis.tests.proxy import proxy
 from backends.redis.tests.servers import REDIS, VALKEY, Server, certificate, single
 from petstore.contract import SettingsError, StorageError
@@ -181,8 +181,7 @@ def test_a_password_that_changes_is_told_and_cured_without_a_restart(tmp_path: P
                 assert "user or the password is refused" in str(failure)
                 assert SECRET not in str(failure)
                 admin.execute_command("CONFIG", "SET", "requirepass", SECRET)
-            await asyncio.sleep(0.3)
-            assert await repository.get_pet(1) is not None
+            assert await again(lambda: repository.get_pet(1), StorageError) is not None
 
     with single(tmp_path, password=SECRET) as server:
         asyncio.run(run(server))
@@ -203,10 +202,10 @@ def test_tls_to_a_proxy_is_spoken_and_an_unknown_certificate_refused(
     file, key = certificate(tmp_path)
     with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:  # type: ignore[arg-type] # it is one
         asyncio.run(_use(f"rediss://127.0.0.1:{front.port}?ssl_ca_certs={file}"))
-        message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}"), 2))
+        message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}")))
         assert "CERTIFICATE_VERIFY_FAILED" in message
     with proxy(valkey.host, valkey.port) as plain:
-        asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{plain.port}"), 2))
+        asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{plain.port}"), TIMEOUT * 2))
 
 
 def test_where_nothing_listens_the_command_ends_with_one_line(tmp_path: Path) -> None:

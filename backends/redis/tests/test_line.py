@@ -13,7 +13,7 @@ import pytest
 from petstore_redis.line import Answer, Line
 from petstore_redis.masters import meaning
 
-from backends.redis.tests.places import REX, opened, pets, unavailable
+from backends.redis.tests.places import REX, TIMEOUT, opened, pets, unavailable
 from backends.redis.tests.proxy import proxy
 from backends.redis.tests.servers import Server
 from petstore.contract import StorageError, UnavailableError
@@ -50,7 +50,7 @@ async def speaking(
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    line = Line(connect, hello, "it", 0.3)
+    line = Line(connect, hello, "it", TIMEOUT)
     try:
         yield line
     finally:
@@ -76,7 +76,7 @@ def test_no_call_hangs_whatever_a_server_does(
     async def run() -> None:
         async with speaking(*answers, greeting=greeting) as line:
             for _ in range(40):  # each of the races, often enough
-                async with asyncio.timeout(1):
+                async with asyncio.timeout(5):
                     (ended,) = await asyncio.gather(line.call("GET"), return_exceptions=True)
                 if ended != b"OK":
                     assert type(ended) is UnavailableError
@@ -94,7 +94,7 @@ def test_a_connection_that_ends_while_it_greets_is_not_used(
 ) -> None:
     async def run() -> None:
         async with speaking(*answers, greeting=greeting, pause=0.03) as line:
-            message = await unavailable(line.call("GET", "x"), 0.2)
+            message = await unavailable(line.call("GET", "x"))
             assert "max number of clients" in message or "was lost" in message
             assert line.down
             assert not line.busy
@@ -135,14 +135,14 @@ def test_hundreds_of_calls_share_one_connection_and_travel_together(valkey: Serv
 def test_a_page_is_one_round_trip_to_all_partitions(valkey: Server, partitions: int) -> None:
     async def run() -> None:
         with proxy(valkey.host, valkey.port) as front:
-            async with opened(front, partitions=partitions, timeout_seconds=1) as repository:
+            async with opened(front, partitions=partitions, timeout_seconds=5) as repository:
                 await asyncio.gather(*(repository.create_pet(REX) for _ in range(30)))
                 with valkey.client() as admin:
                     before = admin.info("stats")["total_reads_processed"]
-                    front.delay = 0.1
+                    front.delay = 0.5
                     begin = monotonic()
                     page = await repository.list_pets(3, 20, None)
-                    assert 0.1 <= monotonic() - begin < 0.19
+                    assert 0.5 <= monotonic() - begin < 0.95
                     assert admin.info("stats")["total_reads_processed"] - before == 2
                 assert len(page) == 20
                 assert all(one.id < other.id for one, other in pairwise(page))
