@@ -11,10 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.live import BACKEND, Live, in_thread, place, process
 
 Start = Callable[..., Live]
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a busy machine is no mistake
 
 
 @pytest.fixture

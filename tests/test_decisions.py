@@ -32,7 +32,7 @@ class TestAnimals:
         for status in ("available", "pending", "sold"):
             assert fresh.client.get(f"/v1/pets?status={status}").json() == []
 
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(name=st.text())
     @example(name="")
     @example(name="\x00")

@@ -287,7 +287,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=4)).map(b"".join))
 def test_any_bytes_anywhere_get_a_documented_answer(service: Live, data: bytes) -> None:
     text = data.decode("latin-1")

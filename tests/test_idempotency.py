@@ -253,7 +253,7 @@ def test_a_retry_after_a_restart_is_a_replay(start: Start, tmp_path: Path, path:
     check_reused(send(live, path, next(bodies(live, path)), "k"))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(body=ANIMALS, other=ANIMALS)
 def test_any_bodies_that_differ_conflict(
     service: Live, body: dict[str, object], other: dict[str, object]

@@ -103,7 +103,7 @@ def test_other_operations_do_not_look_at_it(service: Live) -> None:
             assert "idempotency-replayed" not in answer.headers
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(keys=st.sets(st.text(VISIBLE, min_size=1, max_size=219), min_size=2, max_size=3))
 def test_any_keys_that_differ_are_apart(service: Live, keys: set[str]) -> None:
     begin = new_key()

@@ -268,7 +268,7 @@ class ServiceMachine(RuleBasedStateMachine):
 def test_the_service_answers_as_the_model() -> None:
     reached.clear()
     run_state_machine_as_test(
-        ServiceMachine, settings=settings(max_examples=25, stateful_step_count=30, deadline=None)
+        ServiceMachine, settings=settings(max_examples=25, stateful_step_count=30)
     )
     assert reached["creates"] >= 150, reached
     assert reached["walks"] >= 15, reached

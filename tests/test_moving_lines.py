@@ -163,7 +163,7 @@ def meaning(line: bytes) -> Any:
     return value
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @example(line=GOOD[-1], at=79, cut=0, put=b"0")  # a time with seven digits was rounded once
 @given(
     line=st.sampled_from([GOOD[0], GOOD[-1]]),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from backends.redis.tests.proxy import Proxy, proxy
 from backends.redis.tests.servers import REDIS, Server, single
 from backends.redis.tests.topologies import SERVICE, Cluster, Sentinels, cluster, sentinel
 
@@ -43,6 +44,19 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a cluster of three masters."""
     with cluster(tmp_path_factory.mktemp("cluster"), *AOF) as group:
         yield group
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Run a server for the tests of faults: they change its settings, each back again."""
+    with single(tmp_path_factory.mktemp("failing"), *AOF, "enable-debug-command yes") as running:
+        yield running
+
+
+@pytest.fixture
+def front(server: Server) -> Iterator[Proxy]:
+    with proxy(server.host, server.port) as running:
+        yield running
 
 
 def url_of(place: Server | Sentinels | Cluster) -> str:

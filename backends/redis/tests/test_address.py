@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from petstore_redis import address
 from petstore_redis.address import Kind
@@ -107,6 +107,7 @@ def test_a_wrong_url_is_refused_with_what_is_wrong(url: str, reason: str) -> Non
     assert "\n" not in message
 
 
+@settings(deadline=None)
 @given(
     user=st.text("abc:%/@ \u00e9\n", max_size=4),
     secret=st.text(max_size=6).map(lambda text: f"GEHEIM{text}".encode("utf-8", "ignore").decode()),
