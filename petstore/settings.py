@@ -156,7 +156,7 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
             fields[field] = msgspec.convert(text.strip(), hints[field], strict=False)
         except (msgspec.ValidationError, UnicodeEncodeError):  # the latter: bytes that are no UTF-8
             expected = description(struct, field) or f"what {struct.__name__}.{field} takes"
-            shown = "" if is_secret(field) else f"; it is {shorten(mask(field, text))!r}"
+            shown = "" if is_secret(field) else f"; it is {shorten(repr(mask(field, text)))}"
             raise ConfigurationError(f"{name} must be {expected}{shown}") from None
     try:
         return msgspec.convert(fields, struct)
@@ -229,7 +229,7 @@ def split_address(listen: str, setting: str = f"{PREFIX}LISTEN") -> tuple[str, i
     if match is None or int(match[3]) > 65535:
         raise ConfigurationError(
             f"{setting} must be HOST:PORT, for instance 127.0.0.1:8000 or [::1]:8000;"
-            f" it is {shorten(listen)!r}"
+            f" it is {shorten(repr(listen))}"
         )
     return match[1] or match[2], int(match[3])
 

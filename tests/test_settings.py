@@ -106,6 +106,7 @@ class TestConvert:
     @example(text="a..b:80")
     @example(text="0:8000")  # the default's port
     @example(text="9" * 5000)
+    @example(text="\U00012544" * 5000)
     @example(text="line\nline")
     def test_any_text_makes_settings_or_one_line_that_names_the_setting(
         self, name: str, text: str
