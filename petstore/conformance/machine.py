@@ -277,7 +277,7 @@ class ModelClause(Kit):
         assert reached["animals"] >= 5 * examples, reached
         assert reached["steps"] >= 10 * examples, reached
         for what in ("orders", "closed", "replays", "refusals"):
-            assert reached[what] >= examples, reached
+            assert reached[what] >= examples / 2, reached
 
     test_it_answers_as_plain_lists_would.__dict__["clause"] = "model"
 
