@@ -27,7 +27,8 @@ Result = TypeVar("Result")
 def settings(backend: str, directory: Path) -> dict[str, str]:
     """Return the settings of a place of a backend in a directory, which is made."""
     directory.mkdir(exist_ok=True)
-    return {"backend": backend, **place(backend, directory)}
+    patience = {"redis_timeout_seconds": "20"} if backend == "redis" else {}  # for `contents`
+    return {"backend": backend, **patience, **place(backend, directory)}
 
 
 def within(chosen: dict[str, str], use: Callable[[Repository], Awaitable[Result]]) -> Result:
@@ -44,28 +45,29 @@ def within(chosen: dict[str, str], use: Callable[[Repository], Awaitable[Result]
 
 async def fill(repository: Repository, count: int) -> None:
     """Add so many animals, and orders of every status for some of them."""
-    for begin in range(0, count, 1000):
-        numbers = range(begin, min(begin + 1000, count))
-        await asyncio.gather(
-            *(
-                repository.create_pet(
-                    NewPet(NAMES[n % 7], n * 2**45 - 2**62, STATUSES[n % len(STATUSES)])
-                )
-                for n in numbers
-            )
-        )
-    found = await repository.list_pets(0, count // 20, PetStatus.AVAILABLE)
 
-    async def order(number: int, pet_id: int) -> None:
+    async def add(number: int) -> None:
+        status = STATUSES[number % len(STATUSES)]
+        await repository.create_pet(NewPet(NAMES[number % 7], number * 2**45 - 2**62, status))
+
+    async def order(number: int) -> None:
         for turn in range(1 + number % 3):
             at = AT + timedelta(microseconds=number, days=turn)
-            receipt = await repository.place_order(pet_id, at)
+            receipt = await repository.place_order(found[number].id, at)
             last = turn == number % 3
             if not last or number % 4:
                 status = OrderStatus.COMPLETED if last and number % 2 else OrderStatus.CANCELLED
                 await repository.update_order(receipt.id, status)
 
-    await asyncio.gather(*(order(number, pet.id) for number, pet in enumerate(found)))
+    await _each(count, add)
+    found = await repository.list_pets(0, count // 20, PetStatus.AVAILABLE)
+    await _each(len(found), order)
+
+
+async def _each(count: int, do: Callable[[int], Awaitable[None]]) -> None:
+    """Do something for so many numbers, few enough at once for a storage to keep its time-outs."""
+    for begin in range(0, count, 200):
+        await asyncio.gather(*(do(n) for n in range(begin, min(begin + 200, count))))
 
 
 async def contents(repository: Repository) -> tuple[list[Pet], list[Order]]:
