@@ -30,8 +30,8 @@ $(VENV)/installed: requirements-dev.lock $(SOURCES)
 run: install ## serve for trying out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests, three at a time on two cores: they often wait
-	$(BIN)/pytest -q -rs --dist worksteal -n $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
+test: install ## the tests, two at a time on each core: they often wait
+	$(BIN)/pytest -q -rs --dist worksteal -n $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 
 lint: install ## format and lint, types
 	$(BIN)/ruff format --check .
