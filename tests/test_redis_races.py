@@ -16,7 +16,14 @@ from redis.crc import key_slot
 
 from backends.redis.tests.conftest import AOF, url_of
 from backends.redis.tests.servers import Server, single, until
-from backends.redis.tests.topologies import SERVICE, Cluster, Sentinels, cluster, sentinel
+from backends.redis.tests.topologies import (
+    DOWN_AFTER,
+    SERVICE,
+    Cluster,
+    Sentinels,
+    cluster,
+    sentinel,
+)
 from tests.conftest import Start
 from tests.deployments import Group
 from tests.live import Live
@@ -37,11 +44,7 @@ AGAIN_SECONDS = 5
 LONGEST_SECONDS = 20
 QUIET_SECONDS = 0.5
 PARTITIONS = 8
-DOWN_MS = 1000
-"""A server on a busy machine may be silent for long: who fails over from a master that lives may
-lose what that one has acknowledged meanwhile, and here masters die."""
-
-APART_SECONDS = 8 * DOWN_MS / 1000 + 0.5
+APART_SECONDS = 8 * DOWN_AFTER / 1000 + 0.5
 """Sentinels begin no second failover earlier."""
 
 
@@ -156,7 +159,7 @@ def test_no_animal_is_sold_twice_by_a_server_that_is_killed(tmp_path: Path, star
 
 
 def test_no_animal_is_sold_twice_while_sentinels_fail_over(tmp_path: Path, start: Start) -> None:
-    with sentinel(tmp_path, *AOF, down_after=DOWN_MS, hasty=True) as sentinels:
+    with sentinel(tmp_path, *AOF, hasty=True) as sentinels:
         failing = Failing(sentinels, start, redis_wait_replicas="1")
         assert failing.run(both) == []
         failing.check()
@@ -165,7 +168,7 @@ def test_no_animal_is_sold_twice_while_sentinels_fail_over(tmp_path: Path, start
 def test_no_animal_is_sold_twice_while_a_cluster_fails_over(tmp_path: Path, start: Start) -> None:
     """Each master has two replicas, so that one is left to confirm writes when one is master."""
     settings = {"redis_wait_replicas": "1", "redis_partitions": f"{PARTITIONS}"}
-    with cluster(tmp_path, *AOF, replicas=2, node_timeout=DOWN_MS) as nodes:
+    with cluster(tmp_path, *AOF, replicas=2) as nodes:
         failing = Failing(nodes, start, **settings)
         assert failing.run(both) == []
         failing.check()

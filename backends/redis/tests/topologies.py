@@ -11,8 +11,16 @@ from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
 SERVICE: Final = "pets"
 """The name under which the Sentinels know the master."""
 
-DOWN_AFTER: Final = 500
-"""Milliseconds without an answer until a server counts as down, for Sentinels and clusters."""
+DOWN_AFTER: Final = 1000
+"""Milliseconds without an answer until a server counts as down, for Sentinels and clusters.
+
+A server on a busy machine may be silent for long: who fails over from a master that lives may lose
+what that one has acknowledged meanwhile."""
+
+PINGS: Final = ("ping-period", 400)
+"""Milliseconds. By default it is a second, or DOWN_AFTER: a Sentinel would first ping a new master
+when that counts as down already, and the next failover takes what the one before it kept. A replica
+must have answered within five of them to become master, and is asked once a second."""
 
 HASTY: Final = ("info-period", 500, "publish-period", 250)
 
@@ -90,7 +98,6 @@ def sentinel(
     directory: Path,
     *lines: str,
     binary: Path = VALKEY,
-    down_after: int = DOWN_AFTER,
     hasty: bool = False,
 ) -> Iterator[Sentinels]:
     """Run a master, two replicas and three Sentinels, which know each other from the start.
@@ -105,8 +112,8 @@ def sentinel(
         identities = [secrets.token_hex(20) for _ in range(3)]
         watch = [
             f"sentinel monitor {SERVICE} 127.0.0.1 {master.port} 2",
-            f"sentinel down-after-milliseconds {SERVICE} {down_after}",
-            f"sentinel failover-timeout {SERVICE} {4 * down_after}",
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}",
+            f"sentinel failover-timeout {SERVICE} {4 * DOWN_AFTER}",
             *(f"sentinel known-replica {SERVICE} 127.0.0.1 {node.port}" for node in data[1:]),
         ]
         watching = [make(3 + i, f"sentinel myid {identities[i]}", *watch) for i in range(3)]
@@ -127,9 +134,9 @@ def sentinel(
             client.delete("a")
         for server in watching:
             server.start(wait=False)
-        if hasty:
-            for server in watching:
-                until(lambda server=server: server.call("SENTINEL", "DEBUG", *HASTY))  # type: ignore[misc] # its default confuses mypy
+        debug = (*PINGS, *HASTY) if hasty else PINGS
+        for server in watching:
+            until(lambda server=server: server.call("SENTINEL", "DEBUG", *debug))  # type: ignore[misc] # its default confuses mypy
         group = Sentinels(data, watching)
         until(group.ready)
         yield group
@@ -142,12 +149,11 @@ def cluster(
     masters: int = 3,
     replicas: int = 0,
     binary: Path = VALKEY,
-    node_timeout: int = DOWN_AFTER,
 ) -> Iterator[Cluster]:
     """Run a cluster; `replicas` is how many each master has."""
     with servers(directory, binary, masters * (1 + replicas)) as make:
         settings = (
-            *("cluster-enabled yes", f"cluster-node-timeout {node_timeout}"),
+            *("cluster-enabled yes", f"cluster-node-timeout {DOWN_AFTER}"),
             *("cluster-replica-validity-factor 0", "cluster-allow-replica-migration no"),
         )
         count = masters * (1 + replicas)
