@@ -1,13 +1,10 @@
 # The task runner. From a clean checkout with Python 3.11 or newer, `make run` and `make test`
-# each do all set-up; a second start takes a second.
+# do all the setup; a second start takes a second.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OWN := -e . -e backends/memory -e backends/sqlite -e backends/redis
-HTTP := tests/test_specification.py tests/test_decisions.py tests/test_paging.py tests/test_model.py \
-  tests/test_store.py tests/test_store_http.py tests/test_idempotency.py \
-  tests/test_idempotency_keys.py tests/test_hostile.py tests/test_schemathesis.py tests/test_http_conformance.py
 REDIS := PETSTORE_TEST_BACKEND=redis PETSTORE_TEST_REDIS
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
@@ -30,35 +27,36 @@ $(VENV)/installed: requirements-dev.lock $(SOURCES)
 run: install ## serve for trying out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests, two at a time on each core: they often wait
-	$(BIN)/pytest -q -rs --dist worksteal -n $$(($$(getconf _NPROCESSORS_ONLN) * 2))
+test: install ## the tests, one process more than there are cores: they sometimes wait
+	$(BIN)/pytest -q -rs --dist worksteal -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-lint: install ## format and lint, types
+lint: install ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test ## what every commit passes: under three minutes
+check: lint test ## lint and test, for every commit: under three minutes
 
-check-all: install ## what takes longer: browser, clients, image, npm linters, ten seeds, SQLite and Redis under HTTP, kills
-	tests/interface/lint
+check-all: install ## the slower tests: browser, clients, image, npm linters, ten seeds, SQLite and Redis under HTTP, kills
+	tests/clients/linters/lint
 	$(BIN)/pytest -q tests/browser
 	$(BIN)/pytest -q tests/clients
 	$(BIN)/pytest -q tests/container
-	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/test_saboteurs.py
-	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
+	$(BIN)/pytest -q tests/docs/test_production.py
+	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/contract/test_saboteurs.py
+	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
 	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
-	  tests/test_restart.py tests/test_durability.py tests/test_never_sold_twice.py
-	$(REDIS)=valkey PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
-	$(REDIS)=sentinel PETSTORE_TEST_WORKERS=1 $(BIN)/pytest -q -n auto $(HTTP)
-	$(REDIS)=cluster PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(HTTP)
-	PETSTORE_FAILOVERS=5 $(BIN)/pytest -q -n auto -rP tests/test_redis_races.py
+	  tests/process/test_restart.py tests/faults/test_durability.py tests/faults/test_never_sold_twice.py
+	$(REDIS)=valkey PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
+	$(REDIS)=sentinel PETSTORE_TEST_WORKERS=1 $(BIN)/pytest -q -n auto tests/http
+	$(REDIS)=cluster PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
+	PETSTORE_FAILOVERS=5 $(BIN)/pytest -q -n auto -rP tests/faults/test_redis_races.py
 	PETSTORE_FAILOVERS=3 $(BIN)/pytest -q backends/redis/tests/test_failover.py
 	for servers in valkey sentinel cluster; do $(REDIS)=$$servers PETSTORE_KILLS=4 $(BIN)/pytest \
-	  -q -s -k "hundreds or killed" tests/test_never_sold_twice.py || exit 1; done
-	PETSTORE_MOVED=100000 $(BIN)/pytest -q tests/test_moving.py
+	  -q -s -k "hundreds or killed" tests/faults/test_never_sold_twice.py || exit 1; done
+	PETSTORE_TRANSFERRED=100000 $(BIN)/pytest -q tests/transfer/test_export_import.py
 
-# What each prints is kept in build/bench; benchmarks.report puts it together in the end.
+# The output of each is kept in build/bench; benchmarks.report combines it at the end.
 bench: install ## compare with peers, show stages, start, backends, pages: 11 minutes; needs wrk
 	@mkdir -p build/bench
 	$(BIN)/python -m benchmarks.peers
@@ -72,13 +70,13 @@ bench-quick: install ## the service beside three peers, and its stages: one minu
 	$(BIN)/python -m benchmarks.stages --quick
 	$(BIN)/python -m benchmarks.peers --quick
 
-# The service is given as a wheel, because the backends require it and no index has it.
+# The service is passed as a wheel, because the backends require it and no index has it.
 COMPILE := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
   --generate-hashes --no-emit-index-url --no-header
 LOCK := $(COMPILE) --find-links build/lock/wheels --no-emit-package petstore-service \
   --no-emit-find-links pyproject.toml backends/*/pyproject.toml
 
-lock: ## pin and hash what the distributions and the tests ask for
+lock: ## pin and hash the requirements of the distributions and the tests
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install -q --disable-pip-version-check uv
@@ -93,5 +91,5 @@ build: install ## wheels of all distributions, in dist/
 	rm -rf dist
 	for place in . backends/*/; do $(BIN)/python -m build -n --wheel -o dist $$place || exit 1; done
 
-clean: ## remove what make made
+clean: ## remove everything that make created
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

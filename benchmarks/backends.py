@@ -1,10 +1,11 @@
 """Compare the service on SQLite and on Redis with the service on memory, at 48 connections.
 
-Run: .venv/bin/python -m benchmarks.backends [SECONDS]    (needs wrk; default 4 seconds a figure)
+Run: .venv/bin/python -m benchmarks.backends [SECONDS]    (needs wrk; default: 4 seconds per figure)
 
 One server process on the first core, wrk on the second, and the Redis server wherever there is
-room; 10,000 animals, request lines off. The backends take turns in three rounds; the table shows
-medians: requests a second, CPU microseconds a request (the service's), and the ratio to memory.
+room; 10,000 pets, request lines off. The backends take turns in three rounds. The table shows
+medians: requests per second, CPU microseconds per request (of the service), and the ratio to
+memory.
 """
 
 import os
@@ -25,7 +26,7 @@ from backends.redis.tests.servers import single
 
 BACKENDS = ("memory", "sqlite", "redis")
 ROUNDS = 3
-ANIMALS = 10_000
+PETS = 10_000
 KEY = "benchmark"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
@@ -67,9 +68,9 @@ def serve(backend: str, directory: Path, redis: str) -> tuple[subprocess.Popen[b
 
 
 def fill(url: str) -> None:
-    """Add the animals, a third of each status."""
+    """Add the pets, a third of each status."""
     with httpx.Client(base_url=url, headers=HEADERS) as client:
-        for number in range(ANIMALS):
+        for number in range(PETS):
             status = ("available", "pending", "sold")[number % 3]
             body = {"name": f"pet{number:05}", "categoryId": number % 10, "status": status}
             client.post("/v1/pets", json=body).raise_for_status()
@@ -82,7 +83,7 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
 
 
 def load(url: str, script: Path, seconds: int) -> int:
-    """Run wrk on the second core; return how many requests were answered, all of them well."""
+    """Run wrk on the second core; return the number of requests, all of which succeeded."""
     command = ["taskset", "-c", "1", "wrk", "-t1", "-c48", f"-d{seconds}s", "-s", str(script)]
     run = subprocess.run(
         [*command, "-H", f"Authorization: Bearer {KEY}", url],
@@ -111,13 +112,13 @@ def main(seconds: int) -> None:
         for turn in range(ROUNDS):
             for kind, text in SCRIPTS.items():
                 script = directory / "load.lua"
-                script.write_text(text.format(n=ANIMALS))
+                script.write_text(text.format(n=PETS))
                 for backend, (process, url) in services.items():
                     print(f"round {turn + 1}: {kind}, {backend}", file=sys.stderr)
                     begin, cpu = time.perf_counter(), cpu_seconds(process)
-                    answered = load(url + "/v1/pets", script, seconds)
-                    rates[kind, backend].append(answered / (time.perf_counter() - begin))
-                    costs[kind, backend].append((cpu_seconds(process) - cpu) / answered * 1e6)
+                    completed = load(url + "/v1/pets", script, seconds)
+                    rates[kind, backend].append(completed / (time.perf_counter() - begin))
+                    costs[kind, backend].append((cpu_seconds(process) - cpu) / completed * 1e6)
         for process, _ in services.values():
             process.terminate()
             process.wait()
@@ -128,7 +129,7 @@ def main(seconds: int) -> None:
         for backend in BACKENDS:
             rate, cost = (statistics.median(t[kind, backend]) for t in (rates, costs))
             pairs = zip(rates[kind, backend], rates[kind, "memory"], strict=True)
-            ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+            ratio = statistics.median(rate / memory for rate, memory in pairs)
             row.append(f"{rate:,.0f} | {cost:.1f} | {ratio:.2f}")
         print(" | ".join(row), "|")
 

@@ -1,4 +1,4 @@
-"""A connection without a socket: what the server itself costs, for `benchmarks.stages`."""
+"""A connection without a socket: the cost of the server itself, for `benchmarks.stages`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,14 +15,14 @@ GET = (
 
 
 class Transport(asyncio.Transport):
-    """Takes what a protocol writes and keeps the last piece."""
+    """Takes what a protocol writes and keeps the last chunk."""
 
     def __init__(self) -> None:
         super().__init__({"sockname": ("127.0.0.1", 8000), "peername": ("127.0.0.1", 50_000)})
         self.written = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep what is written."""
+        """Keep the chunk."""
         self.written = bytes(data)
 
     def is_closing(self) -> bool:
@@ -40,7 +40,7 @@ class Transport(asyncio.Transport):
 
 
 async def constant(_: Any, __: Any, send: Any) -> None:
-    """Answer always the same: what is left is the server."""
+    """Send a constant response: the rest of the cost is the server's."""
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": BODY})
@@ -49,7 +49,7 @@ async def constant(_: Any, __: Any, send: Any) -> None:
 def served(app: Any, kind: type[HttpToolsProtocol]) -> Callable[[], Awaitable[object]]:
     """Return a call that sends a GET through a protocol class and an application.
 
-    The application must answer without waiting for anything.
+    The application must respond without waiting for anything.
     """
     config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)
     transport = Transport()
@@ -59,8 +59,8 @@ def served(app: Any, kind: type[HttpToolsProtocol]) -> Callable[[], Awaitable[ob
     async def call() -> None:
         transport.written = b""
         protocol.data_received(GET)
-        await asyncio.sleep(0)  # the task that answers runs first
+        await asyncio.sleep(0)  # the task of the request runs first
         if not transport.written:
-            raise AssertionError("the request was not answered at once")
+            raise AssertionError("there was no immediate response")
 
     return call

@@ -1,7 +1,7 @@
-"""Who is compared by `benchmarks.peers`, what each needs, and how it is started and measured.
+"""The servers that `benchmarks.peers` compares: what each needs, how it is started and measured.
 
-The sources of the peers are in `benchmarks/peers`. What they need goes to `build/bench`: a virtual
-environment, node modules and a Go binary of its own. It is never part of the project's locks.
+The sources of the peers are in `benchmarks/peers`. Their requirements go to `build/bench`: a
+virtual environment, Node.js modules and a Go binary. They are never in the project's locks.
 """
 
 import os
@@ -38,8 +38,8 @@ class Contestant(Struct, frozen=True):
     """A server to be measured.
 
     command -- how it is started; ``{port}`` stands for the port to listen on
-    needs -- the runtime that `prepare` must have made ready for it, if any
-    keep_log -- whether its standard error goes to a file; else nobody reads it
+    needs -- the runtime that `prepare` must set up for it, if any
+    keep_log -- whether its standard error goes to a file; otherwise it is discarded
     """
 
     name: str
@@ -56,7 +56,7 @@ class Contestant(Struct, frozen=True):
 
 
 def stock(name: str, title: str) -> Contestant:
-    """Return an ASGI framework on uvicorn as it comes."""
+    """Return an ASGI framework on uvicorn with its defaults."""
     command = [str(PYTHON), *STOCK, f"{name}_app:app"]
     return Contestant(name, title, command, "Python packages")
 
@@ -113,16 +113,16 @@ def run(*command: str, where: Path) -> str:
 
 
 def prepare_python() -> str:
-    """Make the virtual environment of the peers in Python; return why that failed, if it did."""
-    wanted = " ".join((*PACKAGES, *AIOHTTP))
+    """Create the virtual environment of the Python peers; return why that failed, if it did."""
+    packages = " ".join((*PACKAGES, *AIOHTTP))
     marker = BUILD / "python" / "packages"
-    if marker.is_file() and marker.read_text() == wanted:
+    if marker.is_file() and marker.read_text() == packages:
         return ""
     install = (str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check")
     why = run(sys.executable, "-m", "venv", "--clear", str(BUILD / "python"), where=BUILD)
-    why = why or run(*install, *wanted.split(), where=BUILD)
+    why = why or run(*install, *packages.split(), where=BUILD)
     if not why:
-        marker.write_text(wanted)
+        marker.write_text(packages)
     return why
 
 
@@ -151,15 +151,15 @@ def prepare(names: tuple[str, ...]) -> tuple[list[Contestant], list[str]]:
     BUILD.mkdir(parents=True, exist_ok=True)
     chosen = [contestant for contestant in ALL if contestant.name in names]
     reasons = {}
-    for needed in dict.fromkeys(contestant.needs for contestant in chosen if contestant.needs):
-        print(f"preparing: {needed}", file=sys.stderr)
-        reasons[needed] = PREPARE[needed]()
+    for runtime in dict.fromkeys(contestant.needs for contestant in chosen if contestant.needs):
+        print(f"preparing: {runtime}", file=sys.stderr)
+        reasons[runtime] = PREPARE[runtime]()
     left_out = [f"{c.title} is left out: {why}" for c in chosen if (why := reasons.get(c.needs))]
     return [c for c in chosen if not reasons.get(c.needs)], left_out
 
 
 def tree(pid: int) -> list[int]:
-    """Return a process and all that descend from it."""
+    """Return the ids of a process and of all its descendants."""
     found = [pid]
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -168,7 +168,7 @@ def tree(pid: int) -> list[int]:
 
 
 class Running:
-    """A started contestant, on the first core; used as a context."""
+    """A running contestant, on the first core; a context manager."""
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
@@ -177,8 +177,8 @@ class Running:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = BUILD / f"{contestant.name}.log"
         command = [word.format(port=self.port) for word in contestant.command]
-        place = self.log if contestant.keep_log else Path(os.devnull)
-        with place.open("wb") as stderr:
+        target = self.log if contestant.keep_log else Path(os.devnull)
+        with target.open("wb") as stderr:
             self.process = subprocess.Popen(
                 ["taskset", "-c", "0", *command],  # noqa: S607 - from the PATH
                 cwd=PEERS,
@@ -197,7 +197,7 @@ class Running:
             else:
                 return
         why = self.log.read_text()[-2000:] if self.contestant.keep_log else ""
-        raise RuntimeError(f"{self.contestant.title} does not start. {why}".strip())
+        raise RuntimeError(f"{self.contestant.title} did not start. {why}".strip())
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that its processes have used."""

@@ -1,9 +1,9 @@
-"""What wrk asks of a server, and what it and the server's CPU time then say."""
+"""The requests that wrk sends to a server, and the figures of one turn."""
 
 import subprocess
 
 from benchmarks.contestants import BUILD, KEY, Running
-from benchmarks.smoke import ANIMALS
+from benchmarks.smoke import PETS
 
 CONNECTIONS = 48
 
@@ -24,8 +24,8 @@ request = function() return requests[math.random({n})] end
 
 
 def random_paths(path: str) -> str:
-    """Return a wrk script whose requests take turns at random; `path` is an expression of `i`."""
-    return RANDOM.format(n=ANIMALS, path=path)
+    """Return a wrk script that picks requests at random; `path` is a Lua expression of `i`."""
+    return RANDOM.format(n=PETS, path=path)
 
 
 GOOD = {
@@ -39,7 +39,7 @@ REFUSED = {
     "400 (limit=0)": random_paths("'/v1/pets?limit=0'"),
     "401 (wrong key)": "wrk.headers['Authorization'] = 'Bearer wrong'"
     + random_paths("'/v1/pets/' .. i"),
-    "404 (no such animal)": random_paths("'/v1/pets/' .. (90000000 + i)"),
+    "404 (no such pet)": random_paths("'/v1/pets/' .. (90000000 + i)"),
 }
 
 
@@ -50,7 +50,7 @@ class Load:
         self.seconds = seconds
 
     def __call__(self, server: Running, operation: str, seconds: int = 0) -> dict[str, float]:
-        """Return the figures of one turn. Raises `RuntimeError` if answers are not as expected."""
+        """Return the figures of one turn. Raises `RuntimeError` for unexpected responses."""
         script = BUILD / "load.lua"
         script.write_text((GOOD | REFUSED)[operation] + DONE)
         command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{CONNECTIONS}", "-s", str(script)]
@@ -61,12 +61,12 @@ class Load:
         )
         cpu = server.cpu_seconds() - cpu
         counted = run.stdout.rpartition("DONE ")[2].split()
-        answered, microseconds, refused, broken, p50, p99 = (int(word) for word in counted)
-        if broken or refused != (answered if operation in REFUSED else 0):
+        completed, microseconds, refused, broken, p50, p99 = (int(word) for word in counted)
+        if broken or refused != (completed if operation in REFUSED else 0):
             raise RuntimeError(f"{server.contestant.title}, {operation}: {run.stdout}")
         return {
-            "rate": answered / microseconds * 1e6,
-            "cpu": cpu / answered * 1e6,
+            "rate": completed / microseconds * 1e6,
+            "cpu": cpu / completed * 1e6,
             "p50": p50 / 1000,
             "p99": p99 / 1000,
         }

@@ -1,12 +1,12 @@
-"""Compare the cost of a page in a small store and in a large one, and of an animal in bytes.
+"""Compare the cost of a page in a small store and in a large one, and show bytes per pet.
 
-Run: .venv/bin/python -m benchmarks.pages [--backend NAME ...] [ANIMALS ...]
-(default: memory, sqlite and redis with 1,000 and 1,000,000; memory also with 10,000,000 if asked)
+Run: .venv/bin/python -m benchmarks.pages [--backend NAME ...] [PETS ...]
+(default: memory, sqlite and redis with 1,000 and 1,000,000)
 
-Fills stores in this process and prints, for each, microseconds a call, the median of five rounds,
-48 at a time: the first page of 20 (21 are asked for) encoded as JSON, a page at a random place, the
-same with a filter, one by its id; for animals also adding one, and ordering one and cancelling the
-order. On memory it prints bytes an animal (resident size), too. Redis is a server of its own.
+Fills stores in this process and prints microseconds per call for each, the median of five rounds,
+48 at a time: the first page of 20 (21 are read) encoded as JSON, a page at a random position, the
+same with a filter, one item by its id; for pets also adding one, and ordering one and cancelling
+the order. On memory it also prints bytes per pet (resident size). Redis is a separate server.
 """
 
 import argparse
@@ -45,8 +45,8 @@ CHUNK = 1000
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 STATUSES = tuple(PetStatus)
 ORDER_STATUSES = tuple(OrderStatus)
-ANIMALS = ("animals", "bytes", "first", "deep", "filtered", "get", "create", "order")
-ORDERS = ("orders", "first", "deep", "filtered", "get")
+PET_COLUMNS = ("pets", "bytes", "first", "deep", "filtered", "get", "create", "order")
+ORDER_COLUMNS = ("orders", "first", "deep", "filtered", "get")
 
 encode = msgspec.json.Encoder().encode
 
@@ -78,29 +78,29 @@ def resident_bytes() -> int:
 async def fill(
     repository: Repository, count: int, item: Callable[[int], list[Pet | Order]]
 ) -> None:
-    """Restore so many animals, or orders with theirs; say on a terminal how far it has come."""
+    """Restore `count` pets, or orders with their pets; show the progress on a terminal."""
     for start in range(1, count + 1, CHUNK):
-        numbers = range(start, min(start + CHUNK, count + 1))
-        await repository.restore([part for number in numbers for part in item(number)])
+        ids = range(start, min(start + CHUNK, count + 1))
+        await repository.restore([part for id_ in ids for part in item(id_)])
         if sys.stderr.isatty():
             print(f"\r{start:,} of {count:,}", end="", file=sys.stderr)
 
 
-def animal(number: int) -> list[Pet | Order]:
-    """Return an animal with a name of 8 characters, a small category and one of the statuses."""
-    return [Pet(number, f"pet{number % 100_000:05}", number % 10, STATUSES[number % 3])]
+def pet_items(id_: int) -> list[Pet | Order]:
+    """Return a pet with a name of 8 characters, a small category and one of the statuses."""
+    return [Pet(id_, f"pet{id_ % 100_000:05}", id_ % 10, STATUSES[id_ % 3])]
 
 
-def order(number: int) -> list[Pet | Order]:
-    """Return an order with its animal: placed, completed and cancelled ones in turn."""
-    status = ORDER_STATUSES[number % 3]
-    at = NOW + timedelta(microseconds=number)
-    pet = Pet(number, f"pet{number % 100_000:05}", number % 10, PET_STATUS_BY_ORDER[status])
-    return [pet, Order(number, number, status, at)]
+def order_items(id_: int) -> list[Pet | Order]:
+    """Return a pet and its order: placed, completed and cancelled ones in turn."""
+    status = ORDER_STATUSES[id_ % 3]
+    at = NOW + timedelta(microseconds=id_)
+    pet = Pet(id_, f"pet{id_ % 100_000:05}", id_ % 10, PET_STATUS_BY_ORDER[status])
+    return [pet, Order(id_, id_, status, at)]
 
 
 async def measure(call: Callable[[], Awaitable[object]]) -> float:
-    """Return microseconds a call, the median of five rounds."""
+    """Return microseconds per call, the median of five rounds."""
 
     async def keep_calling() -> None:
         for _ in range(CALLS // CALLERS):
@@ -114,60 +114,60 @@ async def measure(call: Callable[[], Awaitable[object]]) -> float:
     return statistics.median(rounds)
 
 
-async def animals(repository: Repository, count: int) -> list[float]:
-    """Return what the columns of animals say."""
+async def pet_figures(repository: Repository, count: int) -> list[float]:
+    """Return the figures of `PET_COLUMNS`, without the first."""
     before = resident_bytes()
-    await fill(repository, count, animal)
+    await fill(repository, count, pet_items)
     size = (resident_bytes() - before) / count
-    place = cycle([random.randrange(count) for _ in range(CALLS)])
+    position = cycle([random.randrange(count) for _ in range(CALLS)])
     available = cycle(random.sample(range(3, count, 3), k=min(CALLS, count // 3 - 1)))
 
     async def page(after: int, status: PetStatus | None = None) -> bytes:
         return encode(await repository.list_pets(after, 21, status))
 
-    async def move() -> None:
+    async def order_and_cancel() -> None:
         receipt = await repository.place_order(next(available), NOW)
         await repository.update_order(receipt.id, OrderStatus.CANCELLED)
 
     return [
         size,
         await measure(lambda: page(0)),
-        await measure(lambda: page(next(place))),
-        await measure(lambda: page(next(place), PetStatus.SOLD)),
-        await measure(lambda: repository.get_pet(next(place) + 1)),
+        await measure(lambda: page(next(position))),
+        await measure(lambda: page(next(position), PetStatus.SOLD)),
+        await measure(lambda: repository.get_pet(next(position) + 1)),
         await measure(lambda: repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))),
-        await measure(move),
+        await measure(order_and_cancel),
     ]
 
 
-async def orders(repository: Repository, count: int) -> list[float]:
-    """Return what the columns of orders say."""
-    await fill(repository, count, order)
-    place = cycle([random.randrange(count) for _ in range(CALLS)])
+async def order_figures(repository: Repository, count: int) -> list[float]:
+    """Return the figures of `ORDER_COLUMNS`, without the first."""
+    await fill(repository, count, order_items)
+    position = cycle([random.randrange(count) for _ in range(CALLS)])
 
     async def page(after: int, status: OrderStatus | None = None) -> bytes:
         return encode(await repository.list_orders(after, 21, status))
 
     return [
         await measure(lambda: page(0)),
-        await measure(lambda: page(next(place))),
-        await measure(lambda: page(next(place), OrderStatus.COMPLETED)),
-        await measure(lambda: repository.get_order(next(place) + 1)),
+        await measure(lambda: page(next(position))),
+        await measure(lambda: page(next(position), OrderStatus.COMPLETED)),
+        await measure(lambda: repository.get_order(next(position) + 1)),
     ]
 
 
 async def main(backends: list[str], counts: list[int]) -> None:
     """Print two tables for each backend."""
     for backend in backends:
-        for heads, row in ((ANIMALS, animals), (ORDERS, orders)):
+        for heads, measure_row in ((PET_COLUMNS, pet_figures), (ORDER_COLUMNS, order_figures)):
             print(f"{backend:>8}" + "".join(f"{head:>12}" for head in heads))
             for count in counts:
                 with tempfile.TemporaryDirectory() as directory:
                     async with opened(backend, directory) as repository:
-                        figures = await row(repository, count)
+                        figures = await measure_row(repository, count)
                 shown = [f"{figure:.2f}" for figure in figures]
-                if row is animals and (backend != "memory" or count < 100_000):
-                    shown[0] = "-"  # what another process takes, or too little to be told
+                if measure_row is pet_figures and (backend != "memory" or count < 100_000):
+                    shown[0] = "-"  # memory of another process, or too little to measure
                 print(f"{'':8}{count:>12,}" + "".join(f"{text:>12}" for text in shown))
 
 

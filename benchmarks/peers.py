@@ -1,10 +1,11 @@
-"""Compare the service with the same work on a raw ASGI function, other frameworks, Node.js and Go.
+"""Compare the service with a raw ASGI function, other frameworks, Node.js and Go.
 
 Run: .venv/bin/python -m benchmarks.peers [--quick] [--seconds N] [--rounds N] [NAME ...]
 
-Needs wrk and taskset. Servers are pinned to the first core, wrk to the second, 48 connections are
-kept alive. All must pass `benchmarks.smoke`; then they take turns at each operation, round by
-round. The raw figures go to build/bench, the report is written by `benchmarks.report`.
+Needs wrk and taskset. All do the same work. Servers are pinned to the first core, wrk to the
+second, 48 connections are kept alive. All must pass `benchmarks.smoke`; then they take turns at
+each operation, round by round. The raw figures go to build/bench; `benchmarks.report` writes the
+report.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from benchmarks.report import about, write
 
 
 def turns(servers: list[Running], rounds: int) -> Iterator[tuple[int, str, Running]]:
-    """Yield who is measured at what, in order: neighbours in time are compared."""
+    """Yield round, operation and server of each turn; those compared are close in time."""
     for number in range(1, rounds + 1):
         for operation in GOOD | REFUSED:
             for server in servers if number % 2 else reversed(servers):
@@ -71,8 +72,8 @@ def measure(names: tuple[str, ...], rounds: int, load: Load) -> dict[str, Any]:
                 f"round {number}: {operation}, {server.contestant.title}",
                 file=sys.stderr,
             )
-            mine = figures[server.contestant.name].setdefault(operation, [])
-            mine.append(load(server, operation))
+            results = figures[server.contestant.name].setdefault(operation, [])
+            results.append(load(server, operation))
     return {
         "about": about(),
         "seconds": load.seconds,

@@ -1,4 +1,4 @@
-"""Draw bars as SVG, by hand: readable on light and on dark pages, and without a library."""
+"""Draw a bar chart as SVG, without a library: readable on light and on dark pages."""
 
 from html import escape
 
@@ -40,19 +40,19 @@ def draw(figures: dict[str, list[float]], panels: list[str], own: str) -> str:
         f"<style>{STYLE}</style>",
         '<text class="title" x="10" y="22">CPU microseconds per request, less is better</text>',
     ]
-    for number, panel in enumerate(panels):
-        left = LABELS + PANEL * number
+    for column, panel in enumerate(panels):
+        left = LABELS + PANEL * column
         parts.append(f'<text class="head" x="{left}" y="{TOP - 12}">{escape(panel)}</text>')
         parts.append(f'<line x1="{left}" y1="{TOP - 4}" x2="{left}" y2="{height - 10}"/>')
-    for place, (name, row) in enumerate(figures.items()):
+    for index, (name, row) in enumerate(figures.items()):
         kind = ' class="own"' if name == own else ""
-        middle = TOP + ROW * place + 12
+        middle = TOP + ROW * index + 12
         parts.append(
             f'<text{kind} x="{LABELS - 10}" y="{middle + 4}" text-anchor="end">'
             f"{escape(name)}</text>"
         )
-        for number, figure in enumerate(row):
-            left, length = LABELS + PANEL * number, figure * scale
+        for column, figure in enumerate(row):
+            left, length = LABELS + PANEL * column, figure * scale
             parts.append(
                 f'<rect{kind} x="{left}" y="{middle - 8}" width="{length:.1f}" height="16"/>'
                 f'<text class="figure" x="{left + length + 5:.1f}" y="{middle + 4}">'

@@ -1,4 +1,4 @@
-"""The requests that every contestant must answer alike before it is measured."""
+"""Requests to which all contestants must respond alike before they are measured."""
 
 import json
 from http.client import HTTPConnection, HTTPMessage
@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.contestants import KEY
 
-ANIMALS = 10_000
+PETS = 10_000
 STATUSES = ("available", "pending", "sold")
 REALM = 'Bearer realm="petstore"'
 ALWAYS = {
@@ -33,8 +33,8 @@ BAD_BODIES = (
 )
 
 
-def animal(number: int) -> dict[str, Any]:
-    """Return the animal with this number that every contestant begins with."""
+def pet(number: int) -> dict[str, Any]:
+    """Return the pet with this number, from 0, that every contestant starts with."""
     return {
         "id": number + 1,
         "name": f"pet{number:05}",
@@ -49,11 +49,11 @@ def encode(value: object) -> bytes:
 
 
 class Client:
-    """Sends requests over one connection and checks what belongs to every answer."""
+    """Sends requests over one connection and checks what is common to all responses."""
 
     def __init__(self, port: int) -> None:
         self._connection = HTTPConnection("127.0.0.1", port, timeout=10)
-        self._asked = ""
+        self._request = ""
 
     def __call__(
         self, path: str, body: bytes | None = None, key: str | None = KEY, **more: str
@@ -65,78 +65,80 @@ class Client:
         if body is not None:
             headers["Content-Type"] = "application/json"
         method = "GET" if body is None else "POST"
-        self._asked = f"{method} {path} {body or ''!r}"
+        self._request = f"{method} {path} {body or ''!r}"
         self._connection.request(method, path, body, headers)
-        answer = self._connection.getresponse()
-        content = answer.read()
-        self.expect("Content-Type", answer.headers["content-type"], "application/json")
-        self.expect("Content-Length", answer.headers["content-length"], str(len(content)))
+        response = self._connection.getresponse()
+        content = response.read()
+        self.expect("Content-Type", response.headers["content-type"], "application/json")
+        self.expect("Content-Length", response.headers["content-length"], str(len(content)))
         if path.startswith("/v1/pets"):
             for name, value in ALWAYS.items():
-                self.expect(name, answer.headers[name], value)
-        self.expect("an X-Request-Id", bool(answer.headers["x-request-id"]), wanted=True)
-        return answer.status, answer.headers, content
+                self.expect(name, response.headers[name], value)
+        self.expect("an X-Request-Id", bool(response.headers["x-request-id"]), expected=True)
+        return response.status, response.headers, content
 
-    def expect(self, what: str, found: object, wanted: object) -> None:
-        """Raise `RuntimeError` if an answer is not as all must be."""
+    def expect(self, what: str, found: object, expected: object) -> None:
+        """Raise `RuntimeError` unless `found` equals `expected`."""
         if what == "Content-Type":
-            found = str(found).replace("; charset=utf-8", "")  # some frameworks insist on it
-        if found != wanted:
-            raise RuntimeError(f"{self._asked}: {what} is {found!r}, not {wanted!r}")
+            found = str(found).replace("; charset=utf-8", "")  # some frameworks always add it
+        if found != expected:
+            raise RuntimeError(f"{self._request}: {what} is {found!r}, not {expected!r}")
 
-    def refused(self, answer: tuple[int, HTTPMessage, bytes], status: int, code: str) -> None:
-        """Expect an error answer."""
-        self.expect("the status", answer[0], status)
-        error = json.loads(answer[2])
+    def expect_error(
+        self, response: tuple[int, HTTPMessage, bytes], status: int, code: str
+    ) -> None:
+        """Expect an error response."""
+        self.expect("the status", response[0], status)
+        error = json.loads(response[2])
         self.expect("the error", [*error], ["code", "message", "status"])
         self.expect("the error", (error["code"], error["status"]), (code, status))
 
 
 def fill(port: int) -> None:
-    """Add the animals that every contestant begins with."""
+    """Add the pets that every contestant starts with."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
-    for number in range(ANIMALS):
-        body = {name: value for name, value in animal(number).items() if name != "id"}
+    for number in range(PETS):
+        body = {name: value for name, value in pet(number).items() if name != "id"}
         connection.request("POST", "/v1/pets", encode(body), headers)
-        answer = connection.getresponse()
-        answer.read()
-        if answer.status != 201:
-            raise RuntimeError(f"an animal is answered {answer.status}")
+        response = connection.getresponse()
+        response.read()
+        if response.status != 201:
+            raise RuntimeError(f"a pet could not be added: {response.status}")
 
 
 def check(port: int) -> None:
     """Raise `RuntimeError` if a contestant does not do the work that is compared."""
-    ask = Client(port)
-    check_get(ask)
-    check_pages(ask)
-    check_create(ask)
-    ask.refused(ask("/nowhere"), 404, "not_found")
+    client = Client(port)
+    check_get(client)
+    check_pages(client)
+    check_create(client)
+    client.expect_error(client("/nowhere"), 404, "not_found")
 
 
-def check_get(ask: Client) -> None:
-    """Check one animal by its id, the key, and request ids."""
-    for number in (0, 4711, ANIMALS - 1):
-        status, headers, body = ask(f"/v1/pets/{number + 1}", x_request_id="smoke-1")
-        ask.expect("the answer", (status, body), (200, encode(animal(number))))
-        ask.expect("X-Request-Id", headers["x-request-id"], "smoke-1")
+def check_get(client: Client) -> None:
+    """Check one pet by its id, the key, and request ids."""
+    for number in (0, 4711, PETS - 1):
+        status, headers, body = client(f"/v1/pets/{number + 1}", x_request_id="smoke-1")
+        client.expect("the response", (status, body), (200, encode(pet(number))))
+        client.expect("X-Request-Id", headers["x-request-id"], "smoke-1")
         for name, value in DEPRECATION.items():
-            ask.expect(name, headers[name], value)
-    _, headers, _ = ask("/v1/pets/1", x_request_id="not well formed")
-    ask.expect("that id", headers["x-request-id"] == "not well formed", wanted=False)
+            client.expect(name, headers[name], value)
+    _, headers, _ = client("/v1/pets/1", x_request_id="not well formed")
+    client.expect("its reuse", headers["x-request-id"] == "not well formed", expected=False)
     for text in ("90000001", "0", "01", "x", "9" * 30):
-        ask.refused(ask(f"/v1/pets/{text}"), 404, "not_found")
+        client.expect_error(client(f"/v1/pets/{text}"), 404, "not_found")
     for path in ("/v1/pets/1", "/v1/pets"):
-        answer = ask(path, key=None)
-        ask.refused(answer, 401, "unauthorized")
-        ask.expect("WWW-Authenticate", answer[1]["www-authenticate"], REALM)
-        answer = ask(path, key="wrong")
-        ask.refused(answer, 401, "unauthorized")
+        response = client(path, key=None)
+        client.expect_error(response, 401, "unauthorized")
+        client.expect("WWW-Authenticate", response[1]["www-authenticate"], REALM)
+        response = client(path, key="wrong")
+        client.expect_error(response, 401, "unauthorized")
         challenge = f'{REALM}, error="invalid_token"'
-        ask.expect("WWW-Authenticate", answer[1]["www-authenticate"], challenge)
+        client.expect("WWW-Authenticate", response[1]["www-authenticate"], challenge)
 
 
-def check_pages(ask: Client) -> None:
+def check_pages(client: Client) -> None:
     """Check pages, filters, cursors and links."""
     cases: list[tuple[str, range, str | None]] = [
         ("", range(20), "limit=20&cursor=p00000000000014"),
@@ -151,22 +153,22 @@ def check_pages(ask: Client) -> None:
         ("?cursor=p00000000002710", range(0), None),
     ]
     for query, numbers, link in cases:
-        status, headers, body = ask(f"/v1/pets{query}")
-        page = encode([animal(number) for number in numbers])
-        ask.expect("the answer", (status, body), (200, page))
-        ask.expect("Link", headers["link"], link and f'</v1/pets?{link}>; rel="next"')
+        status, headers, body = client(f"/v1/pets{query}")
+        page = encode([pet(number) for number in numbers])
+        client.expect("the response", (status, body), (200, page))
+        client.expect("Link", headers["link"], link and f'</v1/pets?{link}>; rel="next"')
     for query in BAD_QUERIES:
-        ask.refused(ask(f"/v1/pets?{query}"), 400, "invalid_request")
+        client.expect_error(client(f"/v1/pets?{query}"), 400, "invalid_request")
 
 
-def check_create(ask: Client) -> None:
-    """Check adding animals; two are added."""
-    for number, more in ((ANIMALS + 1, {"status": "pending"}), (ANIMALS + 2, {})):
+def check_create(client: Client) -> None:
+    """Check adding pets; two are added."""
+    for id_, more in ((PETS + 1, {"status": "pending"}), (PETS + 2, {})):
         new = {"name": "Zoë \U0001f600", "categoryId": -7} | more
-        status, headers, body = ask("/v1/pets", encode(new))
-        ask.expect("the answer", (status, json.loads(body)), (201, {"id": number} | new))
-        ask.expect("Location", headers["location"], f"/v1/pets/{number}")
-        again = ask(f"/v1/pets/{number}")
-        ask.expect("the animal", (again[0], again[2]), (200, body))
+        status, headers, body = client("/v1/pets", encode(new))
+        client.expect("the response", (status, json.loads(body)), (201, {"id": id_} | new))
+        client.expect("Location", headers["location"], f"/v1/pets/{id_}")
+        again = client(f"/v1/pets/{id_}")
+        client.expect("the pet", (again[0], again[2]), (200, body))
     for text in BAD_BODIES:
-        ask.refused(ask("/v1/pets", text.encode()), 400, "invalid_request")
+        client.expect_error(client("/v1/pets", text.encode()), 400, "invalid_request")

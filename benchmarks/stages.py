@@ -2,9 +2,9 @@
 
 Run: .venv/bin/python -m benchmarks.stages [--quick]
 
-In this process, without a socket: CPU microseconds a call, the median of rounds in which the
-stages take turns. Stages are parts of the whole requests below them, as far as they can be called
-alone; what is left of a whole request is Litestar's own. Half of a round's calls warm up.
+In this process, without a socket: CPU microseconds per call, the median of rounds in which the
+stages take turns. Stages are those parts of the whole requests below them that can be called
+alone; the rest of a whole request is Litestar. Half as many calls warm up before each measurement.
 """
 
 import asyncio
@@ -23,17 +23,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from benchmarks.connection import constant, served
 from benchmarks.report import table
-from petstore import backends
-from petstore.api.body import decode
-from petstore.app import App, create_app
-from petstore.auth import Keys, guard
+from petstore.config import discovery
+from petstore.config.keys import Keys
+from petstore.config.settings import LogFormat, Settings
 from petstore.contract import NewPet, PetStatus, Repository
-from petstore.log import set_up
-from petstore.protocol import Protocol
-from petstore.request_id import request_id
-from petstore.settings import Log, Settings
+from petstore.http.app import Application, create_app
+from petstore.http.auth import key_guard
+from petstore.http.body import decode
+from petstore.http.request_id import request_id
+from petstore.observability.logs import set_up
+from petstore.server.connection import HttpConnection
 
-ANIMALS = 10_000
+PETS = 10_000
 BODY = b'{"name":"pet01234","categoryId":7,"status":"available"}'
 NEW = NewPet("pet01234", 7, PetStatus.AVAILABLE)
 COMMON = [(b"host", b"127.0.0.1:8000")]
@@ -46,7 +47,9 @@ Headers = list[tuple[bytes, bytes]]
 Call = Callable[[], Awaitable[object]]
 
 
-def request(app: App, target: str, headers: Headers, status: int, body: bytes = b"") -> Call:
+def request(
+    app: Application, target: str, headers: Headers, status: int, body: bytes = b""
+) -> Call:
     """Return a call that sends a request through the application, and checks its status."""
     path, _, query = target.partition("?")
     base = {
@@ -69,7 +72,7 @@ def request(app: App, target: str, headers: Headers, status: int, body: bytes = 
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start" and message["status"] != status:
-            raise AssertionError(f"{path} is answered {message['status']}, not {status}")
+            raise AssertionError(f"{path} has status {message['status']}, not {status}")
 
     async def call() -> None:
         scope: Any = {**base, "headers": list(headers), "state": {}}
@@ -80,17 +83,17 @@ def request(app: App, target: str, headers: Headers, status: int, body: bytes = 
 
 def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
     """Return the stages that can be called alone."""
-    check = guard(keys)
+    check = key_guard(keys)
     encoder = msgspec.json.Encoder()
 
-    connection: Any = SimpleNamespace(scope={"headers": KEYED})  # what the guard reads
+    connection: Any = SimpleNamespace(scope={"headers": KEYED})  # all that the guard reads
 
     async def do(call: Callable[[], object]) -> None:
         call()
 
     async def authorize() -> None:
-        answer: Any = check(connection, None)  # type: ignore[arg-type] # it looks at no handler
-        await answer
+        checked: Any = check(connection, None)  # type: ignore[arg-type] # the guard ignores it
+        await checked
 
     return {
         "nothing (the cost of measuring)": lambda: do(lambda: None),
@@ -98,36 +101,36 @@ def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
         "guard: one key among headers": authorize,
         "decoding: the body of a create": lambda: do(lambda: decode(BODY, NewPet)),
         "repository: get": lambda: repository.get_pet(3001),
-        "repository: 21 animals": lambda: repository.list_pets(3000, 21, None),
-        "repository: 21 animals, filtered": lambda: repository.list_pets(3000, 21, PetStatus.SOLD),
+        "repository: 21 pets": lambda: repository.list_pets(3000, 21, None),
+        "repository: 21 pets, filtered": lambda: repository.list_pets(3000, 21, PetStatus.SOLD),
         "repository: create": lambda: repository.create_pet(NEW),
-        "encoding: one animal": lambda: do(lambda: encoder.encode(page[0])),
+        "encoding: one pet": lambda: do(lambda: encoder.encode(page[0])),
         "encoding: a page of 20": lambda: do(lambda: encoder.encode(page)),
     }
 
 
-def wholes(app: App) -> dict[str, Call]:
-    """Return whole requests, from what the server hands over to what it gets back."""
+def wholes(app: Application) -> dict[str, Call]:
+    """Return whole requests, from the ASGI scope to the last message of the response."""
     pets = "/v1/pets"
     return {
-        "server: uvicorn's protocol, constant answer": served(constant, HttpToolsProtocol),
-        "server: petstore's protocol, constant answer": served(constant, Protocol),
-        "edge alone: 404 of a doubled slash": request(app, "/v1//pets", COMMON, 404),
-        "edge and routing: 404 of no path": request(app, "/nowhere", COMMON, 404),
-        "edge, routing, handler: /livez": request(app, "/livez", COMMON, 200),
+        "server: uvicorn's connection, constant response": served(constant, HttpToolsProtocol),
+        "server: petstore's connection, constant response": served(constant, HttpConnection),
+        "middleware alone: 404 of a doubled slash": request(app, "/v1//pets", COMMON, 404),
+        "middleware and routing: 404 of an unknown path": request(app, "/nowhere", COMMON, 404),
+        "middleware, routing, handler: /livez": request(app, "/livez", COMMON, 200),
         "request: get": request(app, f"{pets}/3001", KEYED, 200),
         "request: list 20": request(app, DEEP, KEYED, 200),
         "request: filtered list": request(app, f"{DEEP}&status=sold", KEYED, 200),
-        "server and request: get": served(app.asgi, Protocol),
+        "server and request: get": served(app.asgi, HttpConnection),
         "request: create": request(app, pets, POSTED, 201, body=BODY),
         "request: 400 (limit=0)": request(app, f"{pets}?limit=0", KEYED, 400),
         "request: 401 (wrong key)": request(app, f"{pets}/3001", WRONG, 401),
-        "request: 404 (no such animal)": request(app, f"{pets}/90000001", KEYED, 404),
+        "request: 404 (no such pet)": request(app, f"{pets}/90000001", KEYED, 404),
     }
 
 
 async def measure(call: Call, calls: int) -> float:
-    """Return CPU microseconds a call."""
+    """Return CPU microseconds per call."""
     for _ in range(calls // 2):
         await call()
     begin = process_time()
@@ -136,11 +139,11 @@ async def measure(call: Call, calls: int) -> float:
     return (process_time() - begin) / calls * 1e6
 
 
-async def compare(app: App, keys: Keys, rounds: int, calls: int) -> dict[str, list[float]]:
+async def compare(app: Application, keys: Keys, rounds: int, calls: int) -> dict[str, list[float]]:
     """Return the figures of each stage, in rounds."""
-    repository = app.service.repository
+    repository = app.state.repository
     statuses = tuple(PetStatus)
-    for number in range(ANIMALS):
+    for number in range(PETS):
         await repository.create_pet(NewPet(f"pet{number:05}", number % 10, statuses[number % 3]))
     page = list(await repository.list_pets(3000, 20, None))
     stages = parts(repository, keys, page) | wholes(app)
@@ -155,8 +158,8 @@ async def compare(app: App, keys: Keys, rounds: int, calls: int) -> dict[str, li
 
 async def main(rounds: int, calls: int) -> None:
     """Print the table."""
-    set_up(Log.OFF)
-    plugin, keys = backends.find("memory"), Keys(["benchmark"])
+    set_up(LogFormat.OFF)
+    plugin, keys = discovery.find("memory"), Keys(["benchmark"])
     app = create_app(Settings(), plugin, plugin.backend.settings(), keys)
     events: asyncio.Queue[Any] = asyncio.Queue()
     started = asyncio.Event()

@@ -1,10 +1,10 @@
-"""Show what starting costs, and how large the service is.
+"""Show the cost of a start, and the size of the service.
 
 Run: .venv/bin/python -m benchmarks.start
 
-`petstore --help` and the way to the first answered request with --dev: CPU and wall time, medians.
-Resident size of the served memory backend: empty, and for each animal that was added over HTTP.
-Needs wrk and taskset.
+`petstore --help`, and from the command to the first response with --dev: CPU and wall time,
+medians. Resident size of the service on memory: empty, and per pet that was added over HTTP. Needs
+wrk and taskset.
 """
 
 import os
@@ -39,44 +39,44 @@ def show_help() -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, wall
 
 
-def ask(port: int) -> None:
+def request(port: int) -> None:
     """Send a request that needs the key and the storage."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request("GET", "/v1/pets", headers={"Authorization": f"Bearer {KEY}"})
     if connection.getresponse().status != 200:
-        raise RuntimeError("the first request is not answered well")
+        raise RuntimeError("the first request failed")
     connection.close()
 
 
-def first_answer() -> tuple[float, float]:
-    """Return CPU and wall seconds until a fresh service has answered its first request."""
+def first_response() -> tuple[float, float]:
+    """Return CPU and wall seconds until a fresh service has sent its first response."""
     contestant = Contestant("petstore-dev", "petstore serve --dev", [*SERVE, "--dev"], "", DEV)
     begin = time.perf_counter()
     with Running(contestant) as server:
         server.wait()
-        ask(server.port)
+        request(server.port)
         return server.cpu_seconds(), time.perf_counter() - begin
 
 
 def sizes() -> tuple[float, float, int]:
-    """Return the resident size when empty, in MB, then bytes an animal, and for how many."""
+    """Return the resident size of an empty store in MB, bytes per pet, and the number of pets."""
     environ = PETSTORE | {"PETSTORE_LOG": "off"}
     with Running(Contestant("petstore", "petstore", SERVE, "", environ)) as server:
         server.wait()
-        ask(server.port)
+        request(server.port)
         empty = server.resident_bytes()
         load = Load(SECONDS)
-        load(server, "create", 1)  # so that buffers of connections are not taken for animals
-        before, fewer = server.resident_bytes(), last_id(server.port)
+        load(server, "create", 1)  # so that connection buffers do not count as pets
+        before, first_id = server.resident_bytes(), last_id(server.port)
         count = 0
         while count < ENOUGH:
             load(server, "create")
-            count = last_id(server.port) - fewer
+            count = last_id(server.port) - first_id
         return empty / 1e6, (server.resident_bytes() - before) / count, count
 
 
 def last_id(port: int) -> int:
-    """Add an animal and return its id."""
+    """Add a pet and return its id."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     body = b'{"name":"pet01234","categoryId":7,"status":"available"}'
@@ -91,11 +91,11 @@ def main() -> None:
     print(f"petstore --help, {HELPS} times", file=sys.stderr)
     helps = [show_help() for _ in range(HELPS)]
     print(f"petstore serve --dev, {STARTS} times", file=sys.stderr)
-    starts = [first_answer() for _ in range(STARTS)]
-    print(f"resident size, adding {ENOUGH:,} animals", file=sys.stderr)
+    starts = [first_response() for _ in range(STARTS)]
+    print(f"resident size, adding {ENOUGH:,} pets", file=sys.stderr)
     empty, each, count = sizes()
     rows = [["what", "CPU s", "wall s"]]
-    for name, runs in (("`petstore --help`", helps), ("first answer with `--dev`", starts)):
+    for name, runs in (("`petstore --help`", helps), ("first response with `--dev`", starts)):
         rows.append([name, *(f"{median(column):.2f}" for column in zip(*runs, strict=True))])
     print(table(*rows))
     print()
@@ -103,7 +103,7 @@ def main() -> None:
         table(
             ["resident size", ""],
             ["empty", f"{empty:.0f} MB"],
-            [f"for each animal ({count:,} of 8 characters)", f"{each:.0f} bytes"],
+            [f"for each pet ({count:,} with names of 8 characters)", f"{each:.0f} bytes"],
         )
     )
 

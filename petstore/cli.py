@@ -1,7 +1,6 @@
-"""The petstore command. Mistakes end in one or two lines on standard error and a status.
+"""The petstore command. An error is one or two lines on standard error, and an exit status.
 
-Status 2 is a mistake in the configuration, 69 (EX_UNAVAILABLE) a storage that cannot be reached.
-What a subcommand needs is imported by it, so that ``--help`` answers at once.
+Each subcommand imports what it needs, so that ``--help`` is fast.
 """
 
 import argparse
@@ -12,13 +11,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from petstore.configuration import Configuration
+    from petstore.config.loading import Configuration
 
 CONFIGURATION: Final = 2
-"""The exit status of a mistake in the configuration."""
+"""The exit status for a configuration error."""
+
+INVALID_DATA: Final = 65
+"""The exit status for a line of an import that is malformed or refused (EX_DATAERR)."""
 
 UNAVAILABLE: Final = 69
-"""The exit status where the storage cannot be reached."""
+"""The exit status if the storage cannot be reached (EX_UNAVAILABLE)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -28,17 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             sys.exit(_run(_parser().parse_args(arguments)))
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # so that a reader who is gone is met here, not after the end
+                sys.stdout.flush()  # so that a closed pipe is noticed here, not at interpreter exit
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the reader of the pipe has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
 def _run(options: argparse.Namespace) -> int:
+    from petstore.config.errors import ConfigurationError
     from petstore.contract import SettingsError, UnavailableError
-    from petstore.settings import ConfigurationError
 
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -59,7 +61,7 @@ def _fail(message: str, status: int) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Tell a mistake as all mistakes are told, instead of after a usage of many lines."""
+        """Report an error in one line, as all errors, instead of after many lines of usage."""
         self.exit(CONFIGURATION, f"petstore: {message}. See: {self.prog} --help\n")
 
 
@@ -74,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--dev",
         action="store_true",
-        help="for trying out: memory unless told otherwise, a key made up for the run",
+        help="for trying out: the memory backend unless another is set, and a generated key",
     )
     serve.add_argument("--backend", metavar="NAME", help="PETSTORE_BACKEND")
     serve.add_argument("--listen", metavar="HOST:PORT", help="PETSTORE_LISTEN")
@@ -94,18 +96,20 @@ def _parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="make API keys")
     key_commands = keys.add_subparsers(title="commands", metavar="COMMAND", required=True)
     new = key_commands.add_parser("new", help="make a key and its line for the key file")
-    new.add_argument("name", metavar="NAME", nargs="?", default="client", help="whose key it is")
+    new.add_argument(
+        "name", metavar="NAME", nargs="?", default="client", help="the client that the key is for"
+    )
     new.set_defaults(command=_new_key)
 
-    export = commands.add_parser("export", help="write all animals and orders as NDJSON")
-    text = "where to; replaced once the export is complete (default: standard output)"
+    export = commands.add_parser("export", help="write all pets and orders as NDJSON")
+    text = "the target; replaced once the export is complete (default: standard output)"
     export.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    export.add_argument("--from", dest="url", metavar="URL", help="a running service")
-    export.set_defaults(command=_move)
-    import_ = commands.add_parser("import", help="store what an export has written")
-    text = "checked as a whole before anything is stored (default: standard input)"
+    export.add_argument("--from", dest="url", metavar="URL", help="read from a running service")
+    export.set_defaults(command=_transfer)
+    import_ = commands.add_parser("import", help="store the pets and orders of an export")
+    text = "checked completely before anything is stored (default: standard input)"
     import_.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    import_.set_defaults(command=_move, importing=True)
+    import_.set_defaults(command=_transfer, importing=True)
 
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
@@ -113,8 +117,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from petstore import log, startup
-    from petstore.configuration import configure
+    from petstore.config.loading import configure
+    from petstore.observability import logs
+    from petstore.server import serve
 
     flags = {
         "PETSTORE_BACKEND": options.backend,
@@ -122,9 +127,9 @@ def _serve(options: argparse.Namespace) -> int:
         "PETSTORE_WORKERS": options.workers,
     }
     configuration = configure(os.environ, flags, dev=options.dev)
-    log.set_up(configuration.settings.log)
+    logs.set_up(configuration.settings.log)
     _warn(configuration.warnings)
-    startup.serve(configuration, os.environ, flags)
+    serve.serve(configuration, os.environ, flags)
     return 0
 
 
@@ -134,13 +139,13 @@ def _warn(warnings: Sequence[str]) -> None:
 
 
 def _backends(_: argparse.Namespace) -> int:
-    from petstore import backends
-    from petstore.settings import ConfigurationError
+    from petstore.config import discovery
+    from petstore.config.errors import ConfigurationError
 
     status = 0
-    for point in backends.installed():
+    for point in discovery.installed():
         try:
-            plugin = backends.load(point)
+            plugin = discovery.load(point)
         except ConfigurationError as error:
             status = _fail(str(error), CONFIGURATION)
             continue
@@ -149,31 +154,35 @@ def _backends(_: argparse.Namespace) -> int:
         can = ", ".join(capabilities) or "neither shared nor durable"
         origin = f"{plugin.distribution} {plugin.version}"
         print(f"{plugin.name}  {origin}  contract {backend.contract}  {can}")
-        for line in backends.described(plugin):
+        for line in discovery.describe_settings(plugin):
             print(f"  {line}")
     return status
 
 
 def _check(_: argparse.Namespace) -> int:
-    from petstore import backends, startup
-    from petstore.configuration import configure
-    from petstore.settings import PREFIX, Settings, mask, setting_names
+    from petstore.config import discovery
+    from petstore.config.errors import PREFIX
+    from petstore.config.loading import configure
+    from petstore.config.settings import Settings, mask, setting_names
+    from petstore.server import serve
 
     configuration = configure(os.environ, {}, keyless=True)
     _warn(configuration.warnings)
     settings = configuration.settings
     for name, field in setting_names(Settings, PREFIX).items():
         print(f"{name}={mask(field, getattr(settings, field))}")
-    for name, text in backends.shown(configuration.plugin, configuration.storage).items():
+    for name, text in discovery.masked_settings(
+        configuration.plugin, configuration.storage
+    ).items():
         print(f"{name}={text}")
-    seconds = startup.open_once(configuration)
-    print(f"ok: {configuration.plugin.title} answered in {seconds * 1000:.1f} ms")
+    seconds = serve.open_once(configuration)
+    print(f"ok: {configuration.plugin.title} responded in {seconds * 1000:.1f} ms")
     return 0
 
 
 def _conformance(options: argparse.Namespace) -> int:
-    from petstore.configuration import configure
-    from petstore.settings import ConfigurationError
+    from petstore.config.errors import ConfigurationError
+    from petstore.config.loading import configure
 
     configuration = configure(os.environ, {"PETSTORE_BACKEND": options.name}, keyless=True)
     _warn(configuration.warnings)
@@ -190,7 +199,7 @@ def _conformance(options: argparse.Namespace) -> int:
 
 
 def _open_scratch(configuration: "Configuration") -> None:
-    """See whether an empty place can be opened; the data that is configured is not touched."""
+    """Check that an empty place can be opened; the configured data is not touched."""
     import asyncio
 
     async def open_() -> None:
@@ -202,28 +211,29 @@ def _open_scratch(configuration: "Configuration") -> None:
 
 
 def _new_key(options: argparse.Namespace) -> int:
-    from petstore.auth import KeysError, new_key
+    from petstore.config.keys import new_key
 
-    try:
-        key, line = new_key(options.name)
-    except KeysError as error:
-        return _fail(str(error), CONFIGURATION)
+    key, line = new_key(options.name)
     print("The API key, shown this once, then its line for the key file:", file=sys.stderr)
     print(key, line, sep="\n")
     return 0
 
 
-def _move(options: argparse.Namespace) -> int:
-    from petstore.moving import command
+def _transfer(options: argparse.Namespace) -> int:
+    from petstore.transfer import command
+    from petstore.transfer.ndjson import InvalidLineError
 
-    if "importing" in options:
-        return command.import_(options.file)
-    return command.export(options.file, options.url)
+    try:
+        if "importing" in options:
+            return command.import_(options.file)
+        return command.export(options.file, options.url)
+    except InvalidLineError as error:
+        return _fail(str(error), INVALID_DATA)
 
 
 def _openapi(_: argparse.Namespace) -> int:
-    from petstore.app import document
-    from petstore.settings import Settings, gather
+    from petstore.config.settings import Settings, gather
+    from petstore.http.app import document
 
     settings = Settings.read(gather(os.environ, {}).values)
     sys.stdout.buffer.write(document(settings.root_path) + b"\n")

@@ -3,9 +3,9 @@
 A plugin is a distribution with an entry point in the group ``petstore.backends`` that names a
 :class:`Backend`. The service opens it once per process and talks to the :class:`Repository`.
 
-The contract is a list of clauses. A name in brackets, such as [id-range], ends a clause; the
-conformance kit has a test for it, which says what a backend that breaks it has probably done
-wrong. A new clause comes in a minor release; a changed clause raises `CONTRACT`.
+The contract is a list of clauses. Each ends with its name in brackets, such as [id-range], and
+the conformance kit has a test for it. A test that fails says what the backend probably does
+wrong. New clauses come with minor releases; a changed clause raises `CONTRACT`.
 """
 
 from abc import abstractmethod
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Protocol, runtime_checkable
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 CONTRACT: Final = 1
-"""The number of this contract. A plugin writes it into its `Backend` as a literal."""
+"""The version of this contract. A plugin states it in its `Backend` as a literal number."""
 
 MAX_ID: Final = 2**53 - 1
 """The highest id: every integer up to it is exact in JSON clients that read numbers as doubles."""
@@ -28,7 +28,7 @@ Id = Annotated[int, Meta(ge=1, le=MAX_ID, extra_json_schema={"format": "int64"})
 
 
 class PetStatus(StrEnum):
-    """Availability of an animal."""
+    """The availability of a pet."""
 
     AVAILABLE = "available"
     PENDING = "pending"
@@ -36,24 +36,28 @@ class PetStatus(StrEnum):
 
 
 class NewPet(Struct, frozen=True, gc=False, rename="camel"):
-    """An animal to be added."""
+    """A pet to be added."""
 
-    name: Annotated[str, Meta(description="The animal's name: any Unicode text, also none.")]
-    category_id: Annotated[Int64, Meta(description="Its category: an integer, no 1.0 or 1e2.")]
+    name: Annotated[
+        str, Meta(description="The pet's name: any Unicode text, the empty string included.")
+    ]
+    category_id: Annotated[
+        Int64, Meta(description="The pet's category: an integer, not 1.0 or 1e2.")
+    ]
     status: PetStatus | UnsetType = UNSET
 
 
 class Pet(Struct, frozen=True, gc=False, rename="camel"):
-    """An animal of the store."""
+    """A pet in the store."""
 
-    id: Annotated[Id, Meta(description="Unique, given out by the service, never given out again.")]
-    name: Annotated[str, Meta(description="The animal's name, as it was sent.")]
-    category_id: Annotated[Int64, Meta(description="The category that the animal belongs to.")]
+    id: Annotated[Id, Meta(description="Unique, assigned by the service, never reused.")]
+    name: Annotated[str, Meta(description="The pet's name, exactly as it was sent.")]
+    category_id: Annotated[Int64, Meta(description="The category that the pet belongs to.")]
     status: PetStatus | UnsetType = UNSET
 
 
 class OrderStatus(StrEnum):
-    """How far an order has come. Only a placed one changes; the other two are final."""
+    """The state of an order. Only a placed order can change; the other two states are final."""
 
     PLACED = "placed"
     COMPLETED = "completed"
@@ -65,38 +69,38 @@ PET_STATUS_BY_ORDER: Final = {
     OrderStatus.COMPLETED: PetStatus.SOLD,
     OrderStatus.CANCELLED: PetStatus.AVAILABLE,
 }
-"""What an animal becomes when an order of it takes a status."""
+"""The status that a pet takes when an order of it takes a status."""
 
 
 class Order(Struct, frozen=True, gc=False, rename="camel"):
-    """An order of one animal."""
+    """An order of one pet."""
 
-    id: Annotated[Id, Meta(description="Unique among orders, never given out again.")]
-    pet_id: Annotated[Id, Meta(description="The animal that is ordered.")]
+    id: Annotated[Id, Meta(description="Unique among orders, never reused.")]
+    pet_id: Annotated[Id, Meta(description="The pet that is ordered.")]
     status: OrderStatus
     placed_at: Annotated[datetime, Meta(tz=True, description="When it was placed, in UTC.")]
 
 
-class Retry(Struct, frozen=True, gc=False):
-    """By what a write knows that it was carried out before.
+class IdempotencyToken(Struct, frozen=True, gc=False):
+    """What identifies a write, so that a retry of it takes effect only once.
 
-    token -- 32 bytes: which write this is. Tokens are digests, and any byte may tell two apart
-    fingerprint -- 32 bytes: what it writes
+    value -- 32 bytes that identify the write: a digest, in which every byte counts
+    fingerprint -- 32 bytes: a digest of what the write stores
     now -- the caller's clock, in seconds since 1970
-    until -- when the record of this write is to be forgotten, on the same clock
+    until -- when the record of this write expires, on the same clock
     """
 
-    token: bytes
+    value: bytes
     fingerprint: bytes
     now: int
     until: int
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What a write answers once its effect is stored.
+    """What a write returns once its effect is stored.
 
-    id -- what was given out
-    replayed -- the write was carried out before, under the same `Retry.token`; now it was not
+    id -- the id that was assigned
+    replayed -- True if an earlier write with the same token had this effect, and this one had none
     """
 
     id: int
@@ -104,126 +108,135 @@ class Receipt(Struct, frozen=True, gc=False):
 
 
 class StorageError(Exception):
-    """Any failure that a backend declares. The message is for operators: it holds no secret."""
+    """Base class of all errors that a backend raises on purpose.
+
+    The message is for operators and must not contain a secret.
+    """
 
 
 class RefusedError(StorageError):
-    """The write is not possible, and nothing was changed or recorded."""
+    """The write was refused; nothing was changed and nothing recorded."""
 
 
 class NotFoundError(RefusedError):
-    """What the write is about does not exist."""
+    """The pet or order that the write refers to was not found."""
 
 
 class ConflictError(RefusedError):
-    """The status of the animal or the order does not permit the write."""
+    """The write conflicts with the current state of the pet or the order."""
 
 
 class TokenReusedError(RefusedError):
-    """The token of the `Retry` has been used for a write with another fingerprint."""
+    """The token was used before, for a write with another fingerprint."""
 
 
 class UnavailableError(StorageError):
-    """The storage cannot be reached, or the repository was closed. Clients are told to retry."""
+    """The storage cannot be reached, or the repository is closed. Clients are told to retry."""
 
 
 class SettingsError(StorageError):
-    """The backend's settings cannot work. The message says which one and what to write instead."""
+    """The backend's settings cannot work. The message names the setting and says how to fix it."""
 
 
 @runtime_checkable
 class Repository(Protocol):
-    """The animals and orders of one store, open.
+    """The pets and orders of one open store.
 
-    Subclass it: a missing method then fails when the object is made.
+    Subclass it, so that creating an object fails if a method is missing.
 
-    - Any number of calls may overlap on one event loop; each is carried out as if they came one
-      after the other. [overlapping-calls]
-    - In whatever order calls come, they answer as plain lists of animals and orders would. [model]
-    - An animal is never in two orders that are placed or completed. [sold-once]
+    - Any number of calls may overlap on one event loop; the results are those of some order in
+      which they run one after the other. [overlapping-calls]
+    - Whatever the order of the calls, they return what plain lists of pets and orders would.
+      [model]
+    - A pet is in at most one order that is placed or completed. [sold-once]
     - Once a write has returned, every read that starts later sees it. [read-after-write]
-    - A write that is cancelled happens wholly or not at all. [cancelled-write]
-    - A call that is cancelled ends with `CancelledError`, and soon. [cancellation]
-    - A cancelled call disturbs no other, under way or later. [after-cancellation]
-    - What a call returns is the caller's; the store stays as it is. [no-aliasing]
-    - Results are structs of this module, with values of exactly the annotated types.
+    - A cancelled write takes effect completely or not at all. [cancelled-write]
+    - A cancelled call raises `CancelledError` soon. [cancellation]
+    - A cancelled call disturbs no other call, in flight or later. [after-cancellation]
+    - A returned list belongs to the caller: changing it does not change the store. [no-aliasing]
+    - Results are structs of this module whose values have exactly the annotated types.
       [exact-types]
-    - After the `Backend.open` context was left, every method raises `UnavailableError`. [closed]
+    - After the `Backend.open` context has exited, every method raises `UnavailableError`. [closed]
 
-    A write may come with a `Retry`:
+    A write may carry an `IdempotencyToken`. Tokens with equal values are the same token. The rules:
 
-    - What it gave out is recorded under its token. A later write with that token and fingerprint
-      changes nothing; it returns the recorded id, with `replayed` set. [retry-replayed]
-    - A later write with that token and another fingerprint raises `TokenReusedError`, whatever
-      else would be wrong with it. [retry-reused]
-    - Tokens that differ have nothing to do with each other. [retry-apart]
-    - The record is written in the same step as the effect: of writes with one token that overlap
-      or are cancelled, one takes effect. [retry-atomic]
-    - A refused write records nothing. [retry-refused]
-    - From its `until` on, a record is as if it had never been; replays do not prolong it. Clocks
-      go forward: what one `now` has reached need not be kept for an earlier one. [retry-expired]
+    - The assigned id is recorded under the token. A later write with the same token and
+      fingerprint changes nothing and returns the recorded id, with `replayed` set.
+      [token-replayed]
+    - A later write with the same token and another fingerprint raises `TokenReusedError`,
+      whatever else is wrong with it. [token-reused]
+    - Different tokens do not affect each other. [token-apart]
+    - The record is stored in the same atomic step as the effect: of several writes with one token
+      that overlap or are cancelled, only one takes effect. [token-atomic]
+    - A refused write records nothing. [token-refused]
+    - A record expires at its `until`: a call whose `now` is `until` or later ignores it, and a
+      replay does not extend it. After such a call the record may be deleted, so that a later call
+      with an earlier `now` does not find it. [token-expired]
 
-    Every method raises `UnavailableError`, too, if the storage cannot be reached; a write may or
-    may not have happened then. The service answers it with 503 and ``Retry-After``, and any error
-    that is not of this module with 500.
+    Every method may also raise `UnavailableError` if the storage cannot be reached; a write may or
+    may not have taken effect then. The service responds with 503 and ``Retry-After``; to an
+    exception that is not defined in this module it responds with 500.
     """
 
     @abstractmethod
-    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
-        """Store a new animal and return the receipt with its id.
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        """Store a new pet and return a receipt with its id.
 
         - The id is between 1 and `MAX_ID`; ids may have gaps. [id-range]
-        - No id is given out twice. [id-once]
-        - The name is any sequence of Unicode scalar values, also none, and comes back exactly as
-          it was given: nothing is trimmed, folded, normalised or cut. [name-exact]
-        - The category is any int64 and comes back exactly. [category-exact]
-        - The status comes back as it was given; an absent one stays absent. [status-exact]
+        - No id is assigned twice. [id-once]
+        - The name is any sequence of Unicode scalar values, possibly empty, and is returned
+          exactly as it was given: never trimmed, folded, normalized or cut. [name-exact]
+        - The category is any int64 and is returned exactly. [category-exact]
+        - The status is returned as it was given; an absent status stays absent. [status-exact]
         """
 
     @abstractmethod
     async def get_pet(self, pet_id: int) -> Pet | None:
-        """Return the animal with this id, which is between 1 and `MAX_ID`.
+        """Return the pet with this id, which is between 1 and `MAX_ID`, or None.
 
-        - An animal that is stored is returned with all that was stored. [get-stored]
-        - If there is none, the answer is None, also for an id never given out. [get-absent]
+        - A stored pet is returned with everything that was stored. [get-stored]
+        - If there is no such pet, None is returned, even for an id that was never assigned.
+          [get-absent]
         """
 
     @abstractmethod
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Return the first `count` animals whose id is higher than `after`.
+        """Return the first `count` pets whose id is higher than `after`.
 
         `after` is between 0 and `MAX_ID`, `count` is 1 or more.
 
-        - Animals come in ascending id. [page-order]
-        - The animal whose id is `after` is not among them, all after it are; `after` need not be
-          the id of an animal. [page-after]
-        - There are `count` of them, or fewer only if no further animal matches. [page-count]
-        - With a status, exactly the animals of that status match; one without status matches
+        - Pets are in ascending id. [page-order]
+        - The pet whose id is `after` is left out, all pets after it are included; `after` need
+          not be the id of a pet. [page-after]
+        - There are `count` of them, or fewer only if no further pet matches. [page-count]
+        - With a status, exactly the pets of that status match; a pet without a status matches
           none. [page-status]
-        - Where nothing matches, the answer is empty. [page-empty]
-        - A walk from page to page meets each animal that was there when it began exactly once,
-          and one that is added meanwhile at most once. [page-walk]
+        - If nothing matches, the result is empty. [page-empty]
+        - A walk from page to page returns each pet that existed when it began exactly once, and a
+          pet that is added meanwhile at most once. [page-walk]
         """
 
     @abstractmethod
-    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
-        """Place an order of an available animal and return the receipt with the order's id.
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        """Place an order of an available pet and return a receipt with the order's id.
 
         `pet_id` is any int64, `at` a time in UTC with microseconds.
 
-        - The id is between 1 and `MAX_ID`, and no order's id is given out twice. [order-id]
-        - The order is stored as placed at that time, for that animal. [order-exact]
-        - In the same step the animal becomes pending: whoever sees one sees the other.
-          [order-reserves]
-        - Where there is no animal with this id, it raises `NotFoundError`. [order-of-nothing]
-        - If the animal is not available, it raises `ConflictError`. [order-refused]
+        - The id is between 1 and `MAX_ID`, and no order id is assigned twice. [order-id]
+        - The order is stored as placed, at that time and for that pet. [order-exact]
+        - In the same atomic step the pet becomes pending: a reader who sees one change sees the
+          other. [order-reserves]
+        - If there is no pet with this id, `NotFoundError` is raised. [order-of-nothing]
+        - If the pet is not available, `ConflictError` is raised. [order-refused]
         """
 
     @abstractmethod
     async def get_order(self, order_id: int) -> Order | None:
-        """Return the order with this id, which is between 1 and `MAX_ID`.
+        """Return the order with this id, which is between 1 and `MAX_ID`, or None.
 
-        - It is returned as it is now; if there is none, the answer is None. [order-get]
+        - The order is returned in its current state, or None if there is no such order. [order-get]
         """
 
     @abstractmethod
@@ -232,64 +245,68 @@ class Repository(Protocol):
     ) -> Sequence[Order]:
         """Return the first `count` orders whose id is higher than `after`, as `list_pets` does.
 
-        - Orders come in ascending id, all after `after`; there are `count` of them, or fewer only
-          if no further order matches. [orders-page]
-        - With a status, exactly the orders that have it now match. [orders-status]
+        - Orders are in ascending id, all of them after `after`; there are `count` of them, or
+          fewer only if no further order matches. [orders-page]
+        - With a status, exactly the orders that currently have it match. [orders-status]
         """
 
     @abstractmethod
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Complete or cancel a placed order and return it as it is then.
+        """Complete or cancel a placed order and return it in its new state.
 
-        - A completed order's animal becomes sold in the same step. [order-completed]
-        - A cancelled order's animal becomes available in the same step. [order-cancelled]
-        - If the order has the status already, nothing changes, and it is returned. [order-same]
-        - One that is no longer placed takes no other status: `ConflictError`. [order-final]
-        - Where there is no order with this id, it raises `NotFoundError`. [order-absent]
+        - When an order is completed, its pet becomes sold in the same atomic step.
+          [order-completed]
+        - When an order is cancelled, its pet becomes available in the same atomic step.
+          [order-cancelled]
+        - If the order already has the status, nothing changes and it is returned. [order-same]
+        - If the order is no longer placed, any other status raises `ConflictError`. [order-final]
+        - If there is no order with this id, `NotFoundError` is raised. [order-absent]
         """
 
     @abstractmethod
     async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Store animals and orders that another store gave out, under the ids that they have.
+        """Store pets and orders of another store, under the ids that they have there.
 
-        Each item is stored wholly or not at all. If one is refused, those before it are stored,
-        and those after it may be. Nobody else writes meanwhile.
+        Each item is stored completely or not at all. If one is refused, all items before it are
+        stored; those after it may or may not be. The caller makes no other write during the call.
 
-        - They come back exactly as they are given, in every list where they belong. [restore-exact]
-        - An item that is stored already, and is equal, is passed over. [restore-again]
-        - If a different one has its id, it raises `ConflictError`. [restore-other]
-        - Ids that are given out later are higher than all that were restored. [restore-next]
-        - An order of an animal that is not stored raises `NotFoundError`. [restore-order]
-        - An order that is placed or completed raises `ConflictError` if its animal has not the
-          status that goes with it, or is in another such order. [restore-live]
+        - Items are returned exactly as they were given, in every list where they belong.
+          [restore-exact]
+        - An item that is stored already, and is equal, is skipped. [restore-again]
+        - If a different item has its id, `ConflictError` is raised. [restore-other]
+        - Ids that are assigned later are higher than all restored ones. [restore-next]
+        - An order whose pet is not stored raises `NotFoundError`. [restore-order]
+        - A placed or completed order raises `ConflictError` if its pet does not have the matching
+          status, or is in another such order. [restore-live]
         """
 
 
 class Backend(Struct, frozen=True, kw_only=True):
-    """What a plugin's entry point names: how to configure and open its storage.
+    """What a plugin's entry point names: how its storage is configured and opened.
 
     contract -- the contract that the plugin was written for, as a literal number
     settings -- a frozen `msgspec.Struct` type; the service fills its fields from the settings
-        ``PETSTORE_<NAME>_<FIELD>``. A field's `Meta.description` tells a deployer what it takes
+        ``PETSTORE_<NAME>_<FIELD>``. A field's `Meta.description` tells deployers what it takes
     open -- called with such settings; an asynchronous context manager that yields an open
         repository and closes it. Raises `SettingsError` or `UnavailableError`
-    scratch -- called with such settings; an asynchronous context manager that yields settings of
-        an empty place of the same kind, and removes it in the end
-    shared -- whether several processes may open the same data at the same time
-    durable -- whether what was acknowledged outlives the process
+    scratch -- called with such settings; an asynchronous context manager that yields settings of a
+        new, empty place (where one store keeps its data: a file, a key prefix, a database), and
+        removes that place when it exits
+    shared -- whether several processes may have the same data open at the same time
+    durable -- whether acknowledged data outlives the process
 
-    - A repository that is opened anew at a place of `scratch` is empty. [scratch-empty]
-    - Two such places, at the same time, have nothing in common. [scratch-apart]
-    - Durable: what is opened again holds all that was acknowledged, unchanged. [durable-animals]
-    - Durable: so are orders and the records of retries. [durable-orders]
-    - Durable: no id is given out again after that. [durable-ids]
-    - Durable: an animal that a read has returned is there after that, even though the call that
+    - A repository that is opened at a new place of `scratch` is empty. [scratch-empty]
+    - Two places that exist at the same time share nothing. [scratch-apart]
+    - Durable: after reopening, all acknowledged pets are there, unchanged. [durable-pets]
+    - Durable: all orders and the records of tokens are there, too. [durable-orders]
+    - Durable: no id is assigned again after reopening. [durable-ids]
+    - Durable: a pet that a read has returned is there after reopening, even if the call that
       stored it was cancelled. [durable-reads]
-    - Shared: what is written through one repository, every read through another that starts
-      later sees. [shared-reads]
-    - Shared: no id is given out by two of them. [shared-ids]
-    - Shared: an animal is ordered by one of them, and a token takes effect in one of them.
-      [shared-orders]
+    - Shared: what one repository has written, every read through another that starts later sees.
+      [shared-reads]
+    - Shared: no id is assigned by two repositories. [shared-ids]
+    - Shared: a pet is ordered through only one of them, and a token takes effect in only one of
+      them. [shared-orders]
     """
 
     contract: int

@@ -2,28 +2,26 @@
 
 `service` is one process for the whole run, `start` starts further ones, `fresh` is a service with
 an empty store in a thread of this process, which takes a few milliseconds. PETSTORE_TEST_BACKEND
-and PETSTORE_TEST_WORKERS say what `service` runs on, the first also what `fresh` does.
+chooses the backend of `service` and `fresh`, PETSTORE_TEST_WORKERS the workers of `service`.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.live import BACKEND, Live, in_thread, place, process
-
-Start = Callable[..., Live]
+from tests.support.services import BACKEND, Live, Start, in_thread, place, process
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")  # a busy machine is no mistake
+settings.load_profile("untimed")  # a busy machine is not a failure
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a service with flags and settings; all end with the test."""
+    """Return a function that starts a service with flags and settings; all stop after the test."""
     with ExitStack() as stack:
         count = 0
 
@@ -39,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """Run one service for all tests, with whatever animals they have put into it."""
+    """Run one service for all tests; its store keeps the pets of earlier tests."""
     directory = tmp_path_factory.mktemp("service")
     settings = {
         "backend": BACKEND,

@@ -25,8 +25,10 @@ STORE = Store(Pet)
 routes = web.RouteTableDef()
 
 
-def answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Return an answer in JSON."""
+def json_response(
+    body: bytes, status: int = 200, headers: dict[str, str] | None = None
+) -> web.Response:
+    """Return a JSON response."""
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
@@ -34,17 +36,17 @@ def answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None
 async def middleware(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Ask for a key, answer errors, add the header fields of every answer."""
+    """Require a key, respond to errors, add the headers of every response."""
     response: web.StreamResponse
     try:
         if request.path.startswith("/v1/"):
             check_key(request.headers.get("authorization"))
         response = await handler(request)
     except RefusedError as error:
-        response = answer(error.body, error.status, error.headers)
+        response = json_response(error.body, error.status, error.headers)
     except web.HTTPNotFound:
-        unrouted = RefusedError(404, "not_found", "This path does not exist.")
-        response = answer(unrouted.body, unrouted.status)
+        unrouted = RefusedError(404, "not_found", "Path not found.")
+        response = json_response(unrouted.body, unrouted.status)
     response.headers["x-request-id"] = request_id(request.headers.get("x-request-id"))
     response.headers.update(ALWAYS)
     if request.path.startswith("/v1/pets/"):
@@ -57,21 +59,21 @@ async def list_pets(request: web.Request) -> web.Response:
     """Return a page."""
     given = request.query
     page, link = STORE.page(*query(lambda name: given.getall(name, ())))
-    return answer(encode(page), headers={"link": link} if link else None)
+    return json_response(encode(page), headers={"link": link} if link else None)
 
 
 @routes.post("/v1/pets")
 async def create_pet(request: web.Request) -> web.Response:
-    """Add an animal."""
+    """Add a pet."""
     new = new_pet(await request.read())
     pet = STORE.add(new.name, new.category_id, new.status)
-    return answer(encode(pet), 201, {"location": f"/v1/pets/{pet.id}"})
+    return json_response(encode(pet), 201, {"location": f"/v1/pets/{pet.id}"})
 
 
 @routes.get("/v1/pets/{pet_id}", allow_head=False)
 async def get_pet(request: web.Request) -> web.Response:
-    """Return one animal."""
-    return answer(encode(STORE.get(request.match_info["pet_id"])))
+    """Return one pet."""
+    return json_response(encode(STORE.get(request.match_info["pet_id"])))
 
 
 if __name__ == "__main__":

@@ -24,20 +24,20 @@ app = Application()
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """Return a header field of a request."""
+    """Return a header of a request."""
     value = request.get_first_header(name)
     return None if value is None else value.decode("latin-1")
 
 
-def answer(status: int, content: bytes, *headers: tuple[bytes, bytes]) -> Response:
-    """Return an answer in JSON."""
+def json_response(status: int, content: bytes, *headers: tuple[bytes, bytes]) -> Response:
+    """Return a JSON response."""
     return Response(status, [*headers], Content(b"application/json", content))
 
 
 def finish(request: Request, response: Response) -> Response:
-    """Add the header fields of every answer."""
-    number = request_id(header(request, b"x-request-id"))
-    response.add_header(b"x-request-id", number.encode())
+    """Add the headers of every response."""
+    id_ = request_id(header(request, b"x-request-id"))
+    response.add_header(b"x-request-id", id_.encode())
     for name, value in FIELDS:
         response.add_header(name, value)
     return response
@@ -46,7 +46,7 @@ def finish(request: Request, response: Response) -> Response:
 async def middleware(
     request: Request, handler: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Ask for a key, and finish good answers."""
+    """Require a key, and finish good responses."""
     check_key(header(request, b"authorization"))
     return finish(request, await handler(request))
 
@@ -59,34 +59,34 @@ async def list_pets(request: Request) -> Response:
     """Return a page."""
     given = request.query
     page, link = STORE.page(*query(lambda name: given.get(name, ())))
-    return answer(200, encode(page), *([(b"link", link.encode())] if link else []))
+    return json_response(200, encode(page), *([(b"link", link.encode())] if link else []))
 
 
 @app.router.post("/v1/pets")
 async def create_pet(request: Request) -> Response:
-    """Add an animal."""
+    """Add a pet."""
     new = new_pet(await request.read() or b"")
     pet = STORE.add(new.name, new.category_id, new.status)
-    return answer(201, encode(pet), (b"location", b"/v1/pets/%d" % pet.id))
+    return json_response(201, encode(pet), (b"location", b"/v1/pets/%d" % pet.id))
 
 
 @app.router.get("/v1/pets/{pet_id}")
 async def get_pet(request: Request) -> Response:
-    """Return one animal."""
+    """Return one pet."""
     values: Any = request.route_values
-    return answer(200, encode(STORE.get(values["pet_id"])), *DEPRECATION)
+    return json_response(200, encode(STORE.get(values["pet_id"])), *DEPRECATION)
 
 
 @app.exception_handler(RefusedError)
 async def refuse(_: Application, request: Request, error: RefusedError) -> Response:
-    """Answer an error."""
+    """Respond to an error."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     if request.path.startswith("/v1/pets/"):
         headers += DEPRECATION
-    return finish(request, answer(error.status, error.body, *headers))
+    return finish(request, json_response(error.status, error.body, *headers))
 
 
 @app.exception_handler(404)
 async def unrouted(app: Application, request: Request, _: Exception) -> Response:
-    """Answer a path that does not exist."""
-    return await refuse(app, request, RefusedError(404, "not_found", "This path does not exist."))
+    """Respond to an unknown path."""
+    return await refuse(app, request, RefusedError(404, "not_found", "Path not found."))

@@ -23,17 +23,17 @@ Response = falcon.asgi.Response
 
 
 class Middleware:
-    """What belongs to every answer, and the key."""
+    """The headers of every response, and the key."""
 
     async def process_request(self, request: Request, response: Response) -> None:
-        """Set the header fields of every answer."""
-        number = request_id(request.get_header("x-request-id"))
-        response.set_headers({"x-request-id": number, **ALWAYS})
+        """Set the headers of every response."""
+        id_ = request_id(request.get_header("x-request-id"))
+        response.set_headers({"x-request-id": id_, **ALWAYS})
 
     async def process_resource(
         self, request: Request, _: Response, resource: Any, __: dict[str, str]
     ) -> None:
-        """Ask for a key wherever there is a resource."""
+        """Require a key for every resource."""
         if resource is not None:
             check_key(request.get_header("authorization"))
 
@@ -49,7 +49,7 @@ class Pets:
         response.data = encode(page)
 
     async def on_post(self, request: Request, response: Response) -> None:
-        """Add an animal."""
+        """Add a pet."""
         new = new_pet(await request.stream.read())
         pet = STORE.add(new.name, new.category_id, new.status)
         response.status = 201
@@ -58,7 +58,7 @@ class Pets:
 
 
 class OnePet:
-    """One animal."""
+    """One pet."""
 
     async def on_get(self, _: Request, response: Response, pet_id: str) -> None:
         """Return it."""
@@ -67,7 +67,7 @@ class OnePet:
 
 
 async def refuse(request: Request, response: Response, error: RefusedError, _: Any) -> None:
-    """Answer an error."""
+    """Respond to an error."""
     if request.path.startswith("/v1/pets/"):
         response.set_headers(DEPRECATED)
     response.status = error.status
@@ -76,8 +76,8 @@ async def refuse(request: Request, response: Response, error: RefusedError, _: A
 
 
 async def unrouted(request: Request, response: Response, _: Any, params: Any) -> None:
-    """Answer a path that does not exist."""
-    error = RefusedError(404, "not_found", "This path does not exist.")
+    """Respond to an unknown path."""
+    error = RefusedError(404, "not_found", "Path not found.")
     await refuse(request, response, error, params)
 
 

@@ -12,7 +12,7 @@ Status = Literal["available", "pending", "sold"]
 
 
 class NewPet(BaseModel):
-    """An animal to be added."""
+    """A pet to be added."""
 
     model_config = ConfigDict(strict=True, validate_by_name=True)
 
@@ -22,7 +22,7 @@ class NewPet(BaseModel):
 
 
 class Pet(BaseModel):
-    """An animal of the store."""
+    """A pet in the store."""
 
     model_config = ConfigDict(validate_by_name=True)
 
@@ -33,7 +33,7 @@ class Pet(BaseModel):
 
 
 async def require_key(authorization: Annotated[str | None, Header()] = None) -> None:
-    """Ask for a key."""
+    """Require a key."""
     check_key(authorization)
 
 
@@ -59,7 +59,7 @@ async def list_pets(
 
 @router.post("/v1/pets", status_code=201, response_model_exclude_none=True)
 async def create_pet(new: NewPet, response: Response) -> Pet:
-    """Add an animal."""
+    """Add a pet."""
     pet: Pet = STORE.add(new.name, new.category_id, new.status)
     response.headers["location"] = f"/v1/pets/{pet.id}"
     return pet
@@ -67,7 +67,7 @@ async def create_pet(new: NewPet, response: Response) -> Pet:
 
 @router.get("/v1/pets/{pet_id}", response_model_exclude_none=True)
 async def get_pet(pet_id: Annotated[str, Path()], response: Response) -> Pet:
-    """Return one animal."""
+    """Return one pet."""
     response.headers.update(DEPRECATED)
     pet: Pet = STORE.get(pet_id)
     return pet
@@ -80,7 +80,7 @@ app.add_middleware(Headers)
 
 @app.exception_handler(RefusedError)
 async def refuse(request: Request, error: Any) -> Response:
-    """Answer an error."""
+    """Respond to an error."""
     if request.url.path.startswith("/v1/pets/"):
         error.headers |= DEPRECATED
     return Response(error.body, error.status, error.headers, "application/json")
@@ -88,12 +88,12 @@ async def refuse(request: Request, error: Any) -> Response:
 
 @app.exception_handler(RequestValidationError)
 async def invalid_request(request: Request, error: RequestValidationError) -> Response:
-    """Answer what is not as declared."""
+    """Respond to an invalid request."""
     first = error.errors()[0]
     return await refuse(request, invalid(f"{'.'.join(map(str, first['loc']))}: {first['msg']}."))
 
 
 @app.exception_handler(HTTPException)
 async def unrouted(request: Request, _: HTTPException) -> Response:
-    """Answer a path that does not exist."""
-    return await refuse(request, RefusedError(404, "not_found", "This path does not exist."))
+    """Respond to an unknown path."""
+    return await refuse(request, RefusedError(404, "not_found", "Path not found."))

@@ -24,7 +24,7 @@ import (
 
 type status string
 
-func (s *status) UnmarshalJSON(text []byte) error { // null, too, comes here
+func (s *status) UnmarshalJSON(text []byte) error { // also called for null
 	switch string(text) {
 	case `"available"`, `"pending"`, `"sold"`:
 		*s = status(text[1 : len(text)-1])
@@ -65,7 +65,7 @@ var (
 	wellFormed = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 	limits     = regexp.MustCompile(`^([1-9][0-9]?|100)$`)
 	cursors    = regexp.MustCompile(`^p[01][0-9a-f]{13}$`)
-	numbers    = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
+	idPattern  = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 )
 
 func add(name string, category int64, state status) pet {
@@ -109,7 +109,7 @@ func head(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 }
 
-// guarded asks for a key before it calls the handler.
+// guarded requires a key before it calls the handler.
 func guarded(handler http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		head(w, r)
@@ -218,17 +218,17 @@ func createPet(w http.ResponseWriter, r *http.Request) {
 
 func getPet(w http.ResponseWriter, r *http.Request) {
 	text := r.PathValue("id")
-	number := int64(0)
-	if numbers.MatchString(text) {
-		number, _ = strconv.ParseInt(text, 10, 64)
+	id := int64(0)
+	if idPattern.MatchString(text) {
+		id, _ = strconv.ParseInt(text, 10, 64)
 	}
 	lock.RLock()
-	if number < 1 || number > int64(len(pets)) {
+	if id < 1 || id > int64(len(pets)) {
 		lock.RUnlock()
-		refuse(w, http.StatusNotFound, "not_found", "This animal does not exist.")
+		refuse(w, http.StatusNotFound, "not_found", "Pet not found.")
 		return
 	}
-	found := pets[number-1]
+	found := pets[id-1]
 	lock.RUnlock()
 	send(w, http.StatusOK, found)
 }
@@ -247,7 +247,7 @@ func main() {
 	mux.HandleFunc("GET /v1/pets/{id}", guarded(getPet))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		head(w, r)
-		refuse(w, http.StatusNotFound, "not_found", "This path does not exist.")
+		refuse(w, http.StatusNotFound, "not_found", "Path not found.")
 	})
 	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Args[1], mux))
 }

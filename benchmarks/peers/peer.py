@@ -1,6 +1,6 @@
-"""What the peers in Python share: the store, the key check, the checks of a query, the errors.
+"""What the Python peers share: the store, the key check, the checks of a query, the errors.
 
-A framework is compared by what it does around this: routing, headers, bodies, answers.
+The comparison is of what each framework does around this: routing, headers, bodies, responses.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-ANIMALS = 10_000
+PETS = 10_000
 STATUSES = ("available", "pending", "sold")
 CLIENTS = {hashlib.sha256(b"benchmark").digest(): "benchmark"}
 ALWAYS = {
@@ -23,7 +23,7 @@ ALWAYS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""What every answer carries, beside the id of its request."""
+"""The headers of every response, beside its request id."""
 
 DEPRECATED = {
     "deprecation": "@1764892800",
@@ -33,7 +33,7 @@ DEPRECATED = {
 
 BEARER = re.compile("bearer +([^ ]+) *", re.IGNORECASE)
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-NUMBER = re.compile("[1-9][0-9]{0,15}", re.ASCII)
+ID = re.compile("[1-9][0-9]{0,15}", re.ASCII)
 LIMIT = re.compile("[1-9][0-9]{0,2}", re.ASCII)
 CURSOR = re.compile("p[01][0-9a-f]{13}", re.ASCII)
 
@@ -42,7 +42,7 @@ numbers = count(1)
 
 
 class NewPet(Struct, gc=False, rename="camel"):
-    """An animal to be added."""
+    """A pet to be added."""
 
     name: str
     category_id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -50,7 +50,7 @@ class NewPet(Struct, gc=False, rename="camel"):
 
 
 class Pet(Struct, gc=False, rename="camel"):
-    """An animal of the store."""
+    """A pet in the store."""
 
     id: int
     name: str
@@ -59,7 +59,7 @@ class Pet(Struct, gc=False, rename="camel"):
 
 
 class RefusedError(Exception):
-    """An error answer."""
+    """An error response."""
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)
@@ -69,20 +69,20 @@ class RefusedError(Exception):
 
 
 class Store:
-    """Animals with the ids 1, 2, 3 ..., and for each status the ids that have it.
+    """Pets with the ids 1, 2, 3 ..., and for each status the ids that have it.
 
-    make -- makes an animal of an id, a name, a category and a status, as the framework likes it
+    make -- makes the framework's pet from an id, a name, a category and a status
     """
 
     def __init__(self, make: Callable[[int, str, int, Any], Any]) -> None:
         self.make = make
         self.pets: list[Any] = []
         self.ids = {status: array("q") for status in STATUSES}
-        for number in range(ANIMALS):
+        for number in range(PETS):
             self.add(f"pet{number:05}", number % 10, STATUSES[number % 3])
 
     def add(self, name: str, category_id: int, status: Any) -> Any:
-        """Add an animal and return it."""
+        """Add a pet and return it."""
         pet = self.make(len(self.pets) + 1, name, category_id, status)
         self.pets.append(pet)
         if status in self.ids:
@@ -90,14 +90,14 @@ class Store:
         return pet
 
     def get(self, text: str) -> Any:
-        """Return the animal whose id is written so, or raise 404."""
-        number = int(text) if NUMBER.fullmatch(text) else 0
-        if not 1 <= number <= len(self.pets):
-            raise RefusedError(404, "not_found", "This animal does not exist.")
-        return self.pets[number - 1]
+        """Return the pet whose id this text is, or raise 404."""
+        id_ = int(text) if ID.fullmatch(text) else 0
+        if not 1 <= id_ <= len(self.pets):
+            raise RefusedError(404, "not_found", "Pet not found.")
+        return self.pets[id_ - 1]
 
     def page(self, limit: int, status: str | None, after: int) -> tuple[list[Any], str | None]:
-        """Return a page and, if there is a further one, what its Link header says."""
+        """Return a page and, if there is a next one, the value of the Link header."""
         if status is None:
             page, more = self.pets[after : after + limit], len(self.pets) > after + limit
             last = after + limit
@@ -105,7 +105,7 @@ class Store:
         else:
             ids = self.ids[status]
             begin = bisect_right(ids, after)
-            page = [self.pets[number - 1] for number in ids[begin : begin + limit]]
+            page = [self.pets[id_ - 1] for id_ in ids[begin : begin + limit]]
             more = len(ids) > begin + limit
             last = ids[begin + limit - 1] if more else 0
             chosen = f"&status={status}"
@@ -131,7 +131,7 @@ def check_key(authorization: str | None) -> None:
 
 
 def request_id(sent: str | None) -> str:
-    """Return the client's own request id if it is well formed, else a fresh one."""
+    """Return the client's request id if it is well formed, else a new one."""
     if sent is not None and REQUEST_ID.fullmatch(sent):
         return sent
     return f"{process}-{next(numbers):x}"
@@ -167,7 +167,7 @@ def new_pet(body: bytes) -> NewPet:
     """Decode a body strictly, or raise 400."""
     try:
         return decode(body)
-    except msgspec.DecodeError as error:  # also what is wrong about a type
+    except msgspec.DecodeError as error:  # ValidationError is one, too
         raise invalid(f"body: {error}.") from None
 
 
@@ -175,22 +175,22 @@ _ALWAYS = [(name.encode(), value.encode()) for name, value in ALWAYS.items()]
 
 
 class Headers:
-    """ASGI middleware of the kind that costs least: a few header fields for every answer."""
+    """ASGI middleware at the lowest cost: adds a few headers to every response."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         sent = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
-        number = request_id(None if sent is None else sent.decode("latin-1")).encode()
+        id_ = request_id(None if sent is None else sent.decode("latin-1")).encode()
 
         async def finish(message: Any) -> None:
             if message["type"] == "http.response.start":
-                fields = [(b"x-request-id", number), *_ALWAYS]
+                fields = [(b"x-request-id", id_), *_ALWAYS]
                 message["headers"] = [*message["headers"], *fields]
             await send(message)
 

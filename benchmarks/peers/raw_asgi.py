@@ -1,4 +1,4 @@
-"""A raw ASGI function on uvicorn, with the server settings of petstore: what is least possible.
+"""A raw ASGI function on uvicorn, with the server settings of petstore: the lowest possible cost.
 
 Run: python raw_asgi.py PORT
 """
@@ -23,17 +23,17 @@ PROCESS = peer.process
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request."""
+    """Handle a request."""
     path = scope["path"]
-    key = number = None
+    key = id_ = None
     for name, value in scope["headers"]:
         if name == b"authorization":
             key = value
         elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
-            number = value
-    if number is None:
-        number = b"%s-%x" % (PROCESS.encode(), next(numbers))
-    headers = [JSON, (b"x-request-id", number), *ALWAYS]
+            id_ = value
+    if id_ is None:
+        id_ = b"%s-%x" % (PROCESS.encode(), next(numbers))
+    headers = [JSON, (b"x-request-id", id_), *ALWAYS]
     status = 200
     if path.startswith("/v1/pets/"):
         headers += DEPRECATION
@@ -49,7 +49,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
             check_key(key)
             body = encode(STORE.get(path[9:]))
         else:
-            raise RefusedError(404, "not_found", "This path does not exist.")  # noqa: TRY301
+            raise RefusedError(404, "not_found", "Path not found.")  # noqa: TRY301
     except RefusedError as error:
         status, body = error.status, error.body
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
@@ -81,7 +81,7 @@ def list_pets(query_string: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 async def create_pet(receive: Any, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Add an animal; its Location goes to the headers."""
+    """Add a pet; its Location goes to the headers."""
     message = await receive()
     content = message["body"]
     while message["more_body"]:

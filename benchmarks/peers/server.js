@@ -1,7 +1,7 @@
-// Fastify with its own JSON schemas for what comes in and goes out.
+// Fastify with its own JSON schemas for requests and responses.
 // Run: NODE_PATH=.../node_modules node server.js PORT
 //
-// A number of JSON is a double here: 1.0 is 1, and beyond 2^53 not every integer exists.
+// JSON numbers are doubles here: 1.0 is 1, and not every integer beyond 2^53 can be represented.
 'use strict'
 
 const { createHash, randomBytes } = require('node:crypto')
@@ -27,7 +27,7 @@ for (let n = 0; n < 10000; n++) {
   add('pet' + String(n).padStart(5, '0'), n % 10, STATUSES[n % 3])
 }
 
-// The index of the first id that is greater.
+// Returns the index of the first id in the list that is greater.
 function after (list, id) {
   let low = 0
   let high = list.length
@@ -138,7 +138,7 @@ app.post('/v1/pets', {
 app.get('/v1/pets/:id', { schema: { response: { 200: schema.pet } } }, async (request) => {
   const text = request.params.id
   const pet = /^[1-9][0-9]{0,15}$/.test(text) ? pets[Number(text) - 1] : undefined
-  if (pet === undefined) throw refused(404, 'not_found', 'This animal does not exist.')
+  if (pet === undefined) throw refused(404, 'not_found', 'Pet not found.')
   return pet
 })
 
@@ -149,7 +149,7 @@ app.setErrorHandler((error, request, reply) => {
 })
 
 app.setNotFoundHandler((request, reply) => {
-  reply.code(404).send({ code: 'not_found', message: 'This path does not exist.', status: 404 })
+  reply.code(404).send({ code: 'not_found', message: 'Path not found.', status: 404 })
 })
 
 app.listen({ host: '127.0.0.1', port: Number(process.argv[2]) })

@@ -13,8 +13,10 @@ from starlette.routing import Route
 STORE = Store(Pet)
 
 
-def answer(content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return an answer in JSON."""
+def json_response(
+    content: bytes, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a JSON response."""
     return Response(content, status, headers, "application/json")
 
 
@@ -22,36 +24,36 @@ async def list_pets(request: Request) -> Response:
     """Return a page."""
     check_key(request.headers.get("authorization"))
     page, link = STORE.page(*query(request.query_params.getlist))
-    return answer(encode(page), headers={"link": link} if link else None)
+    return json_response(encode(page), headers={"link": link} if link else None)
 
 
 async def create_pet(request: Request) -> Response:
-    """Add an animal."""
+    """Add a pet."""
     check_key(request.headers.get("authorization"))
     new = new_pet(await request.body())
     pet = STORE.add(new.name, new.category_id, new.status)
-    return answer(encode(pet), 201, {"location": f"/v1/pets/{pet.id}"})
+    return json_response(encode(pet), 201, {"location": f"/v1/pets/{pet.id}"})
 
 
 async def get_pet(request: Request) -> Response:
-    """Return one animal."""
+    """Return one pet."""
     try:
         check_key(request.headers.get("authorization"))
         pet = STORE.get(request.path_params["pet_id"])
     except RefusedError as error:
         error.headers |= DEPRECATED
         raise
-    return answer(encode(pet), headers=DEPRECATED)
+    return json_response(encode(pet), headers=DEPRECATED)
 
 
 async def refuse(_: Request, error: Any) -> Response:
-    """Answer an error."""
-    return answer(error.body, error.status, error.headers)
+    """Respond to an error."""
+    return json_response(error.body, error.status, error.headers)
 
 
 async def unrouted(request: Request, _: Exception) -> Response:
-    """Answer a path that does not exist."""
-    return await refuse(request, RefusedError(404, "not_found", "This path does not exist."))
+    """Respond to an unknown path."""
+    return await refuse(request, RefusedError(404, "not_found", "Path not found."))
 
 
 app = Starlette(

@@ -1,4 +1,4 @@
-"""How a clause is run: in an empty place, with a time limit, in an event loop of its own."""
+"""How a clause is run: in an empty place, with a time limit, in its own event loop."""
 
 import asyncio
 import inspect
@@ -14,11 +14,11 @@ import pytest
 from petstore.contract import Backend, Repository, UnavailableError
 
 CLAUSE_SECONDS: Final = 60
-"""How long a clause may take; a repository that hangs fails it."""
+"""How long the test of a clause may run, so that a repository that hangs fails it."""
 
 
 class Place:
-    """An empty place of a backend, to be opened once, again, or twice at the same time.
+    """An empty place of a backend, which may be opened several times, also at the same time.
 
     settings -- those that `Backend.scratch` has yielded
     """
@@ -33,13 +33,17 @@ class Place:
 
 
 class Kit:
-    """What the author of a backend gives: the backend, and settings with which it can work."""
+    """Base class of the clauses. The author of a backend sets both attributes in a subclass.
+
+    backend -- the backend to be tested
+    settings -- settings with which it can work; tests run only in scratch places made from them
+    """
 
     backend: ClassVar[Backend]
     settings: ClassVar[Any]
 
     def __init_subclass__(cls) -> None:
-        """Refuse a class that overrides or deletes a clause."""
+        """Refuse a class that overrides or deletes the test of a clause."""
         super().__init_subclass__()
         for name in cls.__dict__:
             if name.startswith("test_") and any(hasattr(base, name) for base in cls.__bases__):
@@ -52,7 +56,7 @@ AnyKit = TypeVar("AnyKit", bound=Kit)
 def clause(
     name: str,
 ) -> Callable[[Callable[[AnyKit, Repository], Awaitable[None]]], Callable[[AnyKit], None]]:
-    """Make a test of a coroutine that takes an open, empty repository.
+    """Turn a coroutine function that takes an open, empty repository into a test.
 
     name -- the name of the clause in the contract
     """
@@ -60,12 +64,12 @@ def clause(
     def decorate(
         test: Callable[[AnyKit, Repository], Awaitable[None]],
     ) -> Callable[[AnyKit], None]:
-        async def opened(kit: AnyKit, place: Place) -> None:
+        async def with_repository(kit: AnyKit, place: Place) -> None:
             __tracebackhide__ = True
             async with place.open() as repository:
                 await test(kit, repository)
 
-        return place_clause(name)(wraps(test)(opened))
+        return place_clause(name)(wraps(test)(with_repository))
 
     return decorate
 
@@ -73,10 +77,10 @@ def clause(
 def place_clause(
     name: str, needs: str | None = None
 ) -> Callable[[Callable[[AnyKit, Place], Awaitable[None]]], Callable[[AnyKit], None]]:
-    """Make a test of a coroutine that takes an empty place.
+    """Turn a coroutine function that takes an empty place into a test.
 
     name -- the name of the clause in the contract
-    needs -- the capability that a backend must claim for it
+    needs -- the capability without which the test is skipped: "shared" or "durable"
     """
 
     def decorate(test: Callable[[AnyKit, Place], Awaitable[None]]) -> Callable[[AnyKit], None]:
@@ -87,7 +91,7 @@ def place_clause(
             with asyncio.Runner() as runner:
                 runner.run(in_scratch(self, test))
 
-        run.__name__ = test.__name__  # not wraps: pytest would ask for the argument as a fixture
+        run.__name__ = test.__name__  # no wraps: pytest would take the argument for a fixture
         run.__doc__ = test.__doc__
         run.__dict__["clause"] = name
         return run
@@ -96,10 +100,10 @@ def place_clause(
 
 
 async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Place], Awaitable[None]]) -> None:
-    """Run a test in an empty place, for `CLAUSE_SECONDS` at most.
+    """Run a test in an empty place, for at most `CLAUSE_SECONDS`.
 
-    Where the storage cannot be reached, it is skipped; with ``PETSTORE_REQUIRE_SERVICES=1`` it
-    raises `UnavailableError`.
+    If the storage cannot be reached, the test is skipped; with ``PETSTORE_REQUIRE_SERVICES=1``
+    `UnavailableError` is raised.
     """
     __tracebackhide__ = True
     async with AsyncExitStack() as stack:
@@ -116,7 +120,7 @@ async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Place], Awaitable[None
 
 
 def clauses(kit: type[Kit]) -> dict[str, str]:
-    """Return the clauses that a kit tests: name of the clause -> name of the test."""
+    """Return the clauses that a kit tests: name of the clause -> name of its test."""
     return {
         test.__dict__["clause"]: name
         for name in dir(kit)
@@ -125,7 +129,10 @@ def clauses(kit: type[Kit]) -> dict[str, str]:
 
 
 def sentences() -> dict[str, str]:
-    """Return the sentences of the contract: name of the clause -> what it says."""
+    """Return the sentences of the contract: name of the clause -> its sentence, in one line.
+
+    A clause is a list item of a docstring, "- sentence [name]", wrapped anywhere.
+    """
     documented = [Repository, Backend, *vars(Repository).values()]
     found = {}
     for item in documented:

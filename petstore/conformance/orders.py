@@ -1,4 +1,4 @@
-"""Clauses of orders: placed, completed, cancelled, listed, and never two of one animal."""
+"""Clauses of orders: placed, completed, cancelled, listed, and never two of one pet."""
 
 import asyncio
 from collections import Counter
@@ -24,37 +24,37 @@ from petstore.contract import (
 )
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
-CLOSED = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
-ABSENT = (2**31, MAX_ID - 1, MAX_ID)
+FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
+ABSENT_IDS = (2**31, MAX_ID - 1, MAX_ID)
 
 
-async def add(repository: Repository) -> int:
-    """Add an available animal; return its id."""
+async def add_pet(repository: Repository) -> int:
+    """Add an available pet; return its id."""
     return (await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))).id
 
 
-async def place(repository: Repository, count: int = 1) -> list[Order]:
-    """Order as many animals; return the orders as they must be."""
+async def place_orders(repository: Repository, count: int = 1) -> list[Order]:
+    """Add and order `count` pets; return the orders as they must be now, in ascending id."""
     orders = []
     for number in range(count):
-        pet_id, at = await add(repository), AT + timedelta(microseconds=number)
+        pet_id, at = await add_pet(repository), AT + timedelta(microseconds=number)
         receipt = await repository.place_order(pet_id, at)
         orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
     return sorted(orders, key=lambda order: order.id)
 
 
-async def close(repository: Repository, orders: Sequence[Order]) -> list[Order]:
-    """Complete and cancel every second and third order; return all as they must be."""
-    closed = []
+async def update_orders(repository: Repository, orders: Sequence[Order]) -> list[Order]:
+    """Leave, complete and cancel orders in turn; return all as they must be now."""
+    updated = []
     for number, order in enumerate(orders):
         status = list(OrderStatus)[number % 3]
-        closed.append(Order(order.id, order.pet_id, status, order.placed_at))
-        assert await repository.update_order(order.id, status) == closed[-1]
-    return closed
+        updated.append(Order(order.id, order.pet_id, status, order.placed_at))
+        assert await repository.update_order(order.id, status) == updated[-1]
+    return updated
 
 
 async def status_of(repository: Repository, pet_id: int) -> object:
-    """Return the status of an animal, after every filter of a list has agreed."""
+    """Return the status of a pet, after checking that every filtered list agrees with it."""
     pet = await repository.get_pet(pet_id)
     assert pet is not None
     for status in PetStatus:
@@ -64,28 +64,26 @@ async def status_of(repository: Repository, pet_id: int) -> object:
 
 
 async def check_agreement(repository: Repository) -> None:
-    """Check that no animal is in two live orders, and that animals are as their orders say."""
+    """Check that no pet is in two placed or completed orders, and that its status matches."""
     orders = await repository.list_orders(0, 9999, None)
-    live = Counter(o.pet_id for o in orders if o.status is not OrderStatus.CANCELLED)
-    assert not [pet_id for pet_id, count in live.items() if count > 1], "sold twice"
+    live = [order for order in orders if order.status is not OrderStatus.CANCELLED]
+    counts = Counter(order.pet_id for order in live)
+    assert not [pet_id for pet_id, count in counts.items() if count > 1], "sold twice"
     expected = {order.pet_id: PetStatus.AVAILABLE for order in orders}
-    expected |= {o.pet_id: PET_STATUS_BY_ORDER[o.status] for o in orders if o.pet_id in live and
-                 o.status is not OrderStatus.CANCELLED}  # fmt: skip
+    expected |= {order.pet_id: PET_STATUS_BY_ORDER[order.status] for order in live}
     for pet_id, status in expected.items():
         assert await status_of(repository, pet_id) is status
 
 
 class OrderClauses(Kit):
-    """placeOrder, getOrder, listOrders and updateOrder."""
+    """Clauses of `place_order`, `get_order`, `list_orders` and `update_order`."""
 
     @clause("order-id")
-    async def test_ids_of_orders_are_in_range_and_never_repeat(
-        self, repository: Repository
-    ) -> None:
-        """The id is the animal's, or the number of orders that are open."""
+    async def test_order_ids_are_in_range_and_never_repeat(self, repository: Repository) -> None:
+        """The id is that of the pet, or the number of placed orders."""
         seen = []
-        for status in (*CLOSED, *CLOSED):
-            pet_id = await add(repository)
+        for status in (*FINAL_STATUSES, *FINAL_STATUSES):
+            pet_id = await add_pet(repository)
             for _ in range(1 + 4 * (status is OrderStatus.CANCELLED)):
                 receipt = await repository.place_order(pet_id, AT)
                 assert type(receipt.id) is int
@@ -95,12 +93,12 @@ class OrderClauses(Kit):
         assert len(set(seen)) == len(seen)
 
     @clause("order-exact")
-    async def test_an_order_is_stored_as_it_was_placed(self, repository: Repository) -> None:
-        """The time went through a float, lost its microseconds or its zone."""
+    async def test_an_order_is_returned_as_it_was_placed(self, repository: Repository) -> None:
+        """The time is converted to a float, or loses its microseconds or its time zone."""
         for microsecond in (0, 1, 999_999, 123_456, 500_000):
             for year in (1970, 2026, 2099):
                 at = datetime(year, 12, 31, 23, 59, 59, microsecond, tzinfo=UTC)
-                pet_id = await add(repository)
+                pet_id = await add_pet(repository)
                 receipt = await repository.place_order(pet_id, at)
                 order = await repository.get_order(receipt.id)
                 assert order == Order(receipt.id, pet_id, OrderStatus.PLACED, at)
@@ -110,19 +108,19 @@ class OrderClauses(Kit):
                 assert list(await repository.list_orders(receipt.id - 1, 1, None)) == [order]
 
     @clause("order-reserves")
-    async def test_the_animal_of_an_order_becomes_pending(self, repository: Repository) -> None:
-        """Order and animal are written in two steps, or a filtered list still shows the animal."""
-        others = [await add(repository) for _ in range(3)]
-        pet_id = await add(repository)
+    async def test_the_pet_of_a_placed_order_is_pending(self, repository: Repository) -> None:
+        """Order and pet are written in two steps, or a filtered list has the old status."""
+        others = [await add_pet(repository) for _ in range(3)]
+        pet_id = await add_pet(repository)
         placing = asyncio.create_task(repository.place_order(pet_id, AT))
         while not placing.done():
-            await asyncio.sleep(0)  # the reads may all be done at once
+            await asyncio.sleep(0)  # the reads below may never yield
             before = await repository.list_orders(0, 9, None)
             pet = await repository.get_pet(pet_id)
             after = await repository.list_orders(0, 9, None)
             assert pet is not None
-            assert not before or pet.status is PetStatus.PENDING, "the order came first"
-            assert after or pet.status is PetStatus.AVAILABLE, "the animal came first"
+            assert not before or pet.status is PetStatus.PENDING, "the order changes first"
+            assert after or pet.status is PetStatus.AVAILABLE, "the pet changes first"
         await placing
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         for other in others:
@@ -131,18 +129,18 @@ class OrderClauses(Kit):
         assert [pet.id for pet in available] == sorted(others)
 
     @clause("order-of-nothing")
-    async def test_an_absent_animal_cannot_be_ordered(self, repository: Repository) -> None:
-        """The order is stored all the same, or an id out of range is some other error."""
-        pet_id = await add(repository)
-        for absent in (pet_id + 1000, *ABSENT, 0, -1, -pet_id, 2**53, 2**63 - 1, -(2**63)):
+    async def test_an_absent_pet_cannot_be_ordered(self, repository: Repository) -> None:
+        """The order is stored anyway, or an id out of range raises some other error."""
+        pet_id = await add_pet(repository)
+        for absent in (pet_id + 1000, *ABSENT_IDS, 0, -1, -pet_id, 2**53, 2**63 - 1, -(2**63)):
             with pytest.raises(NotFoundError):
                 await repository.place_order(absent, AT)
         assert list(await repository.list_orders(0, 9, None)) == []
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
 
     @clause("order-refused")
-    async def test_only_an_available_animal_can_be_ordered(self, repository: Repository) -> None:
-        """Only pending animals are refused; or what is refused leaves an order behind."""
+    async def test_only_an_available_pet_can_be_ordered(self, repository: Repository) -> None:
+        """Only pending pets are refused, or a refused order is stored anyway."""
         news = [NewPet("Rex", 7), *(NewPet("Rex", 7, s) for s in PetStatus if s != "available")]
         for new in news:
             receipt = await repository.create_pet(new)
@@ -150,28 +148,28 @@ class OrderClauses(Kit):
                 await repository.place_order(receipt.id, AT)
             assert await status_of(repository, receipt.id) is new.status
         assert list(await repository.list_orders(0, 9, None)) == []
-        for order in await close(repository, await place(repository, 3)):
+        for order in await update_orders(repository, await place_orders(repository, 3)):
             if order.status is not OrderStatus.CANCELLED:
                 with pytest.raises(ConflictError):
                     await repository.place_order(order.pet_id, AT)
         assert len(await repository.list_orders(0, 9, None)) == 3
 
     @clause("order-get")
-    async def test_an_order_is_returned_as_it_is_now(self, repository: Repository) -> None:
-        """An order is found by its animal, or as it was when it was placed."""
+    async def test_an_order_is_returned_in_its_current_state(self, repository: Repository) -> None:
+        """Orders are looked up by the pet's id, or returned as they were when they were placed."""
         assert await repository.get_order(1) is None
-        orders = await place(repository, 7)
-        for order in await close(repository, orders):
+        orders = await place_orders(repository, 7)
+        for order in await update_orders(repository, orders):
             assert await repository.get_order(order.id) == order
         ids = {order.id for order in orders}
-        for absent in {max(ids) + 1, max(ids) + 1000, *ABSENT} - ids:
+        for absent in {max(ids) + 1, max(ids) + 1000, *ABSENT_IDS} - ids:
             assert await repository.get_order(absent) is None
 
     @clause("orders-page")
-    async def test_pages_of_orders_are_as_those_of_animals(self, repository: Repository) -> None:
-        """Orders are sorted by animal, or pages overlap or leave one out."""
+    async def test_orders_are_paged_as_pets_are(self, repository: Repository) -> None:
+        """Orders are sorted by pet, or pages overlap, or a page skips an order."""
         assert list(await repository.list_orders(0, 20, None)) == []
-        orders = await place(repository, 25)
+        orders = await place_orders(repository, 25)
         for after in {0, *(order.id for order in orders), orders[-1].id + 1, MAX_ID}:
             expected = [order for order in orders if order.id > after]
             for count in (1, 2, 20, 21, 25, 500):
@@ -179,9 +177,9 @@ class OrderClauses(Kit):
 
     @clause("orders-status")
     async def test_a_status_selects_the_orders_that_have_it(self, repository: Repository) -> None:
-        """An order stays in the list of a status that it no longer has."""
-        orders = await place(repository, 12)
-        for change in (None, close):
+        """An order stays in the index under a status that it no longer has."""
+        orders = await place_orders(repository, 12)
+        for change in (None, update_orders):
             orders = await change(repository, orders) if change else orders
             for status in OrderStatus:
                 matching = [order for order in orders if order.status is status]
@@ -192,28 +190,28 @@ class OrderClauses(Kit):
                     assert list(await repository.list_orders(one.id, 1, status)) == [other]
 
     @clause("order-completed")
-    async def test_the_animal_of_a_completed_order_is_sold(self, repository: Repository) -> None:
-        """Order and animal are written in two steps, or another animal is sold."""
-        await self._close_and_watch(repository, OrderStatus.COMPLETED, PetStatus.SOLD)
+    async def test_the_pet_of_a_completed_order_is_sold(self, repository: Repository) -> None:
+        """Order and pet are written in two steps, or another pet is sold."""
+        await self._update_and_watch(repository, OrderStatus.COMPLETED, PetStatus.SOLD)
 
     @clause("order-cancelled")
-    async def test_the_animal_of_a_cancelled_order_is_available(
-        self, repository: Repository
-    ) -> None:
-        """The animal stays pending, or cannot be ordered again."""
-        pet_id = await self._close_and_watch(repository, OrderStatus.CANCELLED, PetStatus.AVAILABLE)
+    async def test_the_pet_of_a_cancelled_order_is_available(self, repository: Repository) -> None:
+        """The pet stays pending, or cannot be ordered again."""
+        pet_id = await self._update_and_watch(
+            repository, OrderStatus.CANCELLED, PetStatus.AVAILABLE
+        )
         again = await repository.place_order(pet_id, AT)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         assert len(await repository.list_orders(0, 9, OrderStatus.CANCELLED)) == 1
         assert (await repository.list_orders(0, 9, OrderStatus.PLACED))[0].id == again.id
 
-    async def _close_and_watch(
+    async def _update_and_watch(
         self, repository: Repository, status: OrderStatus, expected: PetStatus
     ) -> int:
-        (order,) = await place(repository)
-        closing = asyncio.create_task(repository.update_order(order.id, status))
-        while not closing.done():
-            await asyncio.sleep(0)  # the reads may all be done at once
+        (order,) = await place_orders(repository)
+        updating = asyncio.create_task(repository.update_order(order.id, status))
+        while not updating.done():
+            await asyncio.sleep(0)  # the reads below may never yield
             before = await repository.get_order(order.id)
             pet = await repository.get_pet(order.pet_id)
             after = await repository.get_order(order.id)
@@ -222,20 +220,20 @@ class OrderClauses(Kit):
             assert after is not None
             assert before.status is OrderStatus.PLACED or pet.status is expected
             assert after.status is status or pet.status is PetStatus.PENDING
-        closed = Order(order.id, order.pet_id, status, order.placed_at)
-        assert await closing == closed
-        assert await repository.get_order(order.id) == closed
+        updated = Order(order.id, order.pet_id, status, order.placed_at)
+        assert await updating == updated
+        assert await repository.get_order(order.id) == updated
         assert await status_of(repository, order.pet_id) is expected
         return order.pet_id
 
     @clause("order-same")
-    async def test_the_status_that_an_order_has_changes_nothing(
+    async def test_setting_the_status_that_an_order_has_changes_nothing(
         self, repository: Repository
     ) -> None:
-        """A repeated change is refused, or moves the animal a second time."""
-        for order in await close(repository, await place(repository, 3)):
+        """A repeated change is refused, or changes the pet a second time."""
+        for order in await update_orders(repository, await place_orders(repository, 3)):
             expected = PET_STATUS_BY_ORDER[order.status]
-            if order.status is OrderStatus.CANCELLED:  # its animal is another order's by now
+            if order.status is OrderStatus.CANCELLED:  # its pet can be in another order by now
                 await repository.place_order(order.pet_id, AT)
                 expected = PetStatus.PENDING
             assert await repository.update_order(order.id, order.status) == order
@@ -243,9 +241,9 @@ class OrderClauses(Kit):
             assert await status_of(repository, order.pet_id) is expected
 
     @clause("order-final")
-    async def test_a_closed_order_stays_as_it_is(self, repository: Repository) -> None:
-        """A completed order can be cancelled, so that its animal is sold a second time."""
-        for order in (await close(repository, await place(repository, 3)))[1:]:
+    async def test_a_completed_or_cancelled_order_is_final(self, repository: Repository) -> None:
+        """A completed order can be cancelled, so that its pet can be sold a second time."""
+        for order in (await update_orders(repository, await place_orders(repository, 3)))[1:]:
             for status in set(OrderStatus) - {order.status}:
                 with pytest.raises(ConflictError):
                     await repository.update_order(order.id, status)
@@ -253,19 +251,19 @@ class OrderClauses(Kit):
             assert await status_of(repository, order.pet_id) is PET_STATUS_BY_ORDER[order.status]
 
     @clause("order-absent")
-    async def test_an_absent_order_cannot_be_changed(self, repository: Repository) -> None:
-        """None is the answer, or nothing is said."""
-        (order,) = await place(repository)
-        for absent in (order.id + 1000, *ABSENT):
+    async def test_an_absent_order_cannot_be_updated(self, repository: Repository) -> None:
+        """None is returned, or an update that matches no order is taken for a success."""
+        (order,) = await place_orders(repository)
+        for absent in (order.id + 1000, *ABSENT_IDS):
             for status in OrderStatus:
                 with pytest.raises(NotFoundError):
                     await repository.update_order(absent, status)
         assert list(await repository.list_orders(0, 9, None)) == [order]
 
     @clause("sold-once")
-    async def test_no_animal_is_sold_twice(self, repository: Repository) -> None:
-        """Whether the animal is available is checked before, not while, its status is changed."""
-        pet_ids = [await add(repository) for _ in range(4)]
+    async def test_no_pet_is_sold_twice(self, repository: Repository) -> None:
+        """The pet's status is checked first and changed in a later step, not both in one."""
+        pet_ids = [await add_pet(repository) for _ in range(4)]
         completed: list[int] = []
 
         async def buy(client: int) -> None:
@@ -273,7 +271,7 @@ class OrderClauses(Kit):
                 pet_id = pet_ids[(client + turn) % len(pet_ids)]
                 with suppress(RefusedError):
                     receipt = await repository.place_order(pet_id, AT)
-                    status = CLOSED[(client + turn) % 9 > 0]
+                    status = FINAL_STATUSES[(client + turn) % 9 > 0]
                     await repository.update_order(receipt.id, status)
                     if status is OrderStatus.COMPLETED:
                         completed.append(pet_id)

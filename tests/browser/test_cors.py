@@ -1,4 +1,4 @@
-"""Pages of other origins, in a real browser: what they may call, and what they may read."""
+"""Pages of other origins in a real browser: what they may call and read."""
 
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 from selenium.webdriver import Chrome
 
-from petstore.settings import Settings
-from tests.live import Live, in_thread
+from petstore.config.settings import Settings
+from tests.support.services import Live, in_thread
 
 CALL: Final = """
 const [url, key, id, done] = arguments;
@@ -20,7 +20,7 @@ const headers = {
   "X-Request-Id": id,
 };
 const body = JSON.stringify({ name: "Rex", categoryId: 7 });
-const fields = (answer) => Object.fromEntries(answer.headers.entries());
+const headersOf = (response) => Object.fromEntries(response.headers.entries());
 (async () => {
   const seen = [];
   for (const [path, init] of [
@@ -32,8 +32,8 @@ const fields = (answer) => Object.fromEntries(answer.headers.entries());
     ["/v1/nothing", {}], // a preflight would be 404, too
     ["/v1/pets", { headers }],
   ]) {
-    const answer = await fetch(url + path, init);
-    seen.push([answer.status, fields(answer), await answer.json()]);
+    const response = await fetch(url + path, init);
+    seen.push([response.status, headersOf(response), await response.json()]);
   }
   return seen;
 })().then(done, (error) => done(String(error)));
@@ -49,12 +49,12 @@ class Quiet(SimpleHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def shop() -> Iterator[str]:
-    """Serve a page from an origin of its own; yield that."""
+    """Serve a page from another origin; yield the origin."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
     thread = Thread(target=server.serve_forever)
     thread.start()
@@ -65,7 +65,7 @@ def shop() -> Iterator[str]:
 
 
 def call(browser: Chrome, shop: str, live: Live) -> Any:
-    """Call the service from the page; return status, header fields and body of each answer."""
+    """Call the service from the page; return status code, headers and body of each response."""
     browser.get(shop)
     return browser.execute_async_script(CALL, live.url, live.key, "mine")
 
@@ -73,10 +73,10 @@ def call(browser: Chrome, shop: str, live: Live) -> Any:
 def test_a_page_of_an_allowed_origin_calls_and_reads_everything(browser: Chrome, shop: str) -> None:
     settings = Settings(drain_seconds=0, cors_origins=shop, rate_limit="4/h")
     with in_thread(settings) as live:
-        answers = call(browser, shop, live)
-    assert isinstance(answers, list), answers
-    created, again, wrong, read, keyless, nowhere, limited = answers
-    statuses = [answer[0] for answer in (created, again, wrong, read, keyless, nowhere)]
+        responses = call(browser, shop, live)
+    assert isinstance(responses, list), responses
+    created, again, wrong, read, keyless, nowhere, limited = responses
+    statuses = [response[0] for response in (created, again, wrong, read, keyless, nowhere)]
     assert statuses == [201, 201, 400, 200, 401, 404]
     assert created[1]["location"] == "/v1/pets/1"
     assert created[1]["x-request-id"] == "mine"
@@ -87,7 +87,7 @@ def test_a_page_of_an_allowed_origin_calls_and_reads_everything(browser: Chrome,
     assert int(limited[1]["retry-after"]) > 0
 
 
-def test_a_page_of_another_origin_is_refused_by_the_browser(browser: Chrome, shop: str) -> None:
+def test_the_browser_refuses_a_page_of_another_origin(browser: Chrome, shop: str) -> None:
     with in_thread(Settings(drain_seconds=0, cors_origins="https://shop.example")) as live:
         assert "Failed to fetch" in call(browser, shop, live)
-        assert live.client.get("/v1/pets").json() == [], "the preflight told it not to be sent"
+        assert live.client.get("/v1/pets").json() == [], "the preflight kept it from being sent"

@@ -1,7 +1,7 @@
-"""The interactive reference, in a real browser: it is whole, it works, and it loads nothing else.
+"""The interactive reference in a real browser: complete, working, and loading nothing else.
 
 Needs Chromium and its driver; `make check-all` runs it, `make test` does not. With
-PETSTORE_SCREENSHOT=docs/reference.png it also writes the picture of the README.
+PETSTORE_SCREENSHOT=docs/reference.png it also writes the screenshot of the README.
 """
 
 import base64
@@ -23,31 +23,31 @@ from selenium.webdriver.support.expected_conditions import (
 )
 from selenium.webdriver.support.wait import WebDriverWait
 
-from petstore.errors import Code
-from tests.browser.conftest import log
-from tests.live import Live
+from petstore.http.errors import STATUS
+from tests.browser.chromium import log
+from tests.support.services import Live
 
 SECONDS: Final = 20
-"""How long the page may take for one step."""
+"""The time limit for one step of the page."""
 
 SCHEMES: Final = ("light", "dark")
 WIDTHS: Final = (400, 1200)
 
 READABLE: Final = 4.5
-"""The least contrast between text and what is behind it (WCAG 2.2, 1.4.3)."""
+"""The minimum contrast between text and its background (WCAG 2.2, 1.4.3)."""
 
 PAIRS: Final = (
-    *((text, behind) for text in ("text", "soft") for behind in ("page", "raised", "line")),
+    *((text, background) for text in ("text", "soft") for background in ("page", "raised", "line")),
     *((text, "page") for text in ("accent", "danger", "get", "post", "patch")),
     *((text, "raised") for text in ("accent", "danger", "get", "post", "patch")),
     ("on-accent", "accent"),
     ("on-code", "code"),
 )
-"""The colours of the stylesheet that text and what is behind it have."""
+"""Names of colors in the stylesheet: those of text, and those of the background behind it."""
 
 
 class Page:
-    """The reference page, as somebody uses it."""
+    """The reference page, as a reader uses it."""
 
     def __init__(self, browser: Chrome, service: Live) -> None:
         self.wait = WebDriverWait(browser, SECONDS)
@@ -63,13 +63,13 @@ class Page:
         return element
 
     def click(self, css: str) -> None:
-        """Click an element as soon as that is possible."""
+        """Click an element as soon as it is clickable."""
         element = self.wait.until(element_to_be_clickable((By.CSS_SELECTOR, css)), css)
         assert isinstance(element, WebElement)
         element.click()
 
     def texts(self, css: str) -> list[str]:
-        """Return the texts of all elements, hidden ones as well."""
+        """Return the texts of all matching elements, including hidden ones."""
         script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
         found: list[str] = self.browser.execute_script(script, css)
         return found
@@ -81,8 +81,8 @@ class Page:
         self.see(f"{block} .responses-table")
         return block
 
-    def authorise(self, key: str) -> None:
-        """Give the key in the dialog."""
+    def authorize(self, key: str) -> None:
+        """Enter the key in the dialog."""
         self.click(".auth-wrapper .authorize")
         self.see(".modal-ux input").send_keys(key)
         self.click(".modal-ux .auth-btn-wrapper .authorize")
@@ -90,14 +90,14 @@ class Page:
         self.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, ".modal-ux")))
 
     def execute(self, operation: str) -> str:
-        """Try an operation out as the page proposes it; return the status code that it shows."""
+        """Execute an operation with the values on the page; return the status code shown."""
         block = self.open(operation)
         self.click(f"{block} .execute")
         return self.see(f"{block} .live-responses-table .response .response-col_status").text
 
 
 def requests(browser: Chrome) -> list[str]:
-    """Return the addresses of all requests since the last call; images in the page are none."""
+    """Return the URLs of all requests since the last call, without inline images."""
     urls = []
     for entry in log(browser, "performance"):
         message: dict[str, Any] = json.loads(entry["message"])["message"]
@@ -116,39 +116,39 @@ def operations(service: Live) -> dict[str, dict[str, Any]]:
 
 
 def show(browser: Chrome, width: int, scheme: str = "light") -> None:
-    """Make the window this wide, for somebody who prefers this colour scheme."""
+    """Set the width of the window and the preferred color scheme."""
     size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     feature = {"name": "prefers-color-scheme", "value": scheme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
 
-def brightness(colour: str) -> float:
-    """Return the relative luminance of a colour, #rgb or #rrggbb (WCAG 2.2)."""
-    digits = re.sub("^#(.)(.)(.)$", r"#\1\1\2\2\3\3", colour)[1:]
+def brightness(color: str) -> float:
+    """Return the relative luminance of a color, #rgb or #rrggbb (WCAG 2.2)."""
+    digits = re.sub("^#(.)(.)(.)$", r"#\1\1\2\2\3\3", color)[1:]
     parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours (WCAG 2.2)."""
+    """Return the contrast ratio of two colors (WCAG 2.2)."""
     dark, bright = sorted((brightness(one), brightness(other)))
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_the_reference_tries_operations_out_and_loads_nothing_from_elsewhere(
+def test_the_reference_executes_operations_and_loads_nothing_from_other_hosts(
     service: Live, browser: Chrome
 ) -> None:
     page = Page(browser, service)
-    page.authorise(service.key)
+    page.authorize(service.key)
     assert page.execute("createPet") == "201"
     assert page.execute("listPets") == "200"
 
     loaded = requests(browser)
     assert f"{service.url}/openapi.json" in loaded
     assert [url for url in loaded if not url.startswith(f"{service.url}/")] == []
-    assert [url for url in loaded if "cursor=" in url] == [], "examples are not sent along"
+    assert [url for url in loaded if "cursor=" in url] == [], "examples of parameters are not sent"
     assert [entry for entry in log(browser, "browser") if entry["level"] == "SEVERE"] == []
 
 
@@ -158,10 +158,10 @@ def test_the_guide_is_on_the_page(service: Live, browser: Chrome) -> None:
     assert page.texts("h1") == ["Pet store service1.0.0"]
     topics = ["Keys", "Pages", "Errors", "Retries", "Rate limits", "Deprecation", "Operations"]
     assert page.texts(".info h2") == topics
-    codes = [[row.code, str(int(row.status))] for row in Code]
+    codes = [[code, str(int(status))] for code, status in STATUS.items()]
     rows = page.texts(".info tbody td:not(:last-child)")
     assert [rows[i : i + 2] for i in range(0, len(rows), 2)] == codes
-    assert all(page.texts(".info tbody td:last-child")), "each code says when"
+    assert all(page.texts(".info tbody td:last-child")), "each code has an explanation"
     assert len(page.texts(".info pre")) >= 5
 
 
@@ -169,14 +169,18 @@ def test_the_contents_lead_to_every_topic_and_operation(service: Live, browser: 
     page = Page(browser, service)
     topics = page.texts(".info h2")
     assert page.texts("#contents .section") == topics
-    summaries = [found["summary"] for found in operations(service).values()]
-    assert page.texts("#contents .operation") == summaries
+    entries = [
+        found["summary"] + " (deprecated)" * found.get("deprecated", False)
+        for found in operations(service).values()
+    ]
+    assert page.texts("#contents .operation") == entries
+    assert page.texts("#contents .deprecated") == ["Get a pet by its id (deprecated)"]
     page.click("#contents [href$='-placeOrder']")
     page.see("[id$='-placeOrder'] .execute")
     assert browser.current_url.endswith("#/Store/placeOrder")
 
 
-def test_every_operation_shows_examples_of_what_is_sent_and_of_every_answer(
+def test_every_operation_shows_examples_of_its_request_and_of_every_response(
     service: Live, browser: Chrome
 ) -> None:
     page = Page(browser, service)
@@ -185,8 +189,8 @@ def test_every_operation_shows_examples_of_what_is_sent_and_of_every_answer(
         assert page.texts(f"{block} .opblock-description p")
         assert page.texts(f"{block} .response .response-col_status") == [*operation["responses"]]
         for status in operation["responses"]:
-            answer = f"{block} .response[data-code='{status}']"
-            example = json.loads("".join(page.texts(f"{answer} .microlight")))
+            response = f"{block} .response[data-code='{status}']"
+            example = json.loads("".join(page.texts(f"{response} .microlight")))
             if status >= "400":
                 assert str(example["status"]) == status
         if "requestBody" in operation:
@@ -197,7 +201,7 @@ def test_every_operation_shows_examples_of_what_is_sent_and_of_every_answer(
 def test_nothing_is_wider_than_the_window(service: Live, browser: Chrome, width: int) -> None:
     show(browser, width)
     page = Page(browser, service)
-    page.authorise(service.key)
+    page.authorize(service.key)
     for name in operations(service):
         page.open(name)
     page.click("[id$='-listPets'] .execute")
@@ -208,20 +212,20 @@ def test_nothing_is_wider_than_the_window(service: Live, browser: Chrome, width:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_colours_can_be_read(service: Live, browser: Chrome, scheme: str) -> None:
+def test_the_colors_are_readable(service: Live, browser: Chrome, scheme: str) -> None:
     show(browser, max(WIDTHS), scheme)
     Page(browser, service)
     read = "return getComputedStyle(document.documentElement).getPropertyValue(arguments[0])"
-    for text, behind in PAIRS:
-        one, other = (browser.execute_script(read, f"--{name}") for name in (text, behind))
-        assert contrast(one, other) >= READABLE, (text, behind)
+    for text, background in PAIRS:
+        one, other = (browser.execute_script(read, f"--{name}") for name in (text, background))
+        assert contrast(one, other) >= READABLE, (text, background)
 
 
 def test_the_page_can_be_photographed(service: Live, browser: Chrome) -> None:
     show(browser, max(WIDTHS))
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     Page(browser, service)
-    picture = base64.b64decode(browser.get_screenshot_as_base64())
-    assert len(picture) < 300_000
+    screenshot = base64.b64decode(browser.get_screenshot_as_base64())
+    assert len(screenshot) < 300_000
     if path := os.environ.get("PETSTORE_SCREENSHOT"):
-        Path(path).write_bytes(picture)
+        Path(path).write_bytes(screenshot)

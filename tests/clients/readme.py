@@ -1,26 +1,25 @@
-"""The blocks of the README, run as they stand there: only address and key are others."""
+"""The blocks of the README, run literally except for the address and the key."""
 
 import re
 import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.live import Live, environment
+from tests.support.documents import ROOT, blocks
+from tests.support.services import Live, environment
 
-ROOT: Final = Path(__file__).parent.parent.parent
 README: Final = (ROOT / "README.md").read_text()
 SECONDS: Final = 120
 
 
 def block(language: str, containing: str = "") -> str:
     """Return the one block of the README in a language that contains a text."""
-    found = re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-    (wanted,) = [text for text in found if containing in text]
-    return str(wanted)
+    (chosen,) = [text for text in blocks(README, language) if containing in text]
+    return chosen
 
 
 def commands(containing: str) -> list[str]:
-    """Return the commands of a block, but for the first one: it installs what is locked here."""
+    """Return the commands of a block without the first: tests install from lock files instead."""
     return re.findall(r"^\$ (.+)$", block("console", containing), re.MULTILINE)[1:]
 
 

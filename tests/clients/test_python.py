@@ -1,7 +1,7 @@
-"""The Python client that openapi-python-client makes of the document of a running service.
+"""The Python client that openapi-python-client generates from a running service's document.
 
-The generator has an environment of its own: it needs pydantic, and Litestar behaves differently
-where that can be imported. `make check-all` runs this, `make test` does not.
+The generator has its own environment: it needs pydantic, and Litestar behaves differently if it can
+import that. `make check-all` runs this, `make test` does not.
 """
 
 import os
@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from tests.clients.readme import addressed, block, commands, run
-from tests.live import Live
-from tests.locked import programs
+from tests.support.environments import programs
+from tests.support.services import Live
 
 HERE: Final = Path(__file__).parent / "python"
 LOCK: Final = HERE / "requirements.lock"
@@ -22,26 +22,28 @@ GENERATE, START = commands("openapi-python-client")
 
 @pytest.fixture(scope="module")
 def path() -> str:
-    """Install the generator; return a PATH on which it is the first."""
+    """Install the generator; return a PATH that begins with its directory."""
     return f"{programs('clients', LOCK)}:{os.environ['PATH']}"
 
 
 @pytest.fixture
 def client(path: str, fresh: Live, tmp_path: Path) -> Path:
-    """Generate the client; return the directory that it is in."""
+    """Generate the client; return its directory."""
     run(f"{GENERATE} --fail-on-warning", fresh, tmp_path, path)
     return tmp_path
 
 
-def test_the_readme_prints_what_it_says(client: Path, fresh: Live, path: str) -> None:
+def test_the_script_of_the_readme_prints_the_output_shown(
+    client: Path, fresh: Live, path: str
+) -> None:
     (client / "first.py").write_text(addressed(block("python"), fresh))
-    assert run(START, fresh, client, path) == block("text", "listed")
-    run(START, fresh, client, path)  # in a store with animals and orders, too
+    for _ in range(2):  # the second time on a store with pets and orders
+        assert run(START, fresh, client, path) == block("text", "listed")
 
 
 def test_a_client_walks_through_the_interface(client: Path, fresh: Live, path: str) -> None:
     walk = HERE / "walk.py"
-    # Silent about the generated code itself, which is not as strict.
+    # The generated code itself is not as strict.
     mypy = f"{sys.executable} -m mypy --strict --follow-imports=silent"
     run(f"{mypy} {walk}", fresh, client, path)
     run(f"PYTHONPATH=. python {walk} {fresh.url} $KEY", fresh, client, path)

@@ -1,4 +1,4 @@
-"""One engine, with the image of the service, for all tests of containers."""
+"""An engine with the image of the service, shared by all tests of containers."""
 
 import re
 import tempfile
@@ -13,11 +13,11 @@ from tests.container.engine import DOCKER, Engine, default_of
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """Make the base images and build the image; remove all in the end."""
+    """Create the base images and build the image; remove everything at the end."""
     engine = Engine(Path(tempfile.mkdtemp(prefix="petstore-")))
     try:
-        stored = re.findall(r"image: (valkey/.+)", (DOCKER / "compose.yaml").read_text())
-        engine.make_base(default_of("BASE"), *set(stored))
+        storage = re.findall(r"image: (valkey/.+)", (DOCKER / "compose.yaml").read_text())
+        engine.make_base(default_of("BASE"), *set(storage))
         engine.build("petstore", VERSION=__version__)
         yield engine
     finally:

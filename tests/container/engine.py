@@ -1,7 +1,7 @@
-"""Containers without a Docker engine: podman and buildah, with a storage of their own.
+"""Containers without a Docker engine: podman and buildah, with their own storage.
 
-One stand-in, made of Debian packages, takes the place of every base image: it has a python3, and
-a Redis under the names of Valkey. Without systemd nobody runs health checks, so `Engine` does.
+A stand-in made of Debian packages replaces every base image: it contains Python, and Redis under
+the names of Valkey. Without systemd nothing runs health checks, so `Engine` runs them.
 """
 
 import os
@@ -9,25 +9,23 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.support.documents import ROOT
+from tests.support.environments import missing, program, programs
+from tests.support.services import KEY, Live
+from tests.support.waiting import until
 
-from tests.live import KEY, Live
-from tests.locked import programs
-
-ROOT: Final = Path(__file__).parents[2]
 DOCKER: Final = ROOT / "docker"
 
 SECONDS: Final = 60
-"""How long one step may take; a build may take five times that."""
+"""The time limit for a step; a build may take five times as long."""
 
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""The authorities that this machine trusts; the build does, too."""
+"""The certificate authorities that this machine trusts; the build trusts them too."""
 
 PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates,redis-server"
 
@@ -58,26 +56,17 @@ CONFINED: Final = (
 )
 
 
-def program(name: str) -> str:
-    """Return the path of a program that is installed, or skip the test."""
+def tool(name: str) -> str:
+    """Return the path of an installed program, or skip the test."""
     tools = programs("container", Path(__file__).parent / "requirements.lock")
     path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
-    if found := shutil.which(name, path=path):
-        return found
-    return missing(f"not installed: {name}")
-
-
-def missing(reason: str) -> str:
-    """Skip the test, or fail it where services are required."""
-    if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    return program(name, path=path)
 
 
 def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run a program and return how it ended."""
+    """Run a program; return its status and output."""
     return subprocess.run(
-        [program(str(command[0])), *command[1:]],
+        [tool(str(command[0])), *command[1:]],
         env=os.environ | environ,
         capture_output=True,
         text=True,
@@ -89,14 +78,14 @@ def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str
 class Engine:
     """Runs containers whose images, networks and volumes are in a directory.
 
-    Podman does not take one whose name is long.
+    Podman refuses a directory with a long path.
     """
 
     def __init__(self, directory: Path) -> None:
         for name in ("mmdebstrap", "buildah", "podman", "runc", "conmon", "iptables"):
-            program(name)
+            tool(name)
         if os.geteuid() != 0:
-            missing("only root may run containers here")
+            missing("running containers needs root")
         self.directory = directory
         self._environ = {"TMPDIR": str(directory)}
         for name, text in (
@@ -108,17 +97,20 @@ class Engine:
             self._environ[name] = str(file)
 
     def call(self, *command: str | Path, status: int | None = 0) -> str:
-        """Run a program on this storage; return what it printed. None stands for any status."""
+        """Run a program on this storage; return its standard output.
+
+        status -- the expected exit status; None for any
+        """
         ended = run(*command, **self._environ)
         assert status in {None, ended.returncode}, f"{command}: {ended.stdout}\n{ended.stderr}"
         return ended.stdout.strip()
 
     def podman(self, *arguments: str | Path, status: int | None = 0) -> str:
-        """Run podman; return what it printed."""
+        """Run podman; return its standard output."""
         return self.call("podman", *arguments, status=status)
 
     def make_base(self, *names: str) -> None:
-        """Make the stand-in and give it the names of images."""
+        """Create the stand-in and tag it with the names of images."""
         archive = self.directory / "base.tar"
         hooks = (
             f"copy-in {TRUST} {Path(TRUST).parent}",
@@ -136,7 +128,7 @@ class Engine:
             self.podman("tag", image, name)
 
     def build(self, image: str, **arguments: str) -> None:
-        """Build the image of the service from the Dockerfile as it is."""
+        """Build the image of the service from the unchanged Dockerfile."""
         self.call(
             *("buildah", "bud", "--pull-never", "--isolation", "chroot", "--network", "host"),
             *("--format", "docker", "--file", DOCKER / "Dockerfile", "--tag", image),
@@ -147,7 +139,7 @@ class Engine:
 
     @contextmanager
     def serve(self, *options: str, **settings: str) -> Iterator[tuple[str, Live]]:
-        """Run the service confined, until the block is left; yield its container and a client."""
+        """Run the service, confined, until the block is left; yield its container and a client."""
         settings = {"backend": "memory", "api_keys": KEY, "log": "json"} | settings
         given = [f"--env=PETSTORE_{name.upper()}={text}" for name, text in settings.items()]
         publish = "--publish=127.0.0.1::8000"
@@ -167,18 +159,18 @@ class Engine:
 
     def until_healthy(self, name: str) -> None:
         """Run the health check of an image until it passes."""
-        end = time.monotonic() + SECONDS
-        while run("podman", "healthcheck", "run", name, **self._environ).returncode:
-            assert time.monotonic() < end, self.logs(name)
-            time.sleep(0.1)
+        check = ("podman", "healthcheck", "run", name)
+        until(
+            lambda: run(*check, **self._environ).returncode == 0, SECONDS, lambda: self.logs(name)
+        )
 
     def logs(self, name: str) -> str:
-        """Return what a container has written to both of its streams."""
+        """Return the output of a container on both streams."""
         ended = run("podman", "logs", name, **self._environ)
         return ended.stdout + ended.stderr
 
     def remove(self) -> None:
-        """Remove everything."""
+        """Remove all containers, networks and images, and the directory."""
         self.podman("rm", "--all", "--force", "--time=0", "--depend", status=None)
         self.podman("network", "prune", "--force", status=None)
         self.podman("rmi", "--all", "--force", status=None)
@@ -186,7 +178,7 @@ class Engine:
 
 
 def default_of(argument: str) -> str:
-    """Return the default of an argument of the Dockerfile."""
+    """Return the default of a build argument of the Dockerfile."""
     match = re.search(rf"^ARG {argument}=(.+)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
     assert match
     return match[1]

@@ -1,11 +1,11 @@
-"""What lies in docker/, given to the tools that read it: they find nothing wrong."""
+"""The files in docker/ pass the checks of the tools that read them."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.container.engine import DOCKER, program, run
+from tests.container.engine import DOCKER, run, tool
 
 README = (DOCKER / "README.md").read_text()
 
@@ -17,7 +17,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_nothing_is_found(name: str) -> None:
+def test_a_file_passes_its_check(name: str) -> None:
     checked = run(*CHECKS[name], DOCKER / name)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -30,25 +30,25 @@ def test_nothing_is_found(name: str) -> None:
         ("kubernetes.yaml", "runAsNonRoot:", "runAsNonroot:"),
     ],
 )
-def test_a_mistake_would_be_found(tmp_path: Path, name: str, old: str, new: str) -> None:
+def test_a_mistake_fails_the_check(tmp_path: Path, name: str, old: str, new: str) -> None:
     text = (DOCKER / name).read_text()
     assert old in text
     (tmp_path / name).write_text(text.replace(old, new))
     assert run(*CHECKS[name], tmp_path / name).returncode != 0
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "petstore.service"
     text = (DOCKER / unit.name).read_text()
-    unit.write_text(text.replace("/opt/petstore/bin/petstore", program("petstore")))
+    unit.write_text(text.replace("/opt/petstore/bin/petstore", tool("petstore")))
     verified = run("systemd-analyze", "verify", unit)
     assert (verified.returncode, verified.stderr) == (0, "")
-    # In tenths, from 0, which is nothing to expose, to 100.
+    # The threshold is ten times the exposure level, which ranges from 0 (safe) to 10.
     rated = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", unit)
     assert rated.returncode == 0, rated.stdout
 
 
-def test_the_folder_of_the_keys_is_ignored() -> None:
+def test_git_ignores_the_keys() -> None:
     assert "keys" in (DOCKER / ".gitignore").read_text().splitlines()
 
 

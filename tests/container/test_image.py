@@ -1,6 +1,6 @@
-"""The image: what is in it, how little it may do, and that it starts, serves and stops.
+"""The image: what it contains, how little it may do, and that it starts, serves and stops.
 
-Needs root, podman, buildah and their like; `make check-all` runs it, `make test` does not.
+Needs root, podman, buildah and others; `make check-all` runs these tests, `make test` does not.
 """
 
 import json
@@ -11,36 +11,36 @@ import pytest
 
 from petstore import __version__
 from tests.container.engine import CONFINED, Engine
-from tests.live import KEY
+from tests.support.pets import AVAILABLE_REX
+from tests.support.services import KEY
 
-# As the README has it.
+# As in docker/README.md.
 BACKUP = """
 import apsw; apsw.Connection('/data/petstore.sqlite').execute("VACUUM INTO '/data/backup.sqlite'")
 """
-PET = {"name": "Rex", "categoryId": 7, "status": "available"}
 
 
-def test_it_runs_as_nobody_and_can_write_nowhere(engine: Engine) -> None:
+def test_it_runs_unprivileged_and_can_write_nowhere(engine: Engine) -> None:
     with engine.serve() as (name, _):
         assert engine.podman("exec", name, "id", "-u") == "10001"
         capabilities = engine.podman("exec", name, "grep", "CapEff", "/proc/1/status")
         assert int(capabilities.split()[1], 16) == 0
-        for place in ("/", "/tmp", "/data", "/opt/petstore", "/etc"):  # noqa: S108
-            engine.podman("exec", name, "touch", f"{place}/new", status=1)
+        for directory in ("/", "/tmp", "/data", "/opt/petstore", "/etc"):  # noqa: S108
+            engine.podman("exec", name, "touch", f"{directory}/new", status=1)
 
 
-def test_it_serves_whoever_has_a_key(engine: Engine) -> None:
+def test_it_serves_only_clients_with_a_key(engine: Engine) -> None:
     with engine.serve() as (_, live):
-        created = live.client.post("/v1/pets", json=PET)
+        created = live.client.post("/v1/pets", json=AVAILABLE_REX)
         assert created.status_code == 201
         assert live.client.get("/v1/pets").json() == [created.json()]
         with live.anonymous() as anonymous:
             assert anonymous.get("/v1/pets").status_code == 401
 
 
-def test_it_ends_with_the_drain_at_sigterm(engine: Engine) -> None:
+def test_sigterm_drains_and_ends_it(engine: Engine) -> None:
     with engine.serve(drain_seconds="0.5", shutdown_seconds="30") as (name, live):
-        assert live.client.get("/v1/pets").status_code == 200  # and stays connected
+        assert live.client.get("/v1/pets").status_code == 200  # the connection stays open
         engine.podman("kill", "--signal=TERM", name)
         assert engine.podman("wait", name) == "0"
         lines = [json.loads(line) for line in engine.logs(name).splitlines() if line[0] == "{"]
@@ -49,39 +49,39 @@ def test_it_ends_with_the_drain_at_sigterm(engine: Engine) -> None:
     assert 0.5 <= took.total_seconds() < 1.5
 
 
-def test_the_health_check_asks_where_the_service_listens(engine: Engine) -> None:
+def test_the_health_check_uses_the_configured_address(engine: Engine) -> None:
     with engine.serve(listen="127.0.0.1:8123") as (name, _):
         assert "127.0.0.1:8123" in engine.logs(name)
 
 
-def test_the_health_check_fails_where_nothing_listens(engine: Engine) -> None:
+def test_the_health_check_fails_if_nothing_listens(engine: Engine) -> None:
     name = engine.podman("run", "--detach", "--entrypoint=sleep", "petstore", "60")
     engine.podman("healthcheck", "run", name, status=1)
     engine.podman("rm", "--force", "--time=0", name)
 
 
-def test_what_sqlite_answered_201_outlives_the_container(engine: Engine) -> None:
+def test_pets_that_were_created_in_sqlite_survive_the_container(engine: Engine) -> None:
     settings = {"backend": "sqlite", "sqlite_path": "/data/petstore.sqlite", "workers": "2"}
-    with engine.serve("--volume=animals:/data", **settings) as (name, live):
-        created = [live.client.post("/v1/pets", json=PET).json() for _ in range(20)]
+    with engine.serve("--volume=pets:/data", **settings) as (name, live):
+        created = [live.client.post("/v1/pets", json=AVAILABLE_REX).json() for _ in range(20)]
         engine.podman("kill", name)
-    with engine.serve("--volume=animals:/data", **settings) as (name, live):
+    with engine.serve("--volume=pets:/data", **settings) as (name, live):
         assert live.client.get("/v1/pets?limit=50").json() == created
         engine.podman("exec", name, "python", "-c", BACKUP)
         engine.podman("stop", name)
         assert engine.podman("inspect", "--format={{.State.ExitCode}}", name) == "0"
     settings["sqlite_path"] = "/data/backup.sqlite"
-    with engine.serve("--volume=animals:/data", **settings) as (name, live):
+    with engine.serve("--volume=pets:/data", **settings) as (name, live):
         assert live.client.get("/v1/pets?limit=50").json() == created
 
 
-def test_nothing_is_in_it_that_only_the_build_needs(engine: Engine) -> None:
+def test_it_contains_nothing_that_only_the_build_needs(engine: Engine) -> None:
     shell = ("run", "--rm", "--user=0", "--entrypoint=sh", "petstore", "-c")
     for name in ("gcc", "cc", "hatchling"):
         engine.podman(*shell, f"command -v {name}", status=127)
     packages = "/opt/petstore/lib/*/site-packages"
-    gone = f"/source /build /wheels $HOME/.cache /opt/petstore/bin/pip* {packages}/{{}}/"
-    listed = [f"ls -d {gone.format(name)}" for name in ("pip", "hatchling", "tests")]
+    absent = f"/source /build /wheels $HOME/.cache /opt/petstore/bin/pip* {packages}/{{}}/"
+    listed = [f"ls -d {absent.format(name)}" for name in ("pip", "hatchling", "tests")]
     assert not engine.podman(*shell, ";".join(listed), status=2)
 
 
@@ -92,9 +92,9 @@ def test_nothing_is_in_it_that_only_the_build_needs(engine: Engine) -> None:
         (("--env=PETSTORE_BACKEND=memory",), "no API key"),
         (("serve", "--dev"), "--dev"),
     ],
-    ids=["no backend", "no key", "for trying out"],
+    ids=["no backend", "no key", "dev"],
 )
-def test_nothing_is_open_by_default(
+def test_it_does_not_start_without_a_backend_and_a_key(
     engine: Engine, arguments: tuple[str, ...], message: str
 ) -> None:
     options = [argument for argument in arguments if "=" in argument]
@@ -106,7 +106,7 @@ def test_nothing_is_open_by_default(
     engine.podman("rm", name)
 
 
-def test_every_command_is_in_it(engine: Engine) -> None:
+def test_it_contains_every_command(engine: Engine) -> None:
     command = ("run", "--rm", *CONFINED, "petstore")
     assert engine.podman(*command, "--version") == f"petstore {__version__}"
     key, line = engine.podman(*command, "keys", "new", "shop").splitlines()
@@ -116,7 +116,7 @@ def test_every_command_is_in_it(engine: Engine) -> None:
     assert [name for name in ("memory", "redis", "sqlite") if f"{name}  petstore-{name}" in listed]
 
 
-def test_its_labels_say_what_it_is(engine: Engine) -> None:
+def test_it_has_labels(engine: Engine) -> None:
     inspected: list[dict[str, Any]] = json.loads(engine.podman("image", "inspect", "petstore"))
     labels = inspected[0]["Labels"]
     prefix = "org.opencontainers.image"

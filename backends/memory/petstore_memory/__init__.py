@@ -1,4 +1,4 @@
-"""Animals and orders in the memory of one process: everything is gone when it ends."""
+"""Pets and orders in the memory of one process: everything is lost when it ends."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +11,7 @@ from petstore.contract import (
     PET_STATUS_BY_ORDER,
     Backend,
     ConflictError,
+    IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
@@ -19,97 +20,98 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
-    Retry,
     UnavailableError,
 )
-from petstore_memory.retries import Retries
-from petstore_memory.shelf import Shelves
+from petstore_memory.idempotency import IdempotencyRecords
+from petstore_memory.table import Table
 
 
 class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Memory has no settings."""
+    """There are no settings."""
 
 
 class MemoryRepository(Repository):
-    """Shelves of animals and of orders, and the records of retries.
+    """A table of pets, a table of orders, and the records of tokens.
 
-    No method awaits between a check and its change, so each is atomic on the event loop. Once it
-    was closed, each raises `UnavailableError`.
+    No method awaits between a check and its change, so each is atomic on the event loop. After
+    `close`, each raises `UnavailableError`.
     """
 
     def __init__(self) -> None:
-        self._pets = Shelves[Pet](PetStatus)
-        self._orders = Shelves[Order](OrderStatus)
-        self._retries = Retries()
-        self._live: set[int] | None = None  # animals that are ordered, while `restore` runs
+        self._pets = Table[Pet](PetStatus)
+        self._orders = Table[Order](OrderStatus)
+        self._records = IdempotencyRecords()
+        self._live_pet_ids: set[int] | None = None  # of placed and completed orders, for `restore`
         self._open = True
 
-    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
-        """Store the animal under the next id.
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        """Store the pet under the next id.
 
-        Raises `TokenReusedError` if the token is that of another write.
+        Raises `TokenReusedError` if the token was used for another write.
         """
         self._check_open()
-        if retry and (receipt := self._retries.find(retry)):
+        if token and (receipt := self._records.find(token)):
             return receipt
         pet = Pet(self._pets.last_id + 1, new.name, new.category_id, new.status)
         self._pets.add(pet)
-        if retry:
-            self._retries.record(retry, pet.id)
+        if token:
+            self._records.add(token, pet.id)
         return Receipt(pet.id)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        """Find the animal on its shelf."""
+        """Find the pet in its table."""
         self._check_open()
         return self._pets.get(pet_id)
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Cut the page out of a shelf."""
+        """Read the page from the table."""
         self._check_open()
         return self._pets.page(after, count, status)
 
-    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
-        """Store the order under the next id and reserve its animal.
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        """Store the order under the next id and make its pet pending.
 
-        Raises `TokenReusedError` if the token is that of another write, `NotFoundError` if there is
-        no such animal, `ConflictError` if it is not available.
+        Raises `TokenReusedError` if the token was used for another write, `NotFoundError` if there
+        is no such pet, `ConflictError` if it is not available.
         """
         self._check_open()
-        if retry and (receipt := self._retries.find(retry)):
+        if token and (receipt := self._records.find(token)):
             return receipt
-        self._live = None
+        self._live_pet_ids = None
         pet = self._pets.get(pet_id)
         if pet is None:
-            raise NotFoundError(f"there is no animal {pet_id}")
+            raise NotFoundError(f"there is no pet {pet_id}")
         if pet.status is not PetStatus.AVAILABLE:
-            raise ConflictError(f"animal {pet_id} is not available")
+            raise ConflictError(f"pet {pet_id} is not available")
         order = Order(self._orders.last_id + 1, pet_id, OrderStatus.PLACED, at)
         self._orders.add(order)
-        self._pets.move(pet, PetStatus.PENDING)
-        if retry:
-            self._retries.record(retry, order.id)
+        self._pets.set_status(pet, PetStatus.PENDING)
+        if token:
+            self._records.add(token, order.id)
         return Receipt(order.id)
 
     async def get_order(self, order_id: int) -> Order | None:
-        """Find the order on its shelf."""
+        """Find the order in its table."""
         self._check_open()
         return self._orders.get(order_id)
 
     async def list_orders(
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
-        """Cut the page out of a shelf."""
+        """Read the page from the table."""
         self._check_open()
         return self._orders.page(after, count, status)
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Close the order and move its animal.
+        """Complete or cancel the order and change the status of its pet.
 
-        Raises `NotFoundError` if there is no such order, `ConflictError` if it was closed with the
-        other status.
+        Raises `NotFoundError` if there is no such order, `ConflictError` if it is no longer placed
+        and has another status.
         """
         self._check_open()
-        self._live = None
+        self._live_pet_ids = None
         order = self._orders.get(order_id)
         if order is None:
             raise NotFoundError(f"there is no order {order_id}")
@@ -117,16 +119,16 @@ class MemoryRepository(Repository):
             return order
         if order.status is not OrderStatus.PLACED:
             raise ConflictError(f"order {order_id} is {order.status}")
-        if pet := self._pets.get(order.pet_id):  # there always is: none is ever removed
-            self._pets.move(pet, PET_STATUS_BY_ORDER[status])
-        return self._orders.move(order, status)
+        if pet := self._pets.get(order.pet_id):  # always true: pets are never removed
+            self._pets.set_status(pet, PET_STATUS_BY_ORDER[status])
+        return self._orders.set_status(order, status)
 
     async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Put each item on its shelf, if nothing speaks against it.
+        """Store the items one after the other, up to the first that is refused.
 
-        Raises `ConflictError` for an item whose id is that of a different one, and for an order
-        that does not go with its animal; `NotFoundError` for an order of no animal. The items
-        before it are stored then.
+        Raises `ConflictError` for an item whose id is taken by a different one, and for a placed or
+        completed order whose pet has another status or is in another such order; `NotFoundError`
+        for an order whose pet is not stored.
         """
         self._check_open()
         for item in items:
@@ -134,7 +136,7 @@ class MemoryRepository(Repository):
             if found == item:
                 continue
             if found is not None:
-                raise ConflictError(f"there is another one, {found}")
+                raise ConflictError(f"its id is taken by {found}")
             if isinstance(item, Pet):
                 self._pets.add(item)
             else:
@@ -146,17 +148,17 @@ class MemoryRepository(Repository):
     def _restore_order(self, order: Order) -> None:
         pet = self._pets.get(order.pet_id)
         if pet is None:
-            raise NotFoundError(f"there is no animal {order.pet_id}")
+            raise NotFoundError(f"there is no pet {order.pet_id}")
         if order.status is not OrderStatus.CANCELLED:
             if pet.status is not PET_STATUS_BY_ORDER[order.status]:
-                raise ConflictError(f"animal {pet.id} is {pet.status or 'without status'}")
-            if self._live is None:
+                raise ConflictError(f"pet {pet.id} is {pet.status or 'without status'}")
+            if self._live_pet_ids is None:
                 live = (OrderStatus.PLACED, OrderStatus.COMPLETED)
                 pages = [self._orders.page(0, MAX_ID, status) for status in live]
-                self._live = {other.pet_id for page in pages for other in page}
-            if pet.id in self._live:
-                raise ConflictError(f"animal {pet.id} is in another order")
-            self._live.add(pet.id)
+                self._live_pet_ids = {other.pet_id for page in pages for other in page}
+            if pet.id in self._live_pet_ids:
+                raise ConflictError(f"pet {pet.id} is in another order")
+            self._live_pet_ids.add(pet.id)
         self._orders.add(order)
 
     def close(self) -> None:
@@ -170,9 +172,10 @@ class MemoryRepository(Repository):
 
 @asynccontextmanager
 async def open_memory(_settings: MemorySettings) -> AsyncIterator[MemoryRepository]:
-    """Open an empty repository and close it in the end.
+    """Yield an empty repository and close it when the context exits.
 
-    Storage that may be misconfigured or away raises `SettingsError` or `UnavailableError` here.
+    A storage that can be misconfigured or out of reach raises `SettingsError` or
+    `UnavailableError` here.
     """
     repository = MemoryRepository()
     try:
@@ -183,7 +186,7 @@ async def open_memory(_settings: MemorySettings) -> AsyncIterator[MemoryReposito
 
 @asynccontextmanager
 async def scratch_memory(settings: MemorySettings) -> AsyncIterator[MemorySettings]:
-    """Yield the settings: every opened repository is empty and vanishes by itself."""
+    """Yield the settings: every opened repository is empty, and nothing is left to be removed."""
     yield settings
 
 

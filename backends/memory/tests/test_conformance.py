@@ -1,4 +1,4 @@
-"""Memory keeps the storage contract."""
+"""The memory backend keeps the storage contract."""
 
 from petstore_memory import MemorySettings, backend
 

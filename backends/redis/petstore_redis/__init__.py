@@ -1,4 +1,4 @@
-"""Animals and orders on Redis or Valkey: one server, behind Sentinel, or a Cluster."""
+"""Pets and orders on Redis or Valkey: one server, behind Sentinel, or a Cluster."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,29 +10,32 @@ from msgspec.structs import replace
 from redis.crc import key_slot
 
 from petstore.contract import Backend, SettingsError, StorageError, UnavailableError
-from petstore_redis import address, opening, scripts
+from petstore_redis import address, opening
 from petstore_redis.masters import Masters
 from petstore_redis.repository import RedisRepository
+from petstore_redis.scripts import Scripts, keys
 
 __all__ = ["RedisRepository", "RedisSettings", "backend"]
 
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the servers are, and how the store lies on them."""
+    """Where the servers are, and how the store is spread over them."""
 
-    url: Annotated[str, Meta(min_length=1, description=f"a URL: {address.FORMS}")]
+    url: Annotated[str, Meta(min_length=1, description=f"a URL: {address.URL_FORMS}")]
     prefix: Annotated[
         str,
         Meta(
             pattern=r"^[A-Za-z0-9._-]{1,99}\Z",
-            description="up to 99 letters, digits, '.', '_' and '-': with what keys begin",
+            description="the start of all keys: up to 99 letters, digits, '.', '_' and '-'",
         ),
     ] = "ps"
     partitions: Annotated[
-        int, Meta(ge=1, le=1024, description="a number from 1 to 1024, fixed when a store is made")
+        int,
+        Meta(ge=1, le=1024, description="a number from 1 to 1024, fixed when the store is created"),
     ] = 1
     wait_replicas: Annotated[
-        int, Meta(ge=0, le=100, description="how many replicas must have a write: 0 to 100")
+        int,
+        Meta(ge=0, le=100, description="a number from 0 to 100: how many replicas confirm a write"),
     ] = 0
     timeout_seconds: Annotated[
         float, Meta(ge=0.05, le=60, description="a number of seconds from 0.05 to 60")
@@ -43,25 +46,25 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 async def open_redis(
     settings: RedisSettings, *, guard: bool = True
 ) -> AsyncIterator[RedisRepository]:
-    """Find the masters, look at them, make or upgrade the store.
+    """Find the masters, check them, create or upgrade the store.
 
-    guard -- False for tests on servers that know no INFO
+    guard -- False for tests on servers that have no INFO
 
-    Raises `SettingsError` for what the deployer must cure, `UnavailableError` for a server that
-    cannot be reached.
+    Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if a
+    server cannot be reached.
     """
-    known = scripts.Scripts(guard=guard)
-    async with _masters(settings, settings.wait_replicas) as (masters, keys, name):
+    scripts = Scripts(guard=guard)
+    async with _masters(settings, settings.wait_replicas) as (masters, partition_keys, name):
         try:
             await masters.start()
             if guard:
                 await opening.check_servers(masters)
-            await opening.begin(masters, known, keys)
+            await opening.open_store(masters, scripts, partition_keys)
         except UnavailableError:
             raise
-        except StorageError as error:  # at the start, all else is for the deployer to cure
+        except StorageError as error:  # at start-up, any other is the deployer's to solve
             raise SettingsError(*error.args) from None
-        repository = RedisRepository(masters, known, keys, name)
+        repository = RedisRepository(masters, scripts, partition_keys, name)
         try:
             yield repository
         finally:
@@ -70,28 +73,28 @@ async def open_redis(
 
 @asynccontextmanager
 async def scratch_redis(settings: RedisSettings) -> AsyncIterator[RedisSettings]:
-    """Yield settings with a prefix of their own, and remove its keys in the end."""
+    """Yield settings with a prefix that no store has, and remove its keys at the end."""
     scratch = replace(settings, prefix=f"{settings.prefix}.scratch-{token_hex(8)}")
     try:
         yield scratch
     finally:
-        async with _masters(scratch, 0) as (masters, keys, _):
+        async with _masters(scratch, 0) as (masters, partition_keys, _):
             await masters.start()
-            for partition, of_partition in enumerate(keys):
-                await masters.write(partition, "UNLINK", *of_partition.values())
+            for partition, names in enumerate(partition_keys):
+                await masters.write(partition, "UNLINK", *names.values())
 
 
 @asynccontextmanager
 async def _masters(
     settings: RedisSettings, replicas: int
 ) -> AsyncIterator[tuple[Masters, list[dict[str, str]], str]]:
-    """Yield the masters, the keys of each partition, and what messages call the storage."""
+    """Yield the masters, the keys of each partition, and the name of the storage in messages."""
     target = address.parse(settings.url)
-    keys = [scripts.keys(settings.prefix, number) for number in range(settings.partitions)]
-    slots = [key_slot(of_partition["meta"].encode()) for of_partition in keys]
+    partition_keys = [keys(settings.prefix, partition) for partition in range(settings.partitions)]
+    slots = [key_slot(names["meta"].encode()) for names in partition_keys]
     masters = Masters(target, slots, settings.timeout_seconds, replicas)
     try:
-        yield masters, keys, target.name
+        yield masters, partition_keys, target.name
     finally:
         await masters.close()
 

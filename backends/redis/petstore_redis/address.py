@@ -1,4 +1,4 @@
-"""What `PETSTORE_REDIS_URL` says: which servers, how to reach them, and who asks."""
+"""`PETSTORE_REDIS_URL`: the servers, how to connect to them, and the login."""
 
 import asyncio
 import ssl
@@ -11,9 +11,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from petstore.contract import SettingsError
-from petstore_redis.line import Connect
+from petstore_redis.client import Connect
 
-FORMS: Final = (
+URL_FORMS: Final = (
     "redis://[user:password@]host[:port][/db], rediss:// for TLS, unix://[user:password@]/path,"
     " redis+sentinel://host[:port],.../service[/db] or redis+cluster://host[:port],..."
 )
@@ -24,8 +24,8 @@ Address = tuple[str, int]
 """Host and port; the path of a Unix socket and 0."""
 
 
-class Kind(Enum):
-    """How the servers belong together, and the port that they usually have."""
+class Topology(Enum):
+    """How the servers belong together; the values are the default ports."""
 
     SINGLE = 6379
     SENTINEL = 26379
@@ -35,16 +35,16 @@ class Kind(Enum):
 class Target(Struct, frozen=True):
     """Where the storage is.
 
-    name -- the URL without its password, for messages
+    name -- the URL with its passwords masked, for messages
     addresses -- the server, the Sentinels, or some nodes of the cluster
-    service -- what the Sentinels call the master
-    user, password, db -- what a connection begins with; a user may be absent
+    service -- the name under which the Sentinels monitor the master
+    user, password, db -- for each connection; empty for no user, no password
     sentinel_user, sentinel_password -- the same for the Sentinels
-    tls -- for a connection with TLS
+    tls -- the context of connections with TLS, None without
     """
 
     name: str
-    kind: Kind
+    topology: Topology
     addresses: tuple[Address, ...]
     service: str = ""
     user: str = ""
@@ -55,7 +55,7 @@ class Target(Struct, frozen=True):
     tls: Any = None
 
     def connect(self, address: Address) -> Connect:
-        """Return what opens connections to a server."""
+        """Return a function that opens a connection to a server."""
         loop = asyncio.get_running_loop()
         host, port = address
         if not port:
@@ -80,46 +80,46 @@ async def _connect_tcp(
 
 
 def parse(url: str) -> Target:
-    """Return what a URL says. Raises `SettingsError`, without a password in it, if it is wrong."""
+    """Parse the URL. Raises `SettingsError`, without a password in it, if it is not valid."""
     parts, options = _split(url)
-    secure, kind = _kind(parts.scheme)
+    secure, topology = _scheme(parts.scheme)
     known = [
         *(_TLS_OPTIONS if secure else ()),
-        *(_SENTINEL_OPTIONS if kind is Kind.SENTINEL else ()),
+        *(_SENTINEL_OPTIONS if topology is Topology.SENTINEL else ()),
     ]
     for option in options:
         if option not in known:
-            raise _wrong(f"{option!r} is no option there (known: {', '.join(known) or 'none'})")
+            raise _error(f"the option {option!r} is unknown (known: {', '.join(known) or 'none'})")
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = (unquote(part) for part in login.partition(":"))
     if login and not password:
-        raise _wrong("a user without a password; without a user it is :password@")
-    shown = parts._replace(
+        raise _error("a user needs a password; a password without a user is :password@")
+    masked = parts._replace(
         netloc=f"{login.partition(':')[0]}:***@{hosts}" if login else hosts,
         query="&".join(f"{o}={'***' if 'password' in o else v}" for o, v in options.items()),
     ).geturl()
     path = [unquote(part) for part in parts.path.split("/")[1:]]
     service = ""
-    if kind is Kind.SENTINEL:
+    if topology is Topology.SENTINEL:
         service = path.pop(0) if path else ""
         if not service:
-            raise _wrong("the path begins with the name of the master that the Sentinels watch")
+            raise _error("the path must begin with the name of the master that Sentinel monitors")
     if parts.scheme == "unix":
         if hosts or not parts.path:
-            raise _wrong("the path of the socket follows unix://, with a slash")
+            raise _error("the path of the socket must begin with a slash: unix:///path")
         addresses, path = [(unquote(parts.path), 0)], []
     else:
-        addresses = [_address(part, kind) for part in hosts.split(",")]
-        if kind is Kind.SINGLE and len(addresses) > 1:
-            raise _wrong("several hosts are for redis+sentinel:// and redis+cluster://")
+        addresses = [_address(part, topology) for part in hosts.split(",")]
+        if topology is Topology.SINGLE and len(addresses) > 1:
+            raise _error("only redis+sentinel:// and redis+cluster:// take several hosts")
     return Target(
-        name=f"redis at {shown}",
-        kind=kind,
+        name=f"redis at {masked}",
+        topology=topology,
         addresses=tuple(addresses),
         service=service,
         user=user,
         password=password,
-        db=_db(path, kind),
+        db=_db(path, topology),
         sentinel_user=options.get("sentinel_username", ""),
         sentinel_password=options.get("sentinel_password", ""),
         tls=_tls(options) if secure else None,
@@ -132,48 +132,50 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
         strict = bool(parts.query)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=strict))
     except ValueError:
-        raise _wrong("it is no URL") from None
+        raise _error("it is not a URL") from None
     if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.fragment:
-        raise _wrong("'/', '?', '#' and '@' in a user, a password or a name are %2F, %3F, %23, %40")
+        raise _error(
+            "write '/', '?', '#' and '@' in a user, password or name as %2F, %3F, %23, %40"
+        )
     return parts, options
 
 
-def _kind(scheme: str) -> tuple[bool, Kind]:
+def _scheme(scheme: str) -> tuple[bool, Topology]:
     first, _, second = scheme.partition("+")
-    kinds = {"": Kind.SINGLE, "sentinel": Kind.SENTINEL, "cluster": Kind.CLUSTER}
+    topologies = {"": Topology.SINGLE, "sentinel": Topology.SENTINEL, "cluster": Topology.CLUSTER}
     if scheme == "unix":
-        return False, Kind.SINGLE
-    if first not in ("redis", "rediss") or second not in kinds or scheme.endswith("+"):
-        raise _wrong("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
-    return first == "rediss", kinds[second]
+        return False, Topology.SINGLE
+    if first not in ("redis", "rediss") or second not in topologies or scheme.endswith("+"):
+        raise _error("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
+    return first == "rediss", topologies[second]
 
 
-def _address(text: str, kind: Kind) -> Address:
+def _address(text: str, topology: Topology) -> Address:
     try:
         parts: SplitResult = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _wrong("a port is no number from 1 to 65535") from None
+        raise _error("the port is not a number from 1 to 65535") from None
     if not host:
-        raise _wrong("a host is missing")
+        raise _error("a host is missing")
     try:
         usable = host.isprintable() and host.encode("idna")
     except UnicodeError:
         usable = False
     if not usable:
-        raise _wrong("a host is no name or address")
+        raise _error("a host is not a valid name or address")
     if port == 0:
-        raise _wrong("a port is no number from 1 to 65535")
-    return host, port or kind.value
+        raise _error("the port is not a number from 1 to 65535")
+    return host, port or topology.value
 
 
-def _db(path: list[str], kind: Kind) -> int:
+def _db(path: list[str], topology: Topology) -> int:
     if not path or path == [""]:
         return 0
     if len(path) > 1 or not (path[0].isascii() and path[0].isdigit()):
-        raise _wrong("what follows the last slash is the number of a database")
-    if kind is Kind.CLUSTER and int(path[0]):
-        raise _wrong("a cluster has no database but 0")
+        raise _error("the database is not a number")
+    if topology is Topology.CLUSTER and int(path[0]):
+        raise _error("a cluster has only database 0")
     return int(path[0])
 
 
@@ -184,9 +186,11 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(certificate, options.get("ssl_keyfile"))
     except OSError as error:  # ssl.SSLError is one
         files = ", ".join(options[name] for name in _TLS_OPTIONS if name in options)
-        raise _wrong(f"its TLS files cannot be used ({files}): {error.strerror or error}") from None
+        raise _error(
+            f"the TLS files cannot be loaded ({files}): {error.strerror or error}"
+        ) from None
     return context
 
 
-def _wrong(reason: str) -> SettingsError:
-    return SettingsError(f"PETSTORE_REDIS_URL is wrong: {reason}. It is {FORMS}")
+def _error(reason: str) -> SettingsError:
+    return SettingsError(f"PETSTORE_REDIS_URL is not valid: {reason}. Expected {URL_FORMS}")

@@ -1,4 +1,4 @@
-"""Who is the master of each partition, now: one server, what the Sentinels say, or a cluster."""
+"""The current master of each partition: one server, the Sentinels' master, or cluster nodes."""
 
 import asyncio
 import logging
@@ -10,80 +10,80 @@ from typing import Any, Final
 import hiredis
 
 from petstore.contract import SettingsError, StorageError, UnavailableError
-from petstore_redis.address import Address, Kind, Target
-from petstore_redis.line import Answer, Line
+from petstore_redis.address import Address, Target, Topology
+from petstore_redis.client import RedisClient, Reply
 
-_REFUSED: Final = re.compile("^(NOAUTH|WRONGPASS|NOPERM)|AUTH")
+TOPOLOGY_REFRESH_SECONDS: Final = 1.0
+"""How often Sentinels or cluster nodes are asked for the masters, to notice a failover soon."""
 
-WATCH_SECONDS: Final = 1.0
-"""How often Sentinels and clusters are asked who is master, so that a former one is left soon."""
+TOPOLOGY_RECHECK_SECONDS: Final = 0.1
+"""How often they are asked while a master is down."""
 
-TROUBLE_SECONDS: Final = 0.1
-"""How often they are asked while a master does not answer."""
-
-_PASSES: Final = re.compile(
+_DENIED: Final = re.compile("^(NOAUTH|WRONGPASS|NOPERM)|AUTH")
+_TRANSIENT: Final = re.compile(
     r"(?:ERR Error running script .*?: -)?"  # before version 7, errors in scripts are wrapped
     r"(READONLY|NOREPLICAS|MISCONF|OOM|BUSY|LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|MOVED|ASK"
     r"|ERR max number of clients)\b"
 )
-"""Errors that pass by themselves, or when somebody has cured the server. Nothing was done."""
+"""Errors that pass, by themselves or once the server is repaired. The command was not executed."""
 
 _log = logging.getLogger("petstore.redis")
 
 
 class Master:
-    """The lines to one master.
+    """The clients of one master.
 
-    seconds -- how long an answer may take
-    replicas -- how many must have a write before it is answered
-    reads -- of its own, so that no read waits for a write's replication
+    seconds -- how long a reply may take
+    replicas -- how many must confirm a write
+    reads -- a separate client if there are replicas, so that no read waits for replication
     """
 
     def __init__(self, target: Target, address: Address, seconds: float, replicas: int) -> None:
-        connect, name = target.connect(address), _name(target, address)
+        connect, name = target.connect(address), _display_name(target, address)
 
-        async def hello(ask: Callable[..., Answer]) -> None:
-            try:  # no PING: a server that cannot save refuses it, and can be read
-                await _log_in(ask, target.user, target.password)
+        async def handshake(call: Callable[..., Reply]) -> None:
+            try:  # no PING: a server that cannot save refuses it, although it can be read
+                await _authenticate(call, target.user, target.password)
                 if target.db:
-                    await ask("SELECT", target.db)
-                role: list[Any] = await ask("ROLE")
+                    await call("SELECT", target.db)
+                role: list[Any] = await call("ROLE")
             except hiredis.ReplyError as error:
-                raise meaning(name, error) from None
+                raise storage_error(name, error) from None
             if role[:1] != [b"master"]:
-                raise UnavailableError(f"{name}: it is no master")
+                raise UnavailableError(f"{name}: it is not a master")
 
         self.address = address
-        self.reads = Line(connect, hello, name, seconds)
-        self.writes = Line(connect, hello, name, seconds, replicas) if replicas else self.reads
+        self.reads = self.writes = RedisClient(connect, handshake, name, seconds)
+        if replicas:
+            self.writes = RedisClient(connect, handshake, name, seconds, replicas)
 
     @property
     def down(self) -> bool:
-        """Whether calls fail at present."""
+        """Whether calls fail at the moment."""
         return self.reads.down or self.writes.down
 
     @property
     def busy(self) -> bool:
-        """Whether calls wait for an answer."""
+        """Whether calls wait for a reply."""
         return self.reads.busy or self.writes.busy
 
-    def drop(self, reason: str) -> None:
-        """Close the connections: it may not be the master any more."""
-        self.reads.drop(reason)
-        self.writes.drop(reason)
+    def disconnect(self, reason: str) -> None:
+        """Close the connections; the handshake of the next ones checks the role."""
+        self.reads.disconnect(reason)
+        self.writes.disconnect(reason)
 
     async def close(self) -> None:
         """Close the connections for good."""
-        for line in (self.reads, self.writes):
-            await line.close()
+        for client in (self.reads, self.writes):
+            await client.close()
 
 
 class Masters:
-    """The masters of all partitions. `start` before use; `close` in the end.
+    """The masters of all partitions. Call `start` before use and `close` after it.
 
-    target -- where to look for them
+    target -- where to find them
     slots -- the hash slot of each partition
-    seconds, replicas -- as each `Master` has them
+    seconds, replicas -- as for `Master`
     """
 
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
@@ -92,15 +92,15 @@ class Masters:
         self._seconds = seconds
         self._replicas = replicas
         self._known: dict[Address, Master] = {}
-        self._asked: dict[Address, Line] = {}
+        self._informants: dict[Address, RedisClient] = {}
         self._owners: list[Master] = []
         self._watcher: asyncio.Task[None] | None = None
-        self._trouble = asyncio.Event()
+        self._suspicion = asyncio.Event()
 
     async def start(self) -> None:
         """Find the masters. Raises `UnavailableError` or `SettingsError`."""
         await self._locate()
-        if self._target.kind is not Kind.SINGLE:
+        if self._target.topology is not Topology.SINGLE:
             self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -110,100 +110,104 @@ class Masters:
             await asyncio.wait([self._watcher])
         for master in self._known.values():
             await master.close()
-        for line in self._asked.values():
-            await line.close()
+        for informant in self._informants.values():
+            await informant.close()
 
     def all(self) -> list[Master]:
         """Return each master once."""
         return list(dict.fromkeys(self._owners))
 
-    def of(self, partition: int) -> Master:
+    def owner(self, partition: int) -> Master:
         """Return the master of a partition, as far as is known."""
         return self._owners[partition]
 
-    def read(self, partition: int, *command: bytes | str | int) -> Answer:
-        """Ask the master of a partition."""
+    def read(self, partition: int, *command: bytes | str | int) -> Reply:
+        """Send a command that reads; return the future of its reply."""
         return self._owners[partition].reads.call(*command)
 
-    def write(self, partition: int, *command: bytes | str | int) -> Answer:
-        """Let the master of a partition write; the answer comes when replicas have it."""
+    def write(self, partition: int, *command: bytes | str | int) -> Reply:
+        """Send a command that writes; its reply waits for the replicas, as `Master` does."""
         return self._owners[partition].writes.call(*command)
 
-    async def put_right(
+    async def follow_redirect(
         self,
         partition: int,
-        asked: Master,
+        master: Master,
         error: hiredis.ReplyError,
         *command: bytes | str | int,
         write: bool,
     ) -> Any:
-        """Go where a server has pointed to, which has done nothing itself; or raise the error.
+        """Send a command to the node that MOVED or ASK names; raise what any other error means.
 
-        asked -- the master that answered the command with this error
-        write -- whether the answer must wait for replicas
+        A server that redirects has not executed the command.
 
-        Raises `StorageError` as `explain` makes it, `UnavailableError` if nobody answers there.
+        master -- the master that replied to the command with this error
+        write -- whether the reply must wait for replicas
+
+        Raises `StorageError` as `handle_error` returns it, `UnavailableError` if that node cannot
+        be reached.
         """
         kind, _, rest = str(error).partition(" ")
         if kind not in ("MOVED", "ASK"):
-            raise self.explain(asked, error)
+            raise self.handle_error(master, error)
         host, _, port = rest.rpartition(" ")[2].rpartition(":")
-        address = (host or asked.address[0], int(port))
-        master = self._master(address)
-        line = master.writes if write else master.reads
+        address = (host or master.address[0], int(port))
+        named = self._master(address)
+        client = named.writes if write else named.reads
         try:
             if kind == "ASK":  # both are sent together: nothing comes between them
-                line.call("ASKING").add_done_callback(lambda asking: asking.exception())
+                client.call("ASKING").add_done_callback(lambda asking: asking.exception())
             else:
-                self._owners[partition] = master
-                self._trouble.set()
-            return await line.call(*command)
-        except hiredis.ReplyError as again:
-            raise self.explain(master, again) from None
+                self._owners[partition] = named
+                self._suspicion.set()
+            return await client.call(*command)
+        except hiredis.ReplyError as second:
+            raise self.handle_error(named, second) from None
 
-    def explain(self, asked: Master, error: hiredis.ReplyError) -> StorageError:
-        """Return what an error answer of a master means; leave it if it is none any more.
+    def handle_error(self, master: Master, error: hiredis.ReplyError) -> StorageError:
+        """Return what an error reply means; disconnect from a server that is no longer the master.
 
-        What passes by itself makes the watcher look at once who is master.
+        A transient error makes the watcher look for the masters at once.
         """
-        if found := _PASSES.match(str(error)):
+        if found := _TRANSIENT.match(str(error)):
             if found[1] == "READONLY":
-                asked.drop("it is no master any more")
-            self._trouble.set()
-        return meaning(_name(self._target, asked.address), error)
+                master.disconnect("it is no longer the master")
+            self._suspicion.set()
+        return storage_error(_display_name(self._target, master.address), error)
 
     async def _watch(self) -> None:
         """Follow the masters until cancelled."""
         while True:
             down = any(master.down for master in self._owners)
+            seconds = TOPOLOGY_RECHECK_SECONDS if down else TOPOLOGY_REFRESH_SECONDS
             with suppress(TimeoutError):
-                async with asyncio.timeout(TROUBLE_SECONDS if down else WATCH_SECONDS):
-                    await self._trouble.wait()
-            if self._trouble.is_set():
-                self._trouble.clear()
-                await asyncio.sleep(TROUBLE_SECONDS)
+                async with asyncio.timeout(seconds):
+                    await self._suspicion.wait()
+            if self._suspicion.is_set():
+                self._suspicion.clear()
+                await asyncio.sleep(TOPOLOGY_RECHECK_SECONDS)
             try:
                 await self._locate()
             except StorageError as error:
                 if not down:
                     _log.warning("%s", error)
-            except Exception:  # noqa: BLE001 - after whatever answer, no failover may go unseen
-                _log.exception("cannot make out who is master")
+            except Exception:  # noqa: BLE001 - no reply may end the watch: it would miss failovers
+                _log.exception("the masters could not be determined")
 
     async def _locate(self) -> None:
-        """Learn who the masters are, and leave those that are none any more."""
-        if self._target.kind is Kind.SINGLE:
+        """Find the masters, and close the connections to former ones."""
+        if self._target.topology is Topology.SINGLE:
             owners = [self._target.addresses[0]] * len(self._slots)
-        elif self._target.kind is Kind.SENTINEL:
+        elif self._target.topology is Topology.SENTINEL:
             owners = [await self._ask_sentinels()] * len(self._slots)
         else:
             owners = await self._ask_cluster()
         self._owners = [self._master(address) for address in owners]
         for address in self._known.keys() - set(owners):
-            if not self._known[address].busy:  # what is under way may still be answered
+            if not self._known[address].busy:  # calls in flight may still get their replies
                 await self._known.pop(address).close()
-        for address in self._asked.keys() - {*self._known, *self._target.addresses}:
-            await self._asked.pop(address).close()
+        for address in self._informants.keys() - {*self._known, *self._target.addresses}:
+            await self._informants.pop(address).close()
 
     def _master(self, address: Address) -> Master:
         if (found := self._known.get(address)) is None:
@@ -212,80 +216,79 @@ class Masters:
         return found
 
     async def _ask_sentinels(self) -> Address:
-        """Return the master that the first Sentinel names that answers."""
+        """Return the master according to the first Sentinel that replies."""
         command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)
         login = self._target.sentinel_user, self._target.sentinel_password
         for address in self._target.addresses:
             with suppress(UnavailableError):
                 if found := await self._ask(address, login, *command):
                     return found[0].decode(), int(found[1])
-        raise UnavailableError(f"{self._target.name}: no Sentinel names a master")
+        raise UnavailableError(f"{self._target.name}: no Sentinel reports a master")
 
     async def _ask_cluster(self) -> list[Address]:
-        """Return the masters of the partitions as the first node sees it that answers."""
+        """Return the masters of the partitions according to the first node that knows them all."""
         login = self._target.user, self._target.password
         for seed in [*self._known, *self._target.addresses]:
             with suppress(UnavailableError):
                 ranges = await self._ask(seed, login, "CLUSTER", "SLOTS")
-                found = [_owner(ranges, slot, seed) for slot in self._slots]
+                found = [_slot_owner(ranges, slot, seed) for slot in self._slots]
                 if None not in found:
                     return [address for address in found if address]
         raise UnavailableError(f"{self._target.name}: no node knows the masters of all slots")
 
     async def _ask(self, address: Address, login: tuple[str, str], *command: str) -> Any:
-        """Ask a Sentinel or a node about the others, over a line of its own."""
-        name = f"redis at {name_of(address)}"
-        if (line := self._asked.get(address)) is None:
+        """Send a command to a Sentinel or a node through a separate client; return the reply."""
+        name = server_name(address)
+        if (informant := self._informants.get(address)) is None:
 
-            async def hello(ask: Callable[..., Answer]) -> None:
+            async def handshake(call: Callable[..., Reply]) -> None:
                 try:
-                    await _log_in(ask, *login)
+                    await _authenticate(call, *login)
                 except hiredis.ReplyError as error:
-                    raise meaning(name, error) from None
+                    raise storage_error(name, error) from None
 
-            line = Line(self._target.connect(address), hello, name, self._seconds)
-            self._asked[address] = line
+            connect = self._target.connect(address)
+            informant = RedisClient(connect, handshake, name, self._seconds)
+            self._informants[address] = informant
         try:
-            return await line.call(*command)
+            return await informant.call(*command)
         except hiredis.ReplyError as error:
             if "cluster support disabled" in str(error):
-                raise SettingsError(f"{name} is no node of a cluster") from None
-            if not _REFUSED.search(str(error)):
+                raise SettingsError(f"{name} is not a cluster node") from None
+            if not _DENIED.search(str(error)):
                 raise UnavailableError(f"{name}: {error}") from None
-            raise meaning(name, error) from None
+            raise storage_error(name, error) from None
 
 
-def _owner(ranges: list[Any], slot: int, asked: Address) -> Address | None:
+def _slot_owner(ranges: list[Any], slot: int, node: Address) -> Address | None:
     for low, high, (host, port, *_), *_ in ranges:
-        if low <= slot <= high:  # an empty or absent host means the one that was asked
-            return (host.decode() if host else asked[0]), int(port)
+        if low <= slot <= high:  # an empty or absent host means the node that replied
+            return (host.decode() if host else node[0]), int(port)
     return None
 
 
-async def _log_in(ask: Callable[..., Answer], user: str, password: str) -> None:
+async def _authenticate(call: Callable[..., Reply], user: str, password: str) -> None:
     if password:
-        await ask("AUTH", *((user, password) if user else (password,)))
+        await call("AUTH", *((user, password) if user else (password,)))
 
 
-def meaning(name: str, error: hiredis.ReplyError) -> StorageError:
-    """Return what an error answer means: whether it passes by itself, or needs somebody.
+def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
+    """Return what an error reply means: `UnavailableError` if it passes, else `StorageError`.
 
-    name -- what messages call the server
+    name -- the server's name in messages
     """
-    if _PASSES.match(str(error)):
+    if _TRANSIENT.match(str(error)):
         return UnavailableError(f"{name}: {error}")
-    if _REFUSED.search(str(error)):
+    if _DENIED.search(str(error)):
         return StorageError(f"{name}: the user or the password is refused: {error}")
     return StorageError(f"{name}: {error}")
 
 
-def name_of(address: Address) -> str:
-    """Return what messages call a server."""
+def server_name(address: Address) -> str:
+    """Return the name of a server in messages."""
     host, port = address
-    return f"{host}:{port}" if port else host
+    return f"redis at {host}:{port}" if port else f"redis at {host}"
 
 
-def _name(target: Target, address: Address) -> str:
-    if target.kind is Kind.SINGLE:
-        return target.name
-    return f"redis at {name_of(address)}"
+def _display_name(target: Target, address: Address) -> str:
+    return target.name if target.topology is Topology.SINGLE else server_name(address)

@@ -1,4 +1,4 @@
-"""What is looked at before a store is used: the servers' settings, and which schema it has."""
+"""Checks before a store is used: the servers' settings, and the schema of the store."""
 
 import logging
 import re
@@ -7,108 +7,102 @@ from typing import Any, Final
 import hiredis
 
 from petstore.contract import SettingsError, UnavailableError
-from petstore_redis.masters import Master, Masters, name_of
-from petstore_redis.scripts import Scripts
+from petstore_redis.masters import Master, Masters, server_name
+from petstore_redis.scripts import Script, Scripts
 
-SCHEMA: Final = 1
-"""The number of the layout of keys; a store keeps it."""
-
-UPGRADES: Final[dict[int, str]] = {}
-"""From a schema to the next one: a script that is given all keys of a partition."""
+STORE_SCHEMA: Final = 1
+"""The version of the keys and their contents, written into each store. The script
+`lua/upgrade_N.lua` turns schema N into N + 1; see `lua/shared/upgrade.lua`."""
 
 _log = logging.getLogger("petstore.redis")
 
 
 async def check_servers(masters: Masters) -> None:
-    """Refuse servers that would lose animals by design; warn of settings that may lose some.
+    """Refuse servers that would lose pets by design; warn of settings that may lose some.
 
     Raises `SettingsError`, and `UnavailableError` if one cannot be reached.
     """
     for master in masters.all():
-        name = f"redis at {name_of(master.address)}"
+        name = server_name(master.address)
         try:
-            facts = _parse(await master.reads.call("INFO"))
+            info = _parse(await master.reads.call("INFO"))
         except hiredis.ReplyError as error:
-            raise SettingsError(f"{name} lets this user ask for no INFO: {error}") from None
-        check_facts(name, facts)
-        if facts.get("aof_enabled") != "1":
-            _log.warning("%s has no AOF: what was acknowledged may be lost when it stops", name)
+            raise SettingsError(f"{name} does not let this user run INFO: {error}") from None
+        check_info(name, info)
+        if info.get("aof_enabled") != "1":
+            _log.warning("%s has no AOF: acknowledged writes may be lost when it stops", name)
         elif await _appendfsync(master) != "always":
             _log.warning(
-                "%s does not sync each write (appendfsync is not always): a power cut may take"
-                " the last two seconds", name,
-            )  # fmt: skip
+                "%s does not sync each write (appendfsync is not always):"
+                " a power failure may lose the last two seconds",
+                name,
+            )
 
 
-def check_facts(name: str, facts: dict[str, str]) -> None:
-    """Refuse a server by what its INFO says: too old, or one that evicts.
+def check_info(name: str, info: dict[str, str]) -> None:
+    """Refuse a server that is too old or evicts keys.
 
-    name -- what messages call the server
-    facts -- the fields of INFO
+    name -- the server's name in messages
+    info -- the fields of its INFO
 
     Raises `SettingsError`.
     """
-    version = facts.get("redis_version", "0")
+    version = info.get("redis_version", "0")
     if [int(part) for part in version.split(".")[:2]] < [6, 2]:
-        raise SettingsError(f"{name} is version {version}; 6.2 or newer is needed")
-    policy = facts.get("maxmemory_policy", "noeviction")
+        raise SettingsError(f"{name} is version {version}; 6.2 or newer is required")
+    policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         raise SettingsError(
-            f"{name} evicts animals when its memory is full (maxmemory-policy {policy});"
+            f"{name} evicts keys when its memory is full (maxmemory-policy {policy});"
             " set maxmemory-policy noeviction"
         )
 
 
-async def begin(masters: Masters, scripts: Scripts, keys: list[dict[str, str]]) -> None:
-    """Make the store if it is not there; refuse one of another kind, upgrade an older one.
+async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, str]]) -> None:
+    """Create the store unless it exists; upgrade one with an older schema.
 
-    Raises `SettingsError` for a store with another number of partitions, for one that a newer
-    version wrote, and for a user who may not run the scripts.
+    keys -- for each partition, its keys by their names
+
+    Raises `SettingsError` for a store with another number of partitions or a newer schema, and if
+    the user may not run the scripts.
     """
-    for partition, of_partition in enumerate(keys):
-        script = scripts.begin
-        command = ("EVAL", script.text, len(script.keys))
-        named = [of_partition[name] for name in script.keys]
-        master = masters.of(partition)
+    for partition, names in enumerate(keys):
+        master = masters.owner(partition)
         try:
-            result = await master.writes.call(*command, *named, SCHEMA, len(keys))
+            result = await _evaluate(master, scripts.open_store, names, STORE_SCHEMA, len(keys))
             schema, partitions = int(result[1]), int(result[2])
             _check_store(schema, partitions, len(keys))
-            await _upgrade(master, schema, list(of_partition.values()))
+            for older in range(schema, STORE_SCHEMA):
+                await _evaluate(master, scripts.upgrade(older), names, older, older + 1)
         except hiredis.ReplyError as error:
-            problem = masters.explain(master, error)
-            if isinstance(problem, UnavailableError):
-                raise problem from None
-            raise SettingsError(f"{problem}; the user needs +@all on its keys, +info") from None
+            failure = masters.handle_error(master, error)
+            if isinstance(failure, UnavailableError):
+                raise failure from None
+            raise SettingsError(f"{failure}; the user needs +@all on its keys, and +info") from None
 
 
-def _check_store(schema: int, partitions: int, wanted: int) -> None:
-    if schema > SCHEMA:
+def _check_store(schema: int, partitions: int, configured: int) -> None:
+    if schema > STORE_SCHEMA:
         raise SettingsError(
-            f"the store has schema {schema}, written by a newer petstore-redis; this one knows up"
-            f" to {SCHEMA}. Upgrade petstore-redis"
+            f"the store has schema {schema}, written by a newer petstore-redis; this version"
+            f" supports up to {STORE_SCHEMA}. Upgrade petstore-redis"
         )
-    if partitions != wanted:
+    if partitions != configured:
         raise SettingsError(
-            f"PETSTORE_REDIS_PARTITIONS is {wanted}, but this store was made with {partitions};"
-            " it cannot be changed (export, and import into a new one)"
+            f"PETSTORE_REDIS_PARTITIONS is {configured}, but this store was created with"
+            f" {partitions}; it cannot be changed (export, and import into a new store)"
         )
 
 
-async def _upgrade(master: Master, schema: int, keys: list[str]) -> None:
-    for step in range(schema, SCHEMA):  # another process may be at it, too
-        text = f"""
-            if redis.call('HGET', KEYS[1], 'schema') ~= '{step}' then return end
-            redis.call('HSET', KEYS[1], 'schema', {step + 1})
-            {UPGRADES[step]}
-        """
-        await master.writes.call("EVAL", text, len(keys), *keys)
+async def _evaluate(master: Master, script: Script, keys: dict[str, str], *arguments: int) -> Any:
+    named = [keys[name] for name in script.keys]
+    return await master.writes.call("EVAL", script.text, len(named), *named, *arguments)
 
 
 async def _appendfsync(master: Master) -> str:
     try:
         found: Any = await master.reads.call("CONFIG", "GET", "appendfsync")
-    except hiredis.ReplyError:  # managed servers let nobody ask
+    except hiredis.ReplyError:  # managed servers may not allow CONFIG
         return "unknown"
     return str(found[1].decode()) if found else "unknown"
 

@@ -1,4 +1,4 @@
-"""The repository: reads are one command to each partition, writes one script in one of them."""
+"""The repository: a read is one command per partition, a write is one script in one partition."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ import hiredis
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
     ConflictError,
+    IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
@@ -22,135 +23,137 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     Repository,
-    Retry,
     StorageError,
     TokenReusedError,
     UnavailableError,
 )
-from petstore_redis import scripts
-from petstore_redis.items import order_parts, pet_parts, to_orders, to_pets
+from petstore_redis.encoding import decode_orders, decode_pets, encode_order, encode_pet
 from petstore_redis.masters import Masters
-from petstore_redis.scripts import Script, Scripts
+from petstore_redis.scripts import Outcome, Script, Scripts
 
-Item = TypeVar("Item", Pet, Order)
-Argument = bytes | str | int
+_Item = TypeVar("_Item", Pet, Order)
+_Argument = bytes | str | int
 
-TOGETHER: Final = 500
-"""How many items are restored at once."""
+RESTORE_BATCH: Final = 500
+"""How many items are restored at the same time."""
 
-_NO_RETRY: Final = ("", "", "", "")
+_NO_TOKEN: Final = ("", "", "", "")
 _ERRORS: Final = {
-    scripts.TOKEN_REUSED: (TokenReusedError, "the token was used for another write"),
-    scripts.NOT_FOUND: (NotFoundError, "there is no such animal or order"),
-    scripts.CONFLICT: (ConflictError, "the status of the animal or the order does not permit it"),
-    scripts.FULL: (StorageError, "all ids have been given out"),
+    Outcome.TOKEN_REUSED: (TokenReusedError, "the token was used for another write"),
+    Outcome.NOT_FOUND: (NotFoundError, "pet or order not found"),
+    Outcome.CONFLICT: (ConflictError, "the write conflicts with the state of the pet or the order"),
+    Outcome.FULL: (StorageError, "all ids have been assigned"),
 }
 
 
 class RedisRepository(Repository):
-    """The animals and orders of one store, spread over partitions.
+    """The pets and orders of one store, spread over partitions.
 
-    The id of an animal tells its partition: (id - 1) modulo their number. Its orders are beside it,
-    and their ids tell the same. Each partition counts for itself, so no two give out the same id.
+    A pet is in the partition (id - 1) modulo the number of partitions. Its orders are in the same
+    one, and their ids follow the same rule. So each partition counts on its own, and no two assign
+    the same id.
 
     keys -- for each partition, its keys by their names
+    name -- the name of the storage in messages
     """
 
     def __init__(
-        self, masters: Masters, known: Scripts, keys: Sequence[dict[str, str]], name: str
+        self, masters: Masters, scripts: Scripts, keys: Sequence[dict[str, str]], name: str
     ) -> None:
         self._masters = masters
-        self._scripts = known
+        self._scripts = scripts
         self._keys = keys
         self._name = name
         self._turn = counter(randbelow(len(keys)))
         self._open = True
 
-    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
-        """Store the animal in the partition of its token, or in the next one."""
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        """Store the pet in the partition of its token; without one, in each partition in turn."""
         self._check_open()
         size = len(self._keys)
-        partition = self._home(retry) if retry else next(self._turn) % size
-        parts = size, partition, *pet_parts(new), *_arguments(retry)
-        outcome, number, *_ = await self._run(partition, self._scripts.create_pet, *parts)
-        return Receipt(int(number), outcome == scripts.REPLAYED)
+        partition = self._home(token) if token else next(self._turn) % size
+        arguments = size, partition, *encode_pet(new), *_token_arguments(token)
+        outcome, pet_id, *_ = await self._run(partition, self._scripts.create_pet, *arguments)
+        return Receipt(int(pet_id), outcome == Outcome.REPLAYED)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        """Look the animal up in its partition."""
-        found = to_pets(await self._get("pets", pet_id))
+        """Look the pet up in its partition."""
+        found = decode_pets(await self._get("pets", pet_id))
         return found[0] if found else None
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Ask every partition for the page, and merge what they say."""
-        return await self._page(to_pets, "pets", after, count, status)
+        """Ask every partition for the page and merge their replies."""
+        return await self._page(decode_pets, "pets", after, count, status)
 
-    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
-        """Reserve the animal and store its order beside it.
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        """Store the order in the partition of its pet.
 
-        A token whose own partition is another one is reserved there first, so that it is seen if
-        it comes again with another animal. What is refused gives the reservation back.
+        A token whose own partition is another one is reserved there first, so that it is noticed
+        if it comes again with another pet. A refused order releases the reservation.
         """
         self._check_open()
         size, partition = len(self._keys), self._partition(pet_id)
-        head, tail = order_parts(OrderStatus.PLACED, pet_id, at)
-        parts = size, partition, head, tail, pet_id, *_arguments(retry)
-        home = self._home(retry) if retry else partition
-        if retry is None or home == partition:
-            outcome, number, _ = await self._run(partition, self._scripts.place_order, *parts)
-            return Receipt(int(number), outcome == scripts.REPLAYED)
-        token = retry.token, retry.fingerprint
-        outcome, *record = await self._run(home, self._scripts.reserve, *_arguments(retry))
-        if outcome == scripts.REPLAYED:
+        head, tail = encode_order(OrderStatus.PLACED, pet_id, at)
+        arguments = size, partition, head, tail, pet_id, *_token_arguments(token)
+        home = self._home(token) if token else partition
+        if token is None or home == partition:
+            outcome, order_id, _ = await self._run(partition, self._scripts.place_order, *arguments)
+            return Receipt(int(order_id), outcome == Outcome.REPLAYED)
+        reservation = token.value, token.fingerprint
+        outcome, *record = await self._run(home, self._scripts.reserve, *_token_arguments(token))
+        if outcome == Outcome.REPLAYED:
             return Receipt(int(record[0]), replayed=True)
         try:
-            result = await self._run(partition, self._scripts.place_order, *parts)
+            result = await self._run(partition, self._scripts.place_order, *arguments)
         except RefusedError:
-            await self._run(home, self._scripts.release, *token)
+            await self._run(home, self._scripts.release, *reservation)
             raise
-        outcome, number, until = result
-        await self._run(home, self._scripts.confirm, *token, until)
-        return Receipt(int(number), outcome == scripts.REPLAYED)
+        outcome, order_id, expiry = result
+        await self._run(home, self._scripts.confirm, *reservation, expiry)
+        return Receipt(int(order_id), outcome == Outcome.REPLAYED)
 
     async def get_order(self, order_id: int) -> Order | None:
-        """Look the order up where its id says, then wherever else it may have been restored."""
-        found = to_orders(await self._get("orders", order_id))
+        """Look the order up in the partition of its id, then in all: it may have been restored."""
+        found = decode_orders(await self._get("orders", order_id))
         if not found and len(self._keys) > 1:
-            found = to_orders(await self._everywhere("orders", order_id, order_id))
+            found = decode_orders(await self._everywhere("orders", order_id, order_id))
         return found[0] if found else None
 
     async def list_orders(
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
-        """Ask every partition for the page, and merge what they say."""
-        return await self._page(to_orders, "orders", after, count, status)
+        """Ask every partition for the page and merge their replies."""
+        return await self._page(decode_orders, "orders", after, count, status)
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Close the order and move its animal, where they are."""
+        """Change the status of the order and its pet, in the partition that has them."""
         self._check_open()
-        parts = order_id, status.value, PET_STATUS_BY_ORDER[status].value
+        arguments = order_id, status.value, PET_STATUS_BY_ORDER[status].value
         partition = self._partition(order_id)
         try:
-            _, row = await self._run(partition, self._scripts.update_order, *parts)
+            _, row = await self._run(partition, self._scripts.update_order, *arguments)
         except NotFoundError:
             order = await self.get_order(order_id) if len(self._keys) > 1 else None
             if order is None:
                 raise
             partition = self._partition(order.pet_id)
-            _, row = await self._run(partition, self._scripts.update_order, *parts)
-        return to_orders([row])[0]
+            _, row = await self._run(partition, self._scripts.update_order, *arguments)
+        return decode_orders([row])[0]
 
     async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Raise all counters above the ids of the items, then store each by a script of its own.
+        """Raise all counters to the ids of the items, then store each item with its own script.
 
-        Some are sent together, not so many that the last waits for too long. Those of one partition
-        are carried out in the order given, so an animal comes before its orders; if one is refused,
+        Batches are small enough that the last item does not time out. The items of one partition
+        are stored in the order given, so a pet comes before its orders; if an item is refused,
         some after it may be stored.
         """
         self._check_open()
-        for start in range(0, len(items), TOGETHER):
-            await self._restore_together(items[start : start + TOGETHER])
+        for start in range(0, len(items), RESTORE_BATCH):
+            await self._restore_batch(items[start : start + RESTORE_BATCH])
 
-    async def _restore_together(self, items: Sequence[Pet | Order]) -> None:
+    async def _restore_batch(self, items: Sequence[Pet | Order]) -> None:
         size = len(self._keys)
         counts = [
             (max((item.id for item in items if isinstance(item, kind)), default=0) + size - 1)
@@ -160,9 +163,9 @@ class RedisRepository(Repository):
         raising = (self._run(p, self._scripts.raise_counters, *counts) for p in range(size))
         await asyncio.gather(*raising)
         known: dict[int, Order] = {}
-        if size > 1:  # another store gave out the ids: they do not tell where the orders are
-            orders = {item.id for item in items if isinstance(item, Order)}
-            stored = await asyncio.gather(*(self.get_order(number) for number in orders))
+        if size > 1:  # another store assigned the ids: they do not show where the orders are
+            order_ids = {item.id for item in items if isinstance(item, Order)}
+            stored = await asyncio.gather(*(self.get_order(order_id) for order_id in order_ids))
             known = {order.id: order for order in stored if order}
         restoring = []
         for item in items:
@@ -175,19 +178,22 @@ class RedisRepository(Repository):
                 raise outcome
 
     async def _restore(self, item: Pet | Order, other: Order | None) -> None:
-        """Restore an item; `other` has its id, in whichever partition, or is itself."""
+        """Restore an item.
+
+        other -- the order with its id, in any partition or earlier in the batch; may be itself
+        """
         if isinstance(item, Pet):
-            head, tail = pet_parts(item)
+            head, tail = encode_pet(item)
             row = head + b"%d" % item.id + tail
             await self._run(self._partition(item.id), self._scripts.restore_pet, item.id, row)
             return
         if other is not None and other != item:
-            raise ConflictError(f"there is another order {item.id}")
+            raise ConflictError(f"another order has the id {item.id}")
         partition = self._partition(item.pet_id)
-        head, tail = order_parts(item.status, item.pet_id, item.placed_at)
+        head, tail = encode_order(item.status, item.pet_id, item.placed_at)
         row = head + b"%d" % item.id + tail
-        parts = item.id, row, item.pet_id, PET_STATUS_BY_ORDER[item.status].value
-        await self._run(partition, self._scripts.restore_order, *parts)
+        arguments = item.id, row, item.pet_id, PET_STATUS_BY_ORDER[item.status].value
+        await self._run(partition, self._scripts.restore_order, *arguments)
 
     def close(self) -> None:
         """Make every later call raise `UnavailableError`."""
@@ -197,63 +203,64 @@ class RedisRepository(Repository):
         if not self._open:
             raise UnavailableError(f"{self._name}: the repository is closed")
 
-    def _partition(self, number: int) -> int:
-        return (number - 1) % len(self._keys)
+    def _partition(self, id_: int) -> int:
+        return (id_ - 1) % len(self._keys)
 
-    def _home(self, retry: Retry) -> int:
+    def _home(self, token: IdempotencyToken) -> int:
         """Return the partition of a token, which is a digest."""
-        return int.from_bytes(retry.token[:8]) % len(self._keys)
+        return int.from_bytes(token.value[:8]) % len(self._keys)
 
-    async def _get(self, kind: str, number: int) -> list[bytes]:
+    async def _get(self, key: str, id_: int) -> list[bytes]:
         self._check_open()
-        partition = self._partition(number)
-        key = self._keys[partition][kind]
-        return await self._read(partition, "ZRANGEBYSCORE", key, number, number)
+        partition = self._partition(id_)
+        return await self._read(partition, "ZRANGEBYSCORE", self._keys[partition][key], id_, id_)
 
     async def _page(
         self,
-        decode: Callable[[Sequence[bytes]], list[Item]],
-        kind: str,
+        decode: Callable[[Sequence[bytes]], list[_Item]],
+        key: str,
         after: int,
         count: int,
         status: str | None,
-    ) -> list[Item]:
+    ) -> list[_Item]:
         self._check_open()
-        kind = kind if status is None else f"{kind}:{status}"
-        found = decode(await self._everywhere(kind, f"({after}", "+inf", "LIMIT", 0, count))
+        key = key if status is None else f"{key}:{status}"
+        found = decode(await self._everywhere(key, f"({after}", "+inf", "LIMIT", 0, count))
         if len(self._keys) > 1:
             found.sort(key=attrgetter("id"))
         return found[:count]
 
-    async def _everywhere(self, kind: str, *arguments: Argument) -> list[bytes]:
-        """Return what all partitions hold in a range of ids: one round trip to each."""
+    async def _everywhere(self, key: str, *arguments: _Argument) -> list[bytes]:
+        """Return the items of all partitions in a range of ids: one round trip to each."""
         command = "ZRANGEBYSCORE"
         if len(self._keys) == 1:
-            return await self._read(0, command, self._keys[0][kind], *arguments)
-        commands = [(command, keys[kind], *arguments) for keys in self._keys]
+            return await self._read(0, command, self._keys[0][key], *arguments)
+        commands = [(command, keys[key], *arguments) for keys in self._keys]
         try:  # all at once, without a task for each
             found = await asyncio.gather(
                 *(self._masters.read(n, *commands[n]) for n in range(len(commands)))
             )
-        except hiredis.ReplyError:  # reading again does no harm
+        except hiredis.ReplyError:  # a read may be sent again
             found = await asyncio.gather(
                 *(self._read(n, *commands[n]) for n in range(len(commands)))
             )
         return [row for rows in found for row in rows]
 
-    async def _read(self, partition: int, *command: Argument) -> list[bytes]:
-        master = self._masters.of(partition)
+    async def _read(self, partition: int, *command: _Argument) -> list[bytes]:
+        master = self._masters.owner(partition)
         try:
             rows: list[bytes] = await master.reads.call(*command)
         except hiredis.ReplyError as error:
-            rows = await self._masters.put_right(partition, master, error, *command, write=False)
+            rows = await self._masters.follow_redirect(
+                partition, master, error, *command, write=False
+            )
         return rows
 
-    async def _run(self, partition: int, script: Script, *arguments: Argument) -> list[Any]:
-        """Run a script on the keys of a partition. Raises what its outcome means."""
+    async def _run(self, partition: int, script: Script, *arguments: _Argument) -> list[Any]:
+        """Run a script on the keys of a partition. Raises the error of its outcome, if any."""
         keys = self._keys[partition]
         rest = len(script.keys), *[keys[name] for name in script.keys], *arguments
-        master = self._masters.of(partition)
+        master = self._masters.owner(partition)
         try:
             result = await master.writes.call("EVALSHA", script.sha, *rest)
         except hiredis.ReplyError as error:
@@ -261,25 +268,27 @@ class RedisRepository(Repository):
             if str(error).startswith("NOSCRIPT"):
                 result = await self._load(partition, *command)
             else:
-                result = await self._masters.put_right(
+                result = await self._masters.follow_redirect(
                     partition, master, error, *command, write=True
                 )
         if failure := _ERRORS.get(result[0]):
-            kind, message = failure
-            raise kind(message)
-        found: list[Any] = result
-        return found
+            error_type, message = failure
+            raise error_type(message)
+        items: list[Any] = result
+        return items
 
-    async def _load(self, partition: int, *command: Argument) -> Any:
-        """Run a script that the server does not know yet; from now on it does."""
-        master = self._masters.of(partition)
+    async def _load(self, partition: int, *command: _Argument) -> Any:
+        """Run a script that the server does not know yet; EVAL makes it known."""
+        master = self._masters.owner(partition)
         try:
             return await master.writes.call(*command)
         except hiredis.ReplyError as error:
-            return await self._masters.put_right(partition, master, error, *command, write=True)
+            return await self._masters.follow_redirect(
+                partition, master, error, *command, write=True
+            )
 
 
-def _arguments(retry: Retry | None) -> tuple[Argument, ...]:
-    if retry is None:
-        return _NO_RETRY
-    return retry.token, retry.fingerprint, retry.now, retry.until
+def _token_arguments(token: IdempotencyToken | None) -> tuple[_Argument, ...]:
+    if token is None:
+        return _NO_TOKEN
+    return token.value, token.fingerprint, token.now, token.until

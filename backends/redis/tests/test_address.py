@@ -1,4 +1,4 @@
-"""PETSTORE_REDIS_URL: what it may be, and what is said of a wrong one, never with a password."""
+"""PETSTORE_REDIS_URL: its forms, and the messages for invalid ones, never with a password."""
 
 import asyncio
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from petstore_redis import address
-from petstore_redis.address import Kind
+from petstore_redis.address import Topology
 
 from backends.redis.tests.places import REX, TIMEOUT, again, opened, unavailable
 from backends.redis.tests.proxy import proxy
@@ -31,30 +31,35 @@ def ssl_context(file: Path, key: Path) -> object:
 
 
 @pytest.mark.parametrize(
-    ("url", "kind", "addresses"),
+    ("url", "topology", "addresses"),
     [
-        ("redis://db", Kind.SINGLE, [("db", 6379)]),
-        ("redis://db:7", Kind.SINGLE, [("db", 7)]),
-        ("redis://[::1]", Kind.SINGLE, [("::1", 6379)]),
-        ("redis://[fe80::1]:7", Kind.SINGLE, [("fe80::1", 7)]),
-        ("rediss://db", Kind.SINGLE, [("db", 6379)]),
-        ("unix:///run/redis%20.sock", Kind.SINGLE, [("/run/redis .sock", 0)]),
-        ("redis+sentinel://a,b:7,[::1]/pets", Kind.SENTINEL,
-         [("a", 26379), ("b", 7), ("::1", 26379)]),
-        ("rediss+sentinel://a/pets", Kind.SENTINEL, [("a", 26379)]),
-        ("redis+cluster://a,b:7", Kind.CLUSTER, [("a", 7000), ("b", 7)]),
-        ("rediss+cluster://a", Kind.CLUSTER, [("a", 7000)]),
+        ("redis://db", Topology.SINGLE, [("db", 6379)]),
+        ("redis://db:7", Topology.SINGLE, [("db", 7)]),
+        ("redis://[::1]", Topology.SINGLE, [("::1", 6379)]),
+        ("redis://[fe80::1]:7", Topology.SINGLE, [("fe80::1", 7)]),
+        ("rediss://db", Topology.SINGLE, [("db", 6379)]),
+        ("unix:///run/redis%20.sock", Topology.SINGLE, [("/run/redis .sock", 0)]),
+        (
+            "redis+sentinel://a,b:7,[::1]/pets",
+            Topology.SENTINEL,
+            [("a", 26379), ("b", 7), ("::1", 26379)],
+        ),
+        ("rediss+sentinel://a/pets", Topology.SENTINEL, [("a", 26379)]),
+        ("redis+cluster://a,b:7", Topology.CLUSTER, [("a", 7000), ("b", 7)]),
+        ("rediss+cluster://a", Topology.CLUSTER, [("a", 7000)]),
     ],
-)  # fmt: skip
-def test_a_url_says_which_servers(url: str, kind: Kind, addresses: list[tuple[str, int]]) -> None:
+)
+def test_a_url_names_the_servers(
+    url: str, topology: Topology, addresses: list[tuple[str, int]]
+) -> None:
     target = address.parse(url)
-    assert (target.kind, list(target.addresses), target.db) == (kind, addresses, 0)
+    assert (target.topology, list(target.addresses), target.db) == (topology, addresses, 0)
     assert (target.tls is not None) == url.startswith("rediss")
     assert (target.user, target.password) == ("", "")
-    assert target.service == ("pets" if kind is Kind.SENTINEL else "")
+    assert target.service == ("pets" if topology is Topology.SENTINEL else "")
 
 
-def test_a_url_says_who_asks_and_for_which_database() -> None:
+def test_a_url_has_the_login_and_the_database() -> None:
     target = address.parse(f"redis://us%3Aer:{QUOTED}@db:7/12")
     assert (target.user, target.password, target.db) == ("us:er", SECRET, 12)
     assert target.name == "redis at redis://us%3Aer:***@db:7/12"
@@ -73,35 +78,54 @@ def test_a_url_says_who_asks_and_for_which_database() -> None:
     )
 
 
-WRONG = [
-    ("", "does not begin"), ("db:6379", "does not begin"), ("http://db", "does not begin"),
-    ("redis+other://db", "does not begin"), ("redis+://db", "does not begin"),
+INVALID = [
+    ("", "does not begin"),
+    ("db:6379", "does not begin"),
+    ("http://db", "does not begin"),
+    ("redis+other://db", "does not begin"),
+    ("redis+://db", "does not begin"),
     ("unix+cluster:///x", "does not begin"),
-    ("redis://", "host is missing"), ("redis:///0", "host is missing"),
-    ("redis+cluster://a,,b", "host is missing"), ("redis+cluster://a,", "host is missing"),
-    ("redis://a,b", "several hosts"), ("redis://a..b", "no name"), ("redis://a\0b", "no name"),
-    ("redis://db:0", "port"), ("redis://db:65536", "port"), ("redis://db:x", "port"),
-    ("redis://db:\u0663", "port"), ("redis://[::1", "no URL"),
-    ("redis://db/x", "database"), ("redis://db/1/2", "database"), ("redis://db/-1", "database"),
-    ("redis://db/\u00b2", "database"), ("redis+cluster://db/1", "no database but 0"),
-    ("redis+sentinel://a", "name of the master"), ("redis+sentinel://a//1", "name of the master"),
-    ("unix://run/x", "path of the socket"), ("unix://", "path of the socket"),
-    ("redis://db?ssl_ca_certs=x", "no option there (known: none)"),
-    ("rediss://db?timeout=1", "no option there (known: ssl_ca_certs"),
+    ("redis://", "host is missing"),
+    ("redis:///0", "host is missing"),
+    ("redis+cluster://a,,b", "host is missing"),
+    ("redis+cluster://a,", "host is missing"),
+    ("redis://a,b", "several hosts"),
+    ("redis://a..b", "not a valid name"),
+    ("redis://a\0b", "not a valid name"),
+    ("redis://db:0", "port"),
+    ("redis://db:65536", "port"),
+    ("redis://db:x", "port"),
+    ("redis://db:\u0663", "port"),
+    ("redis://[::1", "not a URL"),
+    ("redis://db/x", "database"),
+    ("redis://db/1/2", "database"),
+    ("redis://db/-1", "database"),
+    ("redis://db/\u00b2", "database"),
+    ("redis+cluster://db/1", "only database 0"),
+    ("redis+sentinel://a", "name of the master"),
+    ("redis+sentinel://a//1", "name of the master"),
+    ("unix://run/x", "path of the socket"),
+    ("unix://", "path of the socket"),
+    ("redis://db?ssl_ca_certs=x", "'ssl_ca_certs' is unknown (known: none)"),
+    ("rediss://db?timeout=1", "'timeout' is unknown (known: ssl_ca_certs"),
     ("rediss://db?ssl_ca_certs=/none", "(/none): No such file"),
-    ("redis://db?x", "no URL"), ("redis://user@db", "a user without a password"),
-    ("redis://user:@db", "a user without a password"), ("redis://db#x", "%23"),
-    ("redis://:1/geheim@db", "%2F"), ("redis+sentinel://u:1/geheim@db", "%2F"),
-    ("redis://u:1?geheim=1@db", "%3F"), ("redis://u:1/0#geheim@db", "%23"),
-]  # fmt: skip
+    ("redis://db?x", "not a URL"),
+    ("redis://user@db", "a user needs a password"),
+    ("redis://user:@db", "a user needs a password"),
+    ("redis://db#x", "%23"),
+    ("redis://:1/geheim@db", "%2F"),
+    ("redis+sentinel://u:1/geheim@db", "%2F"),
+    ("redis://u:1?geheim=1@db", "%3F"),
+    ("redis://u:1/0#geheim@db", "%23"),
+]
 
 
-@pytest.mark.parametrize(("url", "reason"), WRONG)
-def test_a_wrong_url_is_refused_with_what_is_wrong(url: str, reason: str) -> None:
+@pytest.mark.parametrize(("url", "reason"), INVALID)
+def test_an_invalid_url_is_refused_with_the_reason(url: str, reason: str) -> None:
     with pytest.raises(SettingsError) as caught:
         address.parse(url)
     message = str(caught.value)
-    assert message.startswith("PETSTORE_REDIS_URL is wrong: ")
+    assert message.startswith("PETSTORE_REDIS_URL is not valid: ")
     assert reason in message
     assert "geheim" not in message
     assert "\n" not in message
@@ -119,18 +143,18 @@ def test_a_wrong_url_is_refused_with_what_is_wrong(url: str, reason: str) -> Non
 def test_no_message_shows_a_password(
     *, user: str, secret: str, raw: bool, scheme: str, rest: str, option: str
 ) -> None:
-    shown = secret if raw else quote(secret, safe="")
-    url = f"{scheme}://{user if raw else quote(user, safe='')}:{shown}@{rest}"
+    password = secret if raw else quote(secret, safe="")
+    url = f"{scheme}://{user if raw else quote(user, safe='')}:{password}@{rest}"
     if option.endswith("password="):
         url += option + quote(secret, safe="")
     elif option:
         url += option
     try:
-        said = address.parse(url).name
+        text = address.parse(url).name
     except SettingsError as error:
-        said = str(error)
-    assert "GEHEIM" not in said
-    assert "\n" not in said
+        text = str(error)
+    assert "GEHEIM" not in text
+    assert "\n" not in text
 
 
 async def _use(url: str, **settings: object) -> None:
@@ -144,8 +168,11 @@ def test_a_password_and_a_user_are_used(binary: Path, tmp_path: Path) -> None:
     with single(tmp_path, f"unixsocket {tmp_path}/s", binary=binary, password=SECRET) as server:
         server.call("ACL", "SETUSER", "rex", "on", f">{SECRET}2", "~*", "+@all")
         host = f"127.0.0.1:{server.port}"
-        for url in (f"redis://:{QUOTED}@{host}/3", f"redis://rex:{QUOTED}2@{host}",
-                    f"unix://rex:{QUOTED}2@{tmp_path}/s"):  # fmt: skip
+        for url in (
+            f"redis://:{QUOTED}@{host}/3",
+            f"redis://rex:{QUOTED}2@{host}",
+            f"unix://rex:{QUOTED}2@{tmp_path}/s",
+        ):
             asyncio.run(_use(url))
         assert server.call("INFO", "keyspace")["db3"]["keys"] > 0
         for url in (
@@ -165,7 +192,7 @@ def test_a_password_for_a_server_that_has_none_is_refused(valkey: Server) -> Non
         asyncio.run(_use(f"redis://:geheim@127.0.0.1:{valkey.port}"))
 
 
-def test_a_password_that_changes_is_told_and_cured_without_a_restart(tmp_path: Path) -> None:
+def test_a_password_that_changes_is_reported_and_repaired_without_a_restart(tmp_path: Path) -> None:
     async def run(server: Server) -> None:
         async with opened(f"redis://:{QUOTED}@127.0.0.1:{server.port}") as repository:
             await repository.create_pet(REX)
@@ -188,7 +215,7 @@ def test_a_password_that_changes_is_told_and_cured_without_a_restart(tmp_path: P
         asyncio.run(run(server))
 
 
-def test_tls_is_spoken_with_a_server_whose_certificate_is_trusted(
+def test_tls_works_with_a_server_whose_certificate_is_trusted(
     redis: Server, tmp_path: Path
 ) -> None:
     with single(tmp_path, binary=redis.binary, tls=True) as server:
@@ -197,7 +224,7 @@ def test_tls_is_spoken_with_a_server_whose_certificate_is_trusted(
             asyncio.run(_use(url))
 
 
-def test_tls_to_a_proxy_is_spoken_and_an_unknown_certificate_refused(
+def test_tls_works_with_a_proxy_and_an_unknown_certificate_is_refused(
     valkey: Server, tmp_path: Path
 ) -> None:
     file, key = certificate(tmp_path)
@@ -209,9 +236,12 @@ def test_tls_to_a_proxy_is_spoken_and_an_unknown_certificate_refused(
         asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{plain.port}"), TIMEOUT * 2))
 
 
-def test_where_nothing_listens_the_command_ends_with_one_line(tmp_path: Path) -> None:
-    environ = {"PETSTORE_BACKEND": "redis", "PETSTORE_API_KEYS": "a-key-of-many-letters-0123456789",
-               "PETSTORE_REDIS_URL": "redis://:geheim@127.0.0.1:6399/0"}  # fmt: skip
+def test_the_command_ends_with_one_line_if_nothing_listens(tmp_path: Path) -> None:
+    environ = {
+        "PETSTORE_BACKEND": "redis",
+        "PETSTORE_API_KEYS": "a-key-of-many-letters-0123456789",
+        "PETSTORE_REDIS_URL": "redis://:geheim@127.0.0.1:6399/0",
+    }
     command = Path(sys.executable).with_name("petstore")
     for verb in ("check", "serve"):
         ended = subprocess.run(

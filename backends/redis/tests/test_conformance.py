@@ -1,11 +1,10 @@
-"""Redis keeps the storage contract: on one server, behind Sentinels, and on a cluster."""
+"""Redis fulfills the storage contract: on one server, behind Sentinels, and on a cluster."""
 
 import pytest
 from petstore_redis import RedisSettings, backend
 
-from backends.redis.tests.conftest import url_of
 from backends.redis.tests.servers import Server
-from backends.redis.tests.topologies import Cluster, Sentinels
+from backends.redis.tests.topologies import Cluster, Sentinels, url_of
 from petstore.conformance import Conformance
 
 
@@ -34,7 +33,7 @@ class TestPartitions(Conformance):
 
 
 class TestSentinels(Conformance):
-    """With replicas that must have each write."""
+    """With replicas that must confirm each write."""
 
     backend = backend
 

@@ -1,6 +1,6 @@
-"""Replicas and other masters: what is acknowledged stays, no id comes twice, reads go on.
+"""Replicas and failovers: acknowledged writes last, no id is assigned twice, reads go on.
 
-PETSTORE_FAILOVERS says how many failovers of each kind there are.
+PETSTORE_FAILOVERS is the number of failovers of each kind.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from petstore_redis import lua
+from petstore_redis.scripts import LEAP
 from redis.crc import key_slot
 
 from backends.redis.tests.places import (
@@ -19,9 +19,9 @@ from backends.redis.tests.places import (
     Load,
     again,
     fresh,
+    make_token,
     opened,
     pets,
-    retry,
     unavailable,
 )
 from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
@@ -49,25 +49,25 @@ def follow(replica: Server, master: Server) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_write_that_no_replica_has_is_unavailable_and_reads_go_on(
+def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_go_on(
     pair: list[Server], frozen: bool
 ) -> None:
     master, replica = pair
 
     async def run() -> None:
         async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
-            pet = (await repository.create_pet(REX, retry(1))).id
+            pet = (await repository.create_pet(REX, make_token(1))).id
             other = (await repository.create_pet(REX)).id
             first = (await repository.place_order(pet, AT)).id
             await repository.update_order(first, OrderStatus.CANCELLED)
             order = (await repository.place_order(pet, AT)).id
             writes: list[Callable[[], Any]] = [
                 lambda: repository.create_pet(REX),
-                lambda: repository.create_pet(REX, retry(1)),
+                lambda: repository.create_pet(REX, make_token(1)),
                 lambda: repository.update_order(order, OrderStatus.CANCELLED),
                 lambda: repository.update_order(order, OrderStatus.CANCELLED),
-                lambda: repository.place_order(other, AT, retry(2)),
-                lambda: repository.place_order(other, AT, retry(2)),
+                lambda: repository.place_order(other, AT, make_token(2)),
+                lambda: repository.place_order(other, AT, make_token(2)),
             ]
             if frozen:
                 replica.freeze()
@@ -84,8 +84,8 @@ def test_a_write_that_no_replica_has_is_unavailable_and_reads_go_on(
             finally:
                 replica.resume()
                 await asyncio.to_thread(follow, replica, master)
-            assert (await again(lambda: repository.create_pet(REX, retry(1)))).replayed
-            assert (await again(lambda: repository.place_order(other, AT, retry(2)))).replayed
+            assert (await again(lambda: repository.create_pet(REX, make_token(1)))).replayed
+            assert (await again(lambda: repository.place_order(other, AT, make_token(2)))).replayed
             assert len(await pets(repository)) == 3
             assert len(await repository.list_orders(0, 9, None)) == 3
 
@@ -93,7 +93,7 @@ def test_a_write_that_no_replica_has_is_unavailable_and_reads_go_on(
 
 
 @pytest.mark.parametrize("guard", [True, False])
-def test_ids_that_a_failover_has_lost_are_not_given_out_again(
+def test_ids_that_a_failover_has_lost_are_not_assigned_again(
     pair: list[Server], guard: bool
 ) -> None:
     """Without the guard they are: the control."""
@@ -103,7 +103,7 @@ def test_ids_that_a_failover_has_lost_are_not_given_out_again(
         prefix = fresh()
         async with opened(master, guard=guard, prefix=prefix) as repository:
             kept = [(await repository.create_pet(REX)).id for _ in range(3)]
-            with master.client() as client:  # a write of its own: WAIT is about its connection
+            with master.client() as client:  # a separate write: WAIT is about its connection
                 client.delete("a")
                 assert client.wait(1, 5000) == 1
             replica.call("REPLICAOF", "NO", "ONE")
@@ -121,14 +121,14 @@ def test_ids_that_a_failover_has_lost_are_not_given_out_again(
     finally:
         follow(replica, master)
     if guard:
-        assert later[0] - lost[0] > lua.LEAP - 10
+        assert later[0] - lost[0] > LEAP - 10
         assert not set(lost) & set(later)
     else:
         assert lost == later
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_no_id_comes_twice_after_restarts(tmp_path: Path, partitions: int) -> None:
+def test_no_id_is_assigned_twice_after_restarts(tmp_path: Path, partitions: int) -> None:
     async def run(server: Server) -> None:
         async with opened(server, partitions=partitions) as repository:
             made: list[int] = []
@@ -144,13 +144,13 @@ def test_no_id_comes_twice_after_restarts(tmp_path: Path, partitions: int) -> No
 
 
 def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
-    """Frozen and thawed, and with more failovers killed, too: the service follows."""
+    """The master is frozen and resumed, and with more failovers killed, too."""
 
     async def run() -> None:
         async with opened(group, wait_replicas=1, timeout_seconds=0.5) as repository:
             load = Load(repository)
-            for number in range(FAILOVERS):
-                for way in ("kill", "freeze") if number or FAILOVERS > 1 else ("freeze",):
+            for count in range(FAILOVERS):
+                for way in ("kill", "freeze") if count or FAILOVERS > 1 else ("freeze",):
                     old = group.master()
                     async with load.running():
                         getattr(old, way)()
@@ -182,14 +182,14 @@ def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
         prefix = fresh()
         async with opened(group, prefix=prefix, partitions=6, timeout_seconds=0.5) as repository:
             load = Load(repository)
-            for number in range(FAILOVERS):
-                slot = key_slot(f"{{{prefix}:{number % 6}}}".encode())
+            for count in range(FAILOVERS):
+                slot = key_slot(f"{{{prefix}:{count % 6}}}".encode())
                 old = group.owner(slot)
                 async with load.running():
                     old.kill()
                     await asyncio.to_thread(until, lambda: group.failed_over(slot, old))  # noqa: B023 - awaited here
                     for home in range(6):
-                        await again(lambda home=home: repository.create_pet(REX, retry(home)))
+                        await again(lambda home=home: repository.create_pet(REX, make_token(home)))
                 await asyncio.to_thread(old.start)
                 await asyncio.to_thread(until, group.ready)
                 load.check(None)
@@ -201,11 +201,11 @@ def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
         asyncio.run(run())
 
 
-def test_a_slot_that_moves_is_followed(nodes: Cluster) -> None:
+def test_a_slot_that_migrates_is_followed(nodes: Cluster) -> None:
     async def run() -> None:
         prefix = fresh()
         async with opened(nodes, prefix=prefix, partitions=4, timeout_seconds=1) as repository:
-            made = [(await repository.create_pet(REX, retry(4 + n))).id for n in range(40)]
+            made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(40)]
             slot = key_slot(f"{{{prefix}:0}}".encode())
             source = nodes.owner(slot)
             target = next(node for node in nodes.nodes if node is not source)
@@ -215,15 +215,15 @@ def test_a_slot_that_moves_is_followed(nodes: Cluster) -> None:
             keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 100)
             assert len(keys) > 3
             to = ("MIGRATE", "127.0.0.1", target.port, "", 0, 1000, "KEYS")
-            for moved in (keys[:2], keys[2:]):
-                source.call(*to, *moved)
+            for some in (keys[:2], keys[2:]):
+                source.call(*to, *some)
                 assert sorted(pet.id for pet in await pets(repository)) == sorted(made)  # ASK
                 assert await repository.get_pet(made[0]) is not None
-                assert "TRYAGAIN" in await unavailable(repository.create_pet(REX, retry(0)))
-                made.append((await repository.create_pet(REX, retry(1001 + 4 * len(made)))).id)
+                assert "TRYAGAIN" in await unavailable(repository.create_pet(REX, make_token(0)))
+                made.append((await repository.create_pet(REX, make_token(1001 + 4 * len(made)))).id)
             for node in (target, source, *nodes.nodes):
                 node.call("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
-            calls = (repository.create_pet(REX, retry(400 + 4 * n)) for n in range(30))
+            calls = (repository.create_pet(REX, make_token(400 + 4 * n)) for n in range(30))
             made += [receipt.id for receipt in await asyncio.gather(*calls)]  # MOVED
             assert sorted(pet.id for pet in await pets(repository)) == sorted(made)
             assert len(set(made)) == len(made)

@@ -1,22 +1,24 @@
-"""What is looked at before a store is used, and what is refused or warned of."""
+"""Checks before a store is used: refusals and warnings."""
 
 import asyncio
 import logging
+import shutil
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-from petstore_redis import RedisSettings, opening, scratch_redis
+from petstore_redis import RedisSettings, opening, scratch_redis, scripts
 from redis.crc import key_slot
 
-from backends.redis.tests.conftest import url_of
 from backends.redis.tests.places import REX, fresh, opened, pets
 from backends.redis.tests.servers import VALKEY, Server, single
+from backends.redis.tests.topologies import url_of
 from petstore.contract import SettingsError, UnavailableError
 
 
 def refusal(place: Server | str, **settings: Any) -> str:
-    """Check that a store is refused, in one line; return it."""
+    """Check that a store is refused with one line; return it."""
 
     async def run() -> None:
         async with opened(place, **settings):
@@ -29,7 +31,7 @@ def refusal(place: Server | str, **settings: Any) -> str:
 
 
 def create(place: Server | str, **settings: Any) -> int:
-    """Open a store, add an animal; return how many there are."""
+    """Open a store and add a pet; return how many there are."""
 
     async def run() -> int:
         async with opened(place, **settings) as repository:
@@ -67,7 +69,7 @@ def test_a_server_that_evicts_is_refused(server: Server, policy: str) -> None:
         ({"appendonly": "yes", "appendfsync": "always"}, ""),
     ],
 )
-def test_a_server_that_may_lose_animals_is_warned_of(
+def test_a_server_that_may_lose_pets_causes_a_warning(
     server: Server, settings: dict[str, str], warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in settings.items():
@@ -79,7 +81,7 @@ def test_a_server_that_may_lose_animals_is_warned_of(
     )
 
 
-def test_a_server_whose_settings_may_not_be_asked_for_is_used(
+def test_a_server_that_does_not_allow_config_is_used(
     server: Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     server.call("CONFIG", "SET", "appendonly", "yes")
@@ -92,12 +94,10 @@ def test_a_server_whose_settings_may_not_be_asked_for_is_used(
 
 
 @pytest.mark.parametrize("missing", ["info", "role", "eval", "zadd", "hsetnx"])
-def test_a_user_without_rights_is_refused_with_the_right_that_is_missing(
-    server: Server, missing: str
-) -> None:
+def test_a_user_without_a_permission_is_refused_with_its_name(server: Server, missing: str) -> None:
     server.call("ACL", "SETUSER", "max", "reset", "on", ">geheim", "~*", "+@all", f"-{missing}")
     url = f"redis://max:geheim@127.0.0.1:{server.port}"
-    if missing == "zadd":  # met by the first write only
+    if missing == "zadd":  # first used by a write
         with pytest.raises(Exception, match=r"NOPERM|zadd"):
             create(url)
         return
@@ -113,26 +113,32 @@ def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
     assert create(url, prefix="mine") == 1
 
 
-@pytest.mark.parametrize(("version", "refused"), [("6.0.16", True), ("6.2.0", False),
-                                                  ("5.9.9", True), ("10.0.1", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "refused"), [("6.0.16", True), ("6.2.0", False), ("5.9.9", True), ("10.0.1", False)]
+)
 def test_a_server_before_6_2_is_refused(version: str, refused: bool) -> None:
-    facts = {"redis_version": version, "aof_enabled": "1"}
+    info = {"redis_version": version, "aof_enabled": "1"}
     if refused:
-        with pytest.raises(SettingsError, match=rf"is version {version}; 6\.2 or newer is needed"):
-            opening.check_facts("redis at db", facts)
+        with pytest.raises(
+            SettingsError, match=rf"is version {version}; 6\.2 or newer is required"
+        ):
+            opening.check_info("redis at db", info)
     else:
-        opening.check_facts("redis at db", facts)
+        opening.check_info("redis at db", info)
 
 
-@pytest.mark.parametrize(("made", "asked"), [(1, 5), (5, 1), (3, 8)])
+@pytest.mark.parametrize(("made", "configured"), [(1, 5), (5, 1), (3, 8)])
 def test_another_number_of_partitions_is_refused_and_nothing_written(
-    valkey: Server, made: int, asked: int
+    valkey: Server, made: int, configured: int
 ) -> None:
     prefix = fresh()
     assert create(valkey, prefix=prefix, partitions=made) == 1
     before = sorted(valkey.call("KEYS", f"{{{prefix}:*"))
-    message = refusal(valkey, prefix=prefix, partitions=asked)
-    assert f"PETSTORE_REDIS_PARTITIONS is {asked}, but this store was made with {made};" in message
+    message = refusal(valkey, prefix=prefix, partitions=configured)
+    assert (
+        f"PETSTORE_REDIS_PARTITIONS is {configured}, but this store was created with {made};"
+        in message
+    )
     assert sorted(valkey.call("KEYS", f"{{{prefix}:*")) == before
     assert create(valkey, prefix=prefix, partitions=made) == 2
 
@@ -141,19 +147,22 @@ def test_a_newer_schema_is_refused(valkey: Server) -> None:
     prefix = fresh()
     create(valkey, prefix=prefix)
     valkey.call("HSET", f"{{{prefix}:0}}:meta", "schema", "2")
-    assert "schema 2, written by a newer petstore-redis; this one knows up to 1" in refusal(
+    assert "schema 2, written by a newer petstore-redis; this version supports up to 1" in refusal(
         valkey, prefix=prefix
     )
 
 
-def test_an_older_schema_is_upgraded_once_by_whoever_opens_it_first(
-    valkey: Server, monkeypatch: pytest.MonkeyPatch
+def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     prefix = fresh()
     create(valkey, prefix=prefix, partitions=3)
-    steps = "redis.call('HINCRBY', KEYS[1], 'upgrade', %d)"
-    monkeypatch.setattr(opening, "SCHEMA", 3)
-    monkeypatch.setattr(opening, "UPGRADES", {1: steps % 1, 2: steps % 10})
+    with resources.as_file(scripts.LUA) as lua:
+        shutil.copytree(lua, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "upgrade_1.lua").write_text("redis.call('HINCRBY', key.meta, 'upgrade', 1)")
+    (tmp_path / "upgrade_2.lua").write_text("redis.call('HINCRBY', key.meta, 'upgrade', 10)")
+    monkeypatch.setattr(scripts, "LUA", tmp_path)
+    monkeypatch.setattr(opening, "STORE_SCHEMA", 3)
 
     async def run() -> None:
         async def open_() -> None:
@@ -191,13 +200,13 @@ def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
     assert valkey.call("KEYS", f"{{{prefix}:*")
 
 
-def test_a_server_that_is_no_node_of_a_cluster_and_no_sentinel_is_told(valkey: Server) -> None:
-    assert "is no node of a cluster" in refusal(f"redis+cluster://127.0.0.1:{valkey.port}")
+def test_a_server_that_is_not_a_cluster_node_or_a_sentinel_is_refused(valkey: Server) -> None:
+    assert "is not a cluster node" in refusal(f"redis+cluster://127.0.0.1:{valkey.port}")
 
     async def run() -> None:
         async with opened(f"redis+sentinel://127.0.0.1:{valkey.port}/pets"):
             pass
 
-    with pytest.raises(UnavailableError, match="no Sentinel names a master"):
+    with pytest.raises(UnavailableError, match="no Sentinel reports a master"):
         asyncio.run(run())
     assert key_slot(b"{ps:0}:meta") == key_slot(b"{ps:0}:pets")

@@ -1,7 +1,7 @@
-"""Tokens whose own partition is another one than the animal's: any interleaving, as one step.
+"""Tokens whose own partition is not that of the pet: any interleaving is as one step.
 
-Real calls run against a real server; each script of a call waits until it is its turn. What comes
-out must be what calls give that are carried out one after the other, in an order that fits.
+Real calls run against a real server; each script of a call waits for its turn. The results must be
+those of some order in which the calls run one after the other.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from msgspec import Struct
 from petstore_redis import RedisRepository
 from petstore_redis.scripts import Script
 
-from backends.redis.tests.places import AT, REX, fresh, opened, pets, retry
+from backends.redis.tests.places import AT, REX, fresh, make_token, opened, pets
 from backends.redis.tests.servers import Server
 from petstore.contract import ConflictError, OrderStatus, Receipt, TokenReusedError
 
@@ -27,12 +27,12 @@ _tokens = count(10**6)
 
 
 def token_of(partition: int) -> int:
-    """Return a token that no test has used, whose own partition is this one."""
+    """Return the value of a token that no test has used and that belongs to this partition."""
     return next(_tokens) * SIZE + partition
 
 
 class Stepped(RedisRepository):
-    """One whose scripts wait until they are let through."""
+    """A repository whose scripts wait for permission to run."""
 
     def __init__(self, other: RedisRepository) -> None:
         super().__init__(other._masters, other._scripts, other._keys, other._name)  # noqa: SLF001 - its own class
@@ -49,9 +49,9 @@ class Stepped(RedisRepository):
 
 
 class Call(Struct):
-    """A call: which animal it orders; after how many scripts its process is killed.
+    """A call: the pet that it orders, and after how many scripts its process is killed.
 
-    FREE is no animal: such a call makes the animal 1 available, if it is not.
+    FREE is not a pet: such a call makes pet 1 available, if it is not.
     """
 
     pet: int
@@ -62,7 +62,7 @@ class Call(Struct):
 
 
 async def step(repository: Stepped, task: asyncio.Task[Any]) -> None:
-    """Let a call go on until its next script, or its end."""
+    """Let a call run until its next script, or its end."""
     repository.blocked.clear()
     repository.gates[task].set()
     waiting = asyncio.ensure_future(repository.blocked.wait())
@@ -71,54 +71,56 @@ async def step(repository: Stepped, task: asyncio.Task[Any]) -> None:
 
 
 async def interleave(
-    repository: Stepped, calls: Sequence[Call], works: Sequence[Coroutine[Any, Any, Any]],
+    repository: Stepped,
+    calls: Sequence[Call],
+    works: Sequence[Coroutine[Any, Any, Any]],
     schedule: Sequence[int],
-) -> None:  # fmt: skip
-    """Run calls script by script: the schedule says whose turn it is."""
+) -> None:
+    """Run calls script by script; the schedule chooses the next one."""
     tasks: dict[int, asyncio.Task[Any]] = {}
     scripts = [0] * len(calls)
     left, turns = list(range(len(calls))), deque(schedule)
     for moment in count():
         if not left:
             break
-        number = left[(turns.popleft() if turns else 0) % len(left)]
-        call = calls[number]
-        if number not in tasks:
-            task = tasks[number] = asyncio.ensure_future(works[number])
+        index = left[(turns.popleft() if turns else 0) % len(left)]
+        call = calls[index]
+        if index not in tasks:
+            task = tasks[index] = asyncio.ensure_future(works[index])
             repository.gates[task] = asyncio.Event()
             call.begun = moment
             await step(repository, task)  # to its first script
-        task = tasks[number]
-        if call.killed_after == scripts[number]:
+        task = tasks[index]
+        if call.killed_after == scripts[index]:
             task.cancel()
             await asyncio.wait([task])
         else:
-            scripts[number] += 1
+            scripts[index] += 1
             await step(repository, task)
         if task.done():
-            left.remove(number)
+            left.remove(index)
             call.ended = moment
             failed = asyncio.CancelledError() if task.cancelled() else task.exception()
             call.outcome = failed or task.result()
 
 
 def explained(calls: Sequence[Call], free: set[int], ordered: set[int]) -> bool:
-    """Return whether there is an order of the calls, one after the other, that gives all this.
+    """Return whether the calls, one after the other in some order, have these results.
 
-    Of a killed one it is open whether it took effect. A token counts as used for another write,
-    too, while such a write is under way, or since it was killed.
+    A killed call may or may not have taken effect. A token also counts as used for another write
+    while such a write is in flight, and after it was killed.
     """
-    numbers = range(len(calls))
-    for places in permutations(numbers):
-        rank = {number: place for place, number in enumerate(places)}
+    indexes = range(len(calls))
+    for sequence in permutations(indexes):
+        rank = {index: position for position, index in enumerate(sequence)}
         if any(
-            calls[a].ended < calls[b].begun and rank[a] > rank[b] for a in numbers for b in numbers
+            calls[a].ended < calls[b].begun and rank[a] > rank[b] for a in indexes for b in indexes
         ):
             continue
-        killed = [n for n in numbers if isinstance(calls[n].outcome, asyncio.CancelledError)]
+        killed = [i for i in indexes if isinstance(calls[i].outcome, asyncio.CancelledError)]
         for happened in product([False, True], repeat=len(killed)):
-            ghosts = {number for number, did in zip(killed, happened, strict=True) if not did}
-            if _replays([calls[n] for n in places if n not in ghosts], calls, free, ordered):
+            ghosts = {index for index, did in zip(killed, happened, strict=True) if not did}
+            if _replays([calls[i] for i in sequence if i not in ghosts], calls, free, ordered):
                 return True
     return False
 
@@ -129,28 +131,28 @@ def _replays(
     record: tuple[int, int | None] | None = None
     free = set(free)
     for call in order:
-        said = call.outcome
-        open_ = isinstance(said, asyncio.CancelledError)
+        outcome = call.outcome
+        open_ = isinstance(outcome, asyncio.CancelledError)
         if call.pet == FREE:
             free.add(1)
-        elif isinstance(said, TokenReusedError):
+        elif isinstance(outcome, TokenReusedError):
             if not _contended(call, calls) and (record is None or record[0] == call.pet):
                 return False
         elif record is None:
             if call.pet in free:
-                record = call.pet, said.id if isinstance(said, Receipt) else None
-            fits = _placed(said) if record else isinstance(said, ConflictError)
+                record = call.pet, outcome.id if isinstance(outcome, Receipt) else None
+            fits = _placed(outcome) if record else isinstance(outcome, ConflictError)
             if not (fits or open_):
                 return False
-        elif not (open_ or (record[0] == call.pet and _repeats(said, record[1]))):
+        elif not (open_ or (record[0] == call.pet and _repeats(outcome, record[1]))):
             return False
-        elif isinstance(said, Receipt):
-            record = call.pet, said.id
+        elif isinstance(outcome, Receipt):
+            record = call.pet, outcome.id
     return ordered == ({record[0]} if record else set())
 
 
 def _contended(call: Call, calls: Sequence[Call]) -> bool:
-    """Return whether another write with the token is under way, or was killed."""
+    """Return whether another write with the token is in flight, or was killed."""
     return any(
         other.ended > call.begun or isinstance(other.outcome, asyncio.CancelledError)
         for other in calls
@@ -158,20 +160,21 @@ def _contended(call: Call, calls: Sequence[Call]) -> bool:
     )
 
 
-def _repeats(said: object, known: int | None) -> bool:
-    return isinstance(said, Receipt) and said.replayed and known in (None, said.id)
+def _repeats(outcome: object, known: int | None) -> bool:
+    return isinstance(outcome, Receipt) and outcome.replayed and known in (None, outcome.id)
 
 
-def _placed(said: object) -> bool:
-    return isinstance(said, Receipt) and not said.replayed
+def _placed(outcome: object) -> bool:
+    return isinstance(outcome, Receipt) and not outcome.replayed
 
 
 CALLS = st.lists(
     st.builds(
         Call, st.integers(FREE, SIZE), st.one_of(st.none(), st.none(), st.none(), st.integers(0, 2))
     ),
-    min_size=2, max_size=4,
-)  # fmt: skip
+    min_size=2,
+    max_size=4,
+)
 
 
 @pytest.fixture(scope="module")
@@ -198,8 +201,8 @@ def test_one_token_takes_effect_once_whatever_the_interleaving(
     async def run() -> None:
         async with opened(valkey, prefix=prefix, partitions=SIZE, timeout_seconds=2) as plain:
             ids, blocking = dict[int, int](), dict[int, int]()
-            for pet in range(SIZE + 1):  # two of them are in the partition of the token
-                ids[pet] = (await plain.create_pet(REX, retry(token_of(pet % SIZE)))).id
+            for pet in range(SIZE + 1):  # two of them in the partition of the token
+                ids[pet] = (await plain.create_pet(REX, make_token(token_of(pet % SIZE)))).id
                 if pet not in free:
                     blocking[pet] = (await plain.place_order(ids[pet], AT)).id
             before = {order.id for order in await plain.list_orders(0, 9999, None)}
@@ -208,7 +211,9 @@ def test_one_token_takes_effect_once_whatever_the_interleaving(
 
             async def work(call: Call) -> Receipt | None:
                 if call.pet != FREE:
-                    return await repository.place_order(ids[call.pet], AT, retry(token, call.pet))
+                    return await repository.place_order(
+                        ids[call.pet], AT, make_token(token, call.pet)
+                    )
                 if 1 in blocking:
                     await repository.update_order(blocking[1], OrderStatus.CANCELLED)
                 return None
@@ -219,22 +224,22 @@ def test_one_token_takes_effect_once_whatever_the_interleaving(
             ordered = [pet for order in orders for pet, one in ids.items() if one == order.pet_id]
             assert len(ordered) == len(set(ordered)) <= 1
             assert explained(made, free, set(ordered)), (made, ordered)
-            if ordered:  # it stays so: only this write is repeated, the others are refused
+            if ordered:  # only this write is replayed from now on, the others are refused
                 for pet, one in ids.items():
-                    again = plain.place_order(one, AT, retry(token, pet))
+                    again = plain.place_order(one, AT, make_token(token, pet))
                     if pet == ordered[0]:
                         assert await again == Receipt(orders[0].id, replayed=True)
                     else:
                         with pytest.raises(TokenReusedError):
                             await again
                 with pytest.raises(TokenReusedError):
-                    await plain.create_pet(REX, retry(token, 99))
+                    await plain.create_pet(REX, make_token(token, 99))
 
     asyncio.run(run())
 
 
-def test_a_check_that_forgets_reservations_would_be_noticed() -> None:
-    """The control: two effects, a lost replay and a wrong refusal are not explained."""
+def test_the_check_notices_forgotten_reservations() -> None:
+    """Two effects, a lost replay and a wrong refusal are not explained."""
     effect, other = Receipt(1), Receipt(2)
     apart = [Call(1, None, 0, 1, effect), Call(2, None, 2, 3, other)]
     assert not explained(apart, {1, 2}, {1, 2})
@@ -246,18 +251,20 @@ def test_a_check_that_forgets_reservations_would_be_noticed() -> None:
     assert explained([refused[0], Call(2, None, 2, 3, other)], {2}, {2})
 
 
-def test_a_refused_placement_gives_its_token_back(valkey: Server) -> None:
+def test_a_refused_order_releases_its_token(valkey: Server) -> None:
     async def run() -> None:
         async with opened(valkey, partitions=SIZE) as repository:
-            one, two = [(await repository.create_pet(REX, retry(token_of(p)))).id for p in (1, 2)]
+            one, two = [
+                (await repository.create_pet(REX, make_token(token_of(p)))).id for p in (1, 2)
+            ]
             order = await repository.place_order(one, AT)
             token = token_of(0)
             with pytest.raises(ConflictError):
-                await repository.place_order(one, AT, retry(token, 1))
-            assert not (await repository.place_order(two, AT, retry(token, 2))).replayed
+                await repository.place_order(one, AT, make_token(token, 1))
+            assert not (await repository.place_order(two, AT, make_token(token, 2))).replayed
             await repository.update_order(order.id, OrderStatus.CANCELLED)
             with pytest.raises(TokenReusedError):
-                await repository.place_order(one, AT, retry(token, 1))
+                await repository.place_order(one, AT, make_token(token, 1))
 
     asyncio.run(run())
 
@@ -265,32 +272,35 @@ def test_a_refused_placement_gives_its_token_back(valkey: Server) -> None:
 def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:
     async def run() -> None:
         async with opened(valkey, partitions=SIZE) as plain:
-            one, two = [(await plain.create_pet(REX, retry(token_of(p)))).id for p in (1, 2)]
+            one, two = [(await plain.create_pet(REX, make_token(token_of(p)))).id for p in (1, 2)]
             token, repository = token_of(0), Stepped(plain)
             dead = Call(one, 1)
             await interleave(
-                repository, [dead], [repository.place_order(one, AT, retry(token, 1, 0, 50))], []
+                repository,
+                [dead],
+                [repository.place_order(one, AT, make_token(token, 1, 0, 50))],
+                [],
             )
             assert isinstance(dead.outcome, asyncio.CancelledError)
             with pytest.raises(TokenReusedError):
-                await plain.place_order(two, AT, retry(token, 2, 49, 99))
-            assert not (await plain.place_order(two, AT, retry(token, 2, 50, 99))).replayed
+                await plain.place_order(two, AT, make_token(token, 2, 49, 99))
+            assert not (await plain.place_order(two, AT, make_token(token, 2, 50, 99))).replayed
             with pytest.raises(TokenReusedError):
-                await plain.place_order(one, AT, retry(token, 1, 98, 150))
-            assert not (await plain.place_order(one, AT, retry(token, 1, 99, 150))).replayed
+                await plain.place_order(one, AT, make_token(token, 1, 98, 150))
+            assert not (await plain.place_order(one, AT, make_token(token, 1, 99, 150))).replayed
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("partitions", [2, 5, 8])
-def test_no_two_partitions_give_out_one_id(valkey: Server, partitions: int) -> None:
+def test_no_two_partitions_assign_the_same_id(valkey: Server, partitions: int) -> None:
     async def run() -> None:
         async with opened(valkey, partitions=partitions, timeout_seconds=2) as repository:
             made = await asyncio.gather(*(repository.create_pet(REX) for _ in range(200)))
             ids = {receipt.id for receipt in made}
             assert len(ids) == 200
-            assert {(number - 1) % partitions for number in ids} == set(range(partitions))
-            placed = await asyncio.gather(*(repository.place_order(n, AT) for n in ids))
+            assert {(pet_id - 1) % partitions for pet_id in ids} == set(range(partitions))
+            placed = await asyncio.gather(*(repository.place_order(pet_id, AT) for pet_id in ids))
             assert len({receipt.id for receipt in placed}) == 200
             assert [pet.id for pet in await pets(repository)] == sorted(ids)
 

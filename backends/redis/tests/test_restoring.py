@@ -1,4 +1,4 @@
-"""Restoring into several partitions: an order lies beside its animal, wherever its id points."""
+"""Restoring into several partitions: an order is stored with its pet, whatever its id."""
 
 import asyncio
 
@@ -9,21 +9,21 @@ from backends.redis.tests.places import AT, opened
 from backends.redis.tests.servers import Server
 from petstore.contract import ConflictError, Order, OrderStatus, Pet, PetStatus
 
-PETS = [Pet(number, "Rex", 7, PetStatus.PENDING) for number in (1, 2, 3)]
+PETS = [Pet(pet_id, "Rex", 7, PetStatus.PENDING) for pet_id in (1, 2, 3)]
 
 
-def test_an_order_that_is_in_another_partition_is_met_wherever_a_different_one_goes(
+def test_an_order_conflicts_with_one_of_its_id_in_another_partition(
     valkey: Server,
 ) -> None:
     async def run() -> None:
         async with opened(valkey, partitions=3) as repository:
             await repository.restore(PETS)
-            for number in (4, 5, 6):  # each id belongs to each partition once
-                order = Order(number, number - 3, OrderStatus.CANCELLED, AT)
-                for pet in (1, 2, 3):
-                    first = replace(order, id=number + 3 * pet, pet_id=pet)
+            for order_id in (4, 5, 6):  # each partition gets ids of each partition
+                order = Order(order_id, order_id - 3, OrderStatus.CANCELLED, AT)
+                for pet_id in (1, 2, 3):
+                    first = replace(order, id=order_id + 3 * pet_id, pet_id=pet_id)
                     await repository.restore([first, first])
-                    for other in {1, 2, 3} - {pet}:
+                    for other in {1, 2, 3} - {pet_id}:
                         with pytest.raises(ConflictError):
                             await repository.restore([replace(first, pet_id=other)])
                     assert await repository.get_order(first.id) == first
@@ -38,7 +38,8 @@ def test_of_two_orders_with_one_id_the_first_is_restored(valkey: Server) -> None
             await repository.restore(PETS)
             for one, two in ((1, 2), (2, 1), (3, 1), (1, 3)):
                 orders = [
-                    Order(10 * one + two, pet, OrderStatus.CANCELLED, AT) for pet in (one, two)
+                    Order(10 * one + two, pet_id, OrderStatus.CANCELLED, AT)
+                    for pet_id in (one, two)
                 ]
                 with pytest.raises(ConflictError):
                     await repository.restore(orders)
@@ -49,11 +50,11 @@ def test_of_two_orders_with_one_id_the_first_is_restored(valkey: Server) -> None
     asyncio.run(run())
 
 
-def test_of_two_placed_orders_of_an_animal_the_first_is_restored(valkey: Server) -> None:
+def test_of_two_placed_orders_of_a_pet_the_first_is_restored(valkey: Server) -> None:
     async def run() -> None:
         for ids in ((11, 12), (12, 11), (10, 11), (11, 10)):
             async with opened(valkey, partitions=3) as repository:
-                orders = [Order(number, 1, OrderStatus.PLACED, AT) for number in ids]
+                orders = [Order(order_id, 1, OrderStatus.PLACED, AT) for order_id in ids]
                 with pytest.raises(ConflictError):
                     await repository.restore([*PETS, *orders])
                 assert list(await repository.list_orders(0, 99, None)) == [orders[0]]

@@ -1,4 +1,4 @@
-"""Several servers that belong together: a master with replicas and Sentinels, and a cluster."""
+"""Groups of servers: a master with replicas and Sentinels, and a cluster."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -9,37 +9,37 @@ from typing import Any, Final
 from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
 
 SERVICE: Final = "pets"
-"""The name under which the Sentinels know the master."""
+"""The name under which the Sentinels monitor the master."""
 
 DOWN_AFTER: Final = 1000
-"""Milliseconds without an answer until a server counts as down, for Sentinels and clusters.
+"""Milliseconds without a reply until a server counts as down, for Sentinels and clusters.
 
-A server on a busy machine may be silent for long: who fails over from a master that lives may lose
-what that one has acknowledged meanwhile."""
+A server on a busy machine may be silent for long, and a failover from a master that is alive may
+lose the writes that it acknowledges meanwhile."""
 
 PINGS: Final = ("ping-period", 400)
-"""Milliseconds. By default it is a second, or DOWN_AFTER: a Sentinel would first ping a new master
-when that counts as down already, and the next failover takes what the one before it kept. A replica
-must have answered within five of them to become master, and is asked once a second."""
+"""Milliseconds. The default is a second, or DOWN_AFTER: a Sentinel would first ping a new master
+when it already counts as down, and the next failover would lose what the last one kept. Only a
+replica that has replied within five periods can become master; it is pinged once a second."""
 
 HASTY: Final = ("info-period", 500, "publish-period", 250)
 
 
 class Sentinels:
-    """A master with replicas, and the Sentinels that watch them."""
+    """A master with replicas, and the Sentinels that monitor them."""
 
     def __init__(self, data: Sequence[Server], sentinels: Sequence[Server]) -> None:
         self.data = data
         self.sentinels = sentinels
 
     def master(self) -> Server:
-        """Return who is master as the first Sentinel that runs sees it."""
-        watching = next(server for server in self.sentinels if server.process)
-        _, port = watching.call("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
+        """Return the master according to the first running Sentinel."""
+        monitor = next(server for server in self.sentinels if server.process)
+        _, port = monitor.call("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
         return next(server for server in self.data if server.port == int(port))
 
     def failed_over(self, old: Server) -> bool:
-        """Return whether all Sentinels that run name another master, and it calls itself one."""
+        """Return whether all running Sentinels report another master, and it has that role."""
         named = [
             int(server.call("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
             for server in self.sentinels
@@ -50,7 +50,7 @@ class Sentinels:
         )
 
     def ready(self) -> bool:
-        """Return whether all Sentinels see all others and all data nodes, none of them down."""
+        """Return whether all Sentinels see each other and all data nodes, none of them down."""
         others = ["sentinel"] * (len(self.sentinels) - 1)
         replicas = ["slave"] * (len(self.data) - 1)
         return all(
@@ -65,25 +65,25 @@ class Sentinels:
 
 
 class Cluster:
-    """The nodes of a cluster: the masters as it was made, then their replicas."""
+    """The nodes of a cluster: the original masters, then their replicas."""
 
     def __init__(self, nodes: Sequence[Server]) -> None:
         self.nodes = nodes
 
-    def owner(self, slot: int, asked: Server | None = None) -> Server:
-        """Return the master of a slot as one node sees it: the first that runs, unless given."""
-        asked = asked or next(node for node in self.nodes if node.process)
-        ranges: list[list[Any]] = asked.call("CLUSTER SLOTS")
+    def owner(self, slot: int, view: Server | None = None) -> Server:
+        """Return the master of a slot according to one node: the first running one by default."""
+        view = view or next(node for node in self.nodes if node.process)
+        ranges: list[list[Any]] = view.call("CLUSTER SLOTS")
         port = next(master[1] for low, high, master, *_ in ranges if low <= slot <= high)
         return next(node for node in self.nodes if node.port == int(port))
 
     def failed_over(self, slot: int, old: Server) -> bool:
-        """Return whether all nodes that run agree on another master of a slot, and are fine."""
+        """Return whether all running nodes agree on another master of a slot, and are ready."""
         running = [node for node in self.nodes if node.process]
         return self.ready(running) and all(self.owner(slot, node) is not old for node in running)
 
     def ready(self, nodes: Sequence[Server] | None = None) -> bool:
-        """Return whether these nodes, or all, call the cluster fine and have their data."""
+        """Return whether these nodes, or all, report the cluster as ok and have their data."""
         return all(
             node.call("CLUSTER INFO")["cluster_state"] == "ok"
             and node.call("ROLE")[0] in {"master", "slave"}
@@ -102,8 +102,8 @@ def sentinel(
 ) -> Iterator[Sentinels]:
     """Run a master, two replicas and three Sentinels, which know each other from the start.
 
-    An old master that comes back stays one for ten seconds and takes writes that will be lost;
-    with `hasty`, the Sentinels see to it within a second.
+    An old master that comes back keeps its role for ten seconds and accepts writes that will be
+    lost; with `hasty`, the Sentinels demote it within a second.
     """
     with servers(directory, binary, 6) as make:
         master = make(0, *QUICK, *lines)
@@ -128,7 +128,7 @@ def sentinel(
             server.start(wait=False)
         for server in data:
             until(server.ready)
-        with master.client() as client:  # what is written now reaches both replicas
+        with master.client() as client:  # wait until writes reach both replicas
             until(lambda: client.delete("nothing") is not None and client.set("a", "1"))
             until(lambda: client.wait(2, 500) == 2)
             client.delete("a")
@@ -175,3 +175,14 @@ def cluster(
         until(lambda: all(len(node.call("CLUSTER NODES")) == count for node in nodes))
         until(group.ready)
         yield group
+
+
+def url_of(place: Server | Sentinels | Cluster) -> str:
+    """Return the URL of a server, of the master behind Sentinels, or of a cluster."""
+    if isinstance(place, Server):
+        return f"redis://127.0.0.1:{place.port}"
+    if isinstance(place, Sentinels):
+        hosts = ",".join(f"127.0.0.1:{server.port}" for server in place.sentinels)
+        return f"redis+sentinel://{hosts}/{SERVICE}"
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in place.nodes[:2])
+    return f"redis+cluster://{hosts}"

@@ -1,4 +1,4 @@
-"""Animals in an SQLite file: what was acknowledged is on disk."""
+"""Pets and orders in an SQLite file: what was acknowledged is on disk."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
 
 
 class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the file is, and how patient the service is with other processes that write to it."""
+    """Where the file is, and how long to wait for other processes that write to it."""
 
     path: Annotated[str, Meta(min_length=1, description="the path of a file on a local disk")]
     busy_seconds: Annotated[
@@ -28,20 +28,20 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 @asynccontextmanager
 async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepository]:
-    """Open the file, bring its schema up to date, and close it when all writes are done.
+    """Open the file, upgrade its schema, and close it when all writes are done.
 
-    Raises `SettingsError` for a path that is none and for a file that this version cannot use,
-    `UnavailableError` for one that cannot be opened or written to.
+    Raises `SettingsError` if the path is not that of a file or this version cannot use the file,
+    `UnavailableError` if the file cannot be opened or written to.
     """
     if not settings.path or settings.path.startswith((":", "file:")) or "\0" in settings.path:
         raise SettingsError(
             f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"
-            " this backend promises that animals outlive the process"
+            " this backend promises durable storage"
         )
     with schema.connect(settings.path, settings.busy_seconds) as connection:
-        schema.upgrade(connection, settings.path, settings.busy_seconds)
+        schema.migrate(connection, settings.path, settings.busy_seconds)
         with schema.connect(settings.path, settings.busy_seconds) as reader:
-            schema.make_reader(reader)
+            schema.make_read_only(reader)
             async with Writer(connection, settings.path) as writer:
                 repository = SqliteRepository(reader, writer, settings.path)
                 try:
@@ -52,7 +52,7 @@ async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepositor
 
 @asynccontextmanager
 async def scratch_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteSettings]:
-    """Yield the settings of a new file beside the configured one, and remove it in the end."""
+    """Yield the settings of a new file beside the configured one; remove the file on exit."""
     path = f"{settings.path}.scratch-{token_hex(8)}"
     try:
         yield replace(settings, path=path)

@@ -1,4 +1,4 @@
-"""The repository: reads on the event loop's thread, writes in the writer's."""
+"""The repository: it reads in the thread of the event loop and writes in the writer's."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -9,6 +9,7 @@ import apsw
 from msgspec import UNSET, UnsetType
 
 from petstore.contract import (
+    IdempotencyToken,
     NewPet,
     Order,
     OrderStatus,
@@ -16,14 +17,13 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
-    Retry,
     UnavailableError,
 )
-from petstore_sqlite import changes
+from petstore_sqlite import writes
 from petstore_sqlite.schema import unavailable
 from petstore_sqlite.writer import Writer
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 _STATUS: Final[dict[str | None, PetStatus | UnsetType]] = {
     None: UNSET,
@@ -37,10 +37,10 @@ _STATUS_PAGE: Final = " WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
 
 
 class SqliteRepository(Repository):
-    """The animals and orders of one file.
+    """The pets and orders in one file.
 
-    A read takes microseconds, for WAL lets it run beside a commit: less than handing it to a
-    thread and back.
+    WAL lets a read run beside a commit, so it takes microseconds: less than handing it to a thread
+    would take.
     """
 
     def __init__(self, reader: apsw.Connection, writer: Writer, path: str) -> None:
@@ -49,52 +49,54 @@ class SqliteRepository(Repository):
         self._path = path
         self._open = True
 
-    async def create_pet(self, new: NewPet, retry: Retry | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
-        return await self._write(partial(changes.create_pet, new=new, retry=retry))
+        return await self._write(partial(writes.create_pet, new=new, token=token))
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        """Look the row up by its key."""
+        """Look up the row by its primary key."""
         for row in self._read(_PETS + _GET, (pet_id,)):
             return _to_pet(*row)
         return None
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Read the page along the key, or along the index of statuses."""
+        """Read the page in the order of the primary key, or of the index by status."""
         return [_to_pet(*row) for row in self._page(_PETS, after, count, status)]
 
-    async def place_order(self, pet_id: int, at: datetime, retry: Retry | None = None) -> Receipt:
-        """Reserve the animal and insert its order."""
-        return await self._write(partial(changes.place_order, pet_id=pet_id, at=at, retry=retry))
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        """Make the pet pending and insert its order."""
+        return await self._write(partial(writes.place_order, pet_id=pet_id, at=at, token=token))
 
     async def get_order(self, order_id: int) -> Order | None:
-        """Look the row up by its key."""
+        """Look up the row by its primary key."""
         for row in self._read(_ORDERS + _GET, (order_id,)):
-            return changes.to_order(*row)
+            return writes.to_order(*row)
         return None
 
     async def list_orders(
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
-        """Read the page along the key, or along the index of statuses."""
-        return [changes.to_order(*row) for row in self._page(_ORDERS, after, count, status)]
+        """Read the page in the order of the primary key, or of the index by status."""
+        return [writes.to_order(*row) for row in self._page(_ORDERS, after, count, status)]
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Close the order and move its animal."""
-        return await self._write(partial(changes.update_order, order_id=order_id, status=status))
+        """Complete or cancel the order and change the status of its pet."""
+        return await self._write(partial(writes.update_order, order_id=order_id, status=status))
 
     async def restore(self, items: Sequence[Pet | Order]) -> None:
         """Insert rows in one transaction, up to the first that is refused."""
-        if refusal := await self._write(partial(changes.restore, items=tuple(items))):
+        if refusal := await self._write(partial(writes.restore, items=tuple(items))):
             raise refusal
 
     def close(self) -> None:
         """Make every later call raise `UnavailableError`."""
         self._open = False
 
-    async def _write(self, change: Callable[[apsw.Connection], Result]) -> Result:
+    async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
         self._check_open()
-        return await self._writer.carry_out(change)
+        return await self._writer.submit(write)
 
     def _page(self, query: str, after: int, count: int, status: str | None) -> list[Any]:
         if status is None:
@@ -113,5 +115,5 @@ class SqliteRepository(Repository):
             raise UnavailableError(f"sqlite at {self._path}: the repository is closed")
 
 
-def _to_pet(number: int, name: str, category: int, status: str | None) -> Pet:
-    return Pet(number, name, category, _STATUS[status])
+def _to_pet(pet_id: int, name: str, category_id: int, status: str | None) -> Pet:
+    return Pet(pet_id, name, category_id, _STATUS[status])

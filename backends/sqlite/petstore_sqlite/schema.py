@@ -1,4 +1,4 @@
-"""The file: how it is opened, what is in it, and how an older one is brought up to date."""
+"""The file: its connections, its schema, and the upgrade of an older schema."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ import apsw
 from petstore.contract import MAX_ID, SettingsError, UnavailableError
 
 APPLICATION_ID: Final = 0x50455453
-"""What tells a store of this service from other SQLite files: "PETS"."""
+"""Identifies the files of this backend among other SQLite files: "PETS" in ASCII."""
 
 MIGRATIONS: Final = [
-    # Each brings the file from the schema of its index to the next one.
+    # The migration at index n upgrades schema version n to n + 1.
     f"""
     CREATE TABLE pets (
         id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
@@ -23,8 +23,8 @@ MIGRATIONS: Final = [
     ) STRICT;
     CREATE INDEX pets_by_status ON pets (status, id) WHERE status IS NOT NULL;
     """,
-    # placed_at is in microseconds since 1970, until in seconds. That orders_live is unique is the
-    # second line: an order is only placed if its animal was available.
+    # placed_at is in microseconds since 1970, until in seconds. The unique index orders_live is a
+    # second line of defense: an order is only placed if its pet is available.
     f"""
     CREATE TABLE orders (
         id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
@@ -46,25 +46,25 @@ MIGRATIONS: Final = [
 
 
 _REASONS: Final[dict[type[Exception], str]] = {
-    apsw.BusyError: "another process keeps it locked",
-    apsw.LockedError: "another process keeps it locked",
-    apsw.CantOpenError: "it cannot be opened; does its folder exist, and is it writable?",
-    apsw.ReadOnlyError: "it cannot be written to; check its permissions, and its folder's",
+    apsw.BusyError: "another process has it locked",
+    apsw.LockedError: "another process has it locked",
+    apsw.CantOpenError: "it cannot be opened; check that its folder exists and is writable",
+    apsw.ReadOnlyError: "it cannot be written to; check its permissions and those of its folder",
     apsw.FullError: "the disk is full",
-    apsw.NotADBError: "it is no SQLite file",
+    apsw.NotADBError: "it is not an SQLite database",
     apsw.CorruptError: "it is damaged; restore a backup",
 }
 
 
 def unavailable(path: str, error: apsw.Error) -> UnavailableError:
-    """Return what an error of SQLite means, in one line that says what to do."""
+    """Translate an error of SQLite into one line that says what to do."""
     reason = _REASONS.get(type(error), f"{type(error).__name__}: {error}")
     return UnavailableError(f"sqlite at {path}: {reason}")
 
 
 @contextmanager
-def failures(path: str) -> Iterator[None]:
-    """Turn SQLite's errors into `UnavailableError`, but for one: a broken constraint is a bug."""
+def translated_errors(path: str) -> Iterator[None]:
+    """Turn errors of SQLite into `UnavailableError`, except a broken constraint: that is a bug."""
     try:
         yield
     except apsw.ConstraintError:
@@ -75,16 +75,16 @@ def failures(path: str) -> Iterator[None]:
 
 @contextmanager
 def connect(path: str, busy_seconds: float) -> Iterator[apsw.Connection]:
-    """Open a connection that waits for other processes and syncs each commit to the disk.
+    """Open a connection that waits for locks and syncs each commit to disk.
 
-    busy_seconds -- how long it waits for a lock
+    busy_seconds -- how long it waits for a lock of another process
 
     Raises `UnavailableError` if the file cannot be opened or written to.
     """
-    with failures(path):
+    with translated_errors(path):
         connection = apsw.Connection(path)
     try:
-        with failures(path):
+        with translated_errors(path):
             connection.set_busy_timeout(round(busy_seconds * 1000))
             if connection.readonly("main"):
                 raise apsw.ReadOnlyError
@@ -94,16 +94,17 @@ def connect(path: str, busy_seconds: float) -> Iterator[apsw.Connection]:
         connection.close()
 
 
-def upgrade(connection: apsw.Connection, path: str, busy_seconds: float) -> None:
-    """Bring the file to the newest schema in one transaction, or leave it as it is.
+def migrate(connection: apsw.Connection, path: str, busy_seconds: float) -> None:
+    """Upgrade the file to the newest schema in one transaction, or leave it unchanged.
 
     busy_seconds -- how long it waits for other processes that open the file
 
-    Raises `SettingsError` for a file of something else and for one that a newer version wrote,
-    `UnavailableError` if it cannot be read or written to.
+    Raises `SettingsError` if the file belongs to another application or was written by a newer
+    version, `UnavailableError` if it cannot be read or written to.
     """
-    with failures(path):
-        connection.execute("BEGIN IMMEDIATE")  # before looking: another process may upgrade it, too
+    with translated_errors(path):
+        # The lock comes before the version is read: another process may be migrating, too.
+        connection.execute("BEGIN IMMEDIATE")
         try:
             if missing := MIGRATIONS[_version(connection, path) :]:
                 for migration in missing:
@@ -112,42 +113,44 @@ def upgrade(connection: apsw.Connection, path: str, busy_seconds: float) -> None
                 connection.pragma("user_version", len(MIGRATIONS))
             connection.execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:  # SQLite may have undone it already
+            if connection.in_transaction:  # SQLite may have rolled back already
                 connection.execute("ROLLBACK")
             raise
-        _log_ahead(connection, busy_seconds)
+        _enable_wal(connection, busy_seconds)
 
 
-def _log_ahead(connection: apsw.Connection, busy_seconds: float) -> None:
-    """Turn the write-ahead log on: where that needs a lock, SQLite does not wait for it itself."""
-    until = monotonic() + busy_seconds
+def _enable_wal(connection: apsw.Connection, busy_seconds: float) -> None:
+    """Enable the write-ahead log, waiting for its lock here: SQLite itself does not wait for it."""
+    deadline = monotonic() + busy_seconds
     while True:
         try:
             connection.pragma("journal_mode", "WAL")
         except apsw.BusyError:
-            if monotonic() >= until:
+            if monotonic() >= deadline:
                 raise
             sleep(0.005)
         else:
             return
 
 
-def make_reader(connection: apsw.Connection) -> None:
-    """Make a connection one that only reads: the writer's alone moves the WAL into the file."""
+def make_read_only(connection: apsw.Connection) -> None:
+    """Restrict a connection to reads, and leave checkpoints to the writer's connection."""
     connection.pragma("query_only", value=True)
     connection.wal_autocheckpoint(0)
 
 
 def _version(connection: apsw.Connection, path: str) -> int:
-    """Return the schema of the file: how many migrations it has seen."""
+    """Return the schema version of the file: the number of migrations that were applied."""
     application = connection.pragma("application_id")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if application != APPLICATION_ID and (application or tables):
-        raise SettingsError(f"{path} is an SQLite file of something else; choose another path")
+        raise SettingsError(
+            f"{path} is an SQLite database of another application; choose another path"
+        )
     version = connection.pragma("user_version") if application else 0
     if version > len(MIGRATIONS):
         raise SettingsError(
-            f"{path} has schema {version}, written by a newer petstore-sqlite; this one knows"
-            f" up to {len(MIGRATIONS)}. Upgrade petstore-sqlite"
+            f"{path} has schema version {version}, written by a newer petstore-sqlite; this one"
+            f" supports up to {len(MIGRATIONS)}. Upgrade petstore-sqlite"
         )
     return int(version)

@@ -1,4 +1,4 @@
-"""The one thread that writes: it commits all changes that wait, together, with one fsync."""
+"""The one thread that writes: it commits all waiting writes together, with one fsync."""
 
 import asyncio
 import queue
@@ -9,31 +9,30 @@ from typing import Any, Final, Self, TypeVar
 import apsw
 
 from petstore.contract import StorageError
-from petstore_sqlite.schema import failures
+from petstore_sqlite.schema import translated_errors
 
 MAX_BATCH: Final = 1000
-"""How many changes share a transaction at most."""
+"""How many writes share a transaction at most."""
 
-Result = TypeVar("Result")
-Change = Callable[[apsw.Connection], Any]
-Waiting = tuple[Change, "asyncio.Future[Any]"]
+_Result = TypeVar("_Result")
+_Write = Callable[[apsw.Connection], Any]
 
 
 class Writer:
-    """Carries out changes in a thread of its own, on a connection of its own.
+    """Executes writes in its own thread, on its own connection.
 
-    Changes that wait at the same moment share a transaction. One that raises a `StorageError`
-    must not have written anything yet; the others of its transaction go on. Any other error
-    undoes the transaction, and all of its changes fail.
+    Writes that wait at the same moment share a transaction. One that raises a `StorageError` must
+    not have changed anything; the others of its transaction are not affected. Any other error
+    rolls back the transaction, and all of its writes fail with it.
 
-    connection -- nobody else uses it as long as the thread runs
-    path -- what messages call the file
+    connection -- no one else may use it while the thread runs
+    path -- the path of the file, for error messages
     """
 
     def __init__(self, connection: apsw.Connection, path: str) -> None:
         self._connection = connection
         self._path = path
-        self._waiting = queue.SimpleQueue[Waiting | None]()
+        self._waiting = queue.SimpleQueue[tuple[_Write, "asyncio.Future[Any]"] | None]()
         self._thread = threading.Thread(target=self._run, name="petstore-sqlite", daemon=True)
 
     async def __aenter__(self) -> Self:
@@ -43,54 +42,54 @@ class Writer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Carry out what waits, then end the thread."""
+        """Execute the writes that wait, then end the thread."""
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def carry_out(self, change: Callable[[apsw.Connection], Result]) -> Result:
-        """Return what the change returned once it is on disk, or raise what went wrong.
+    async def submit(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
+        """Wait until the write is on disk and return its result.
 
-        change -- called in the writer's thread, within a transaction
+        write -- called in the writer's thread, within a transaction
 
-        Raises the `StorageError` of the change, `UnavailableError` for what SQLite refused.
-        A caller that is cancelled stops waiting; its change happens all the same.
+        Raises the `StorageError` that the write raised, or `UnavailableError` for an error of
+        SQLite. A cancelled caller stops waiting, but its write still takes effect.
         """
-        future: asyncio.Future[Result] = self._loop.create_future()
-        self._waiting.put((change, future))
+        future: asyncio.Future[_Result] = self._loop.create_future()
+        self._waiting.put((write, future))
         return await future
 
     def _run(self) -> None:
-        going_on = True
-        while going_on:
-            batch = [self._waiting.get()]
-            while len(batch) < MAX_BATCH and not self._waiting.empty():
-                batch.append(self._waiting.get())
-            going_on = None not in batch
-            changes = [waiting for waiting in batch if waiting is not None]
-            if changes:
-                outcomes = self._commit([change for change, _ in changes])
-                futures = [future for _, future in changes]
+        closing = False
+        while not closing:
+            taken = [self._waiting.get()]
+            while len(taken) < MAX_BATCH and not self._waiting.empty():
+                taken.append(self._waiting.get())
+            closing = None in taken
+            batch = [waiting for waiting in taken if waiting is not None]
+            if batch:
+                outcomes = self._commit([write for write, _ in batch])
+                futures = [future for _, future in batch]
                 self._loop.call_soon_threadsafe(_resolve, futures, outcomes)
 
-    def _commit(self, changes: list[Change]) -> list[Any]:
-        """Carry out changes in one transaction; return a result or an exception for each."""
+    def _commit(self, writes: list[_Write]) -> list[Any]:
+        """Execute writes in one transaction; return a result or an exception for each."""
         try:
-            with failures(self._path):
+            with translated_errors(self._path):
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
-                    outcomes = [self._attempt(change) for change in changes]
+                    outcomes = [self._attempt(write) for write in writes]
                     self._connection.execute("COMMIT")
                 except BaseException:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
-        except Exception as error:  # noqa: BLE001 - each caller is told
-            return [error] * len(changes)
+        except Exception as error:  # noqa: BLE001 - raised in each caller
+            return [error] * len(writes)
         return outcomes
 
-    def _attempt(self, change: Change) -> Any:
+    def _attempt(self, write: _Write) -> Any:
         try:
-            return change(self._connection)
+            return write(self._connection)
         except StorageError as refusal:
             return refusal
 

@@ -1,4 +1,4 @@
-"""SQLite keeps the storage contract."""
+"""The SQLite backend keeps the storage contract."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The file: what it may be, who else may hold it, and what happens when it fails."""
+"""The file: which files are refused, what happens when it fails, and how it is upgraded."""
 
 import asyncio
 import os
@@ -15,8 +15,10 @@ from petstore_sqlite import SqliteRepository, SqliteSettings, backend, open_sqli
 from petstore.contract import NewPet, Pet, StorageError, UnavailableError
 
 REX = NewPet("Rex", 7)
-SCHEMA = len(schema.MIGRATIONS)
-NO_SQLITE, NO_OPENING, LOCKED = "it is no SQLite file", "it cannot be opened", "keeps it locked"
+VERSION = len(schema.MIGRATIONS)
+NOT_SQLITE = "it is not an SQLite database"
+NOT_OPENED = "it cannot be opened"
+LOCKED = "another process has it locked"
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def opened(file: Path | str) -> AbstractAsyncContextManager[SqliteRepository]:
 
 
 def create(file: Path, count: int = 1) -> list[int]:
-    """Open the store, add animals, close it; return their ids."""
+    """Open the file, add pets, close it; return their ids."""
 
     async def run() -> list[int]:
         async with opened(file) as repository:
@@ -48,7 +50,7 @@ def stored(file: Path) -> list[Pet]:
 
 
 def refusal(file: Path | str) -> str:
-    """Check that a store cannot be opened, told in one line; return its error's name and text."""
+    """Check that a file is refused with a message of one line; return "Type: message"."""
 
     async def run() -> None:
         async with opened(file):
@@ -79,75 +81,88 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 class TestRefused:
-    """What is not this service's file is told in one line, and left as it is."""
+    """A file that is not of this backend is refused in one line and left unchanged."""
 
     def test_a_file_of_a_newer_version(self, file: Path) -> None:
         create(file)
-        query(file, f"PRAGMA user_version = {SCHEMA + 1}")
+        query(file, f"PRAGMA user_version = {VERSION + 1}")
         before = content(file.parent)
         assert refusal(file) == (
-            f"SettingsError: {file} has schema {SCHEMA + 1}, written by a newer petstore-sqlite;"
-            f" this one knows up to {SCHEMA}. Upgrade petstore-sqlite"
+            f"SettingsError: {file} has schema version {VERSION + 1}, written by a newer"
+            f" petstore-sqlite; this one supports up to {VERSION}. Upgrade petstore-sqlite"
         )
         assert content(file.parent) == before
 
     @pytest.mark.parametrize(
         "statement",
-        ["CREATE TABLE pets (id INTEGER)", "PRAGMA application_id = 7",
-         f"CREATE TABLE cats (id INTEGER); PRAGMA user_version = {SCHEMA}"],
-    )  # fmt: skip
-    def test_a_file_of_something_else(self, file: Path, statement: str) -> None:
+        [
+            "CREATE TABLE pets (id INTEGER)",
+            "PRAGMA application_id = 7",
+            f"CREATE TABLE cats (id INTEGER); PRAGMA user_version = {VERSION}",
+        ],
+    )
+    def test_a_database_of_another_application(self, file: Path, statement: str) -> None:
         query(file, statement)
         before = content(file.parent)
-        assert refusal(file).startswith(f"SettingsError: {file} is an SQLite file of something els")
+        assert refusal(file) == (
+            f"SettingsError: {file} is an SQLite database of another application; choose another"
+            " path"
+        )
         assert content(file.parent) == before
 
     @pytest.mark.parametrize(
         "text",
-        [b"name,category\nRex,7\n", b"ab", b"hello " * 2000, bytes(range(256)) * 64, bytes(4096),
-         b"SQLite format 3\0", b"SQLite format 3\0" + b"\xff" * 8000],
-    )  # fmt: skip
-    def test_a_file_that_is_not_of_sqlite(self, file: Path, text: bytes) -> None:
+        [
+            b"name,category\nRex,7\n",
+            b"ab",
+            b"hello " * 2000,
+            bytes(range(256)) * 64,
+            bytes(4096),
+            b"SQLite format 3\0",
+            b"SQLite format 3\0" + b"\xff" * 8000,
+        ],
+    )
+    def test_a_file_that_is_not_a_database(self, file: Path, text: bytes) -> None:
         file.write_bytes(text)
-        assert refusal(file) == f"UnavailableError: sqlite at {file}: {NO_SQLITE}"
+        assert refusal(file) == f"UnavailableError: sqlite at {file}: {NOT_SQLITE}"
         assert content(file.parent) == {file.name: text}
 
     @pytest.mark.parametrize("path", [".", "missing/pets.sqlite", "n" * 300])
-    def test_a_path_where_no_file_can_be(self, file: Path, path: str) -> None:
-        told = refusal(file.parent / path)
-        assert told.startswith(f"UnavailableError: sqlite at {file.parent / path}: {NO_OPENING}")
+    def test_a_path_where_no_file_can_be_created(self, file: Path, path: str) -> None:
+        message = refusal(file.parent / path)
+        assert message.startswith(f"UnavailableError: sqlite at {file.parent / path}: {NOT_OPENED}")
         assert content(file.parent) == {}
 
     @pytest.mark.parametrize(
         "path", ["", ":memory:", "file:pets", "file::memory:?cache=shared", "a\0b"]
     )
-    def test_what_is_no_path(self, path: str) -> None:
+    def test_a_path_that_is_not_of_a_file(self, path: str) -> None:
         assert refusal(path).startswith("SettingsError: PETSTORE_SQLITE_PATH must be the path of a")
 
     def test_a_device(self) -> None:
         assert refusal("/dev/null").endswith("/dev/null: IOError: disk I/O error")
 
     @pytest.mark.parametrize(("of_file", "of_folder"), [(0o444, 0o755), (0o644, 0o555), (0, 0o755)])
-    def test_a_file_that_may_not_be_written_to(self, of_file: int, of_folder: int) -> None:
-        with tempfile.TemporaryDirectory() as folder:  # all may enter it, unlike tmp_path
+    def test_a_file_without_write_permission(self, of_file: int, of_folder: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:  # accessible to all users, unlike tmp_path
             file = Path(folder) / "pets.sqlite"
             create(file, 3)
             file.chmod(of_file)
             Path(folder).chmod(of_folder)
             before = file.read_bytes() if os.geteuid() == 0 else b""
             with unprivileged():
-                told = refusal(file)
+                message = refusal(file)
             Path(folder).chmod(0o755)
             file.chmod(0o644)
-            assert told.startswith(f"UnavailableError: sqlite at {file}: it cannot be ")
-            assert "writable" in told or "permissions" in told
+            assert message.startswith(f"UnavailableError: sqlite at {file}: it cannot be ")
+            assert "writable" in message or "permissions" in message
             assert before in {b"", file.read_bytes()}
             assert len(stored(file)) == 3
 
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Give up the rights of root, if this process has them: no permission would bind it."""
+    """Drop the privileges of root, which no file permission restricts."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -158,16 +173,16 @@ def unprivileged() -> Iterator[None]:
 
 
 class TestFailing:
-    """A file that fails makes calls fail, and only as long as it does."""
+    """While the file fails, so do calls; afterwards they succeed again."""
 
-    def test_locked_at_the_start(self, file: Path) -> None:
+    def test_locked_while_it_is_opened(self, file: Path) -> None:
         create(file)
         with sql(file) as other:
             other.execute("BEGIN EXCLUSIVE")
             assert refusal(file).endswith(LOCKED)
         assert create(file) == [2]
 
-    def test_locked_later(self, file: Path) -> None:
+    def test_locked_while_it_is_open(self, file: Path) -> None:
         async def run() -> None:
             async with opened(file) as repository:
                 await repository.create_pet(REX)
@@ -185,7 +200,7 @@ class TestFailing:
 
         asyncio.run(run())
 
-    def test_locked_for_less_than_the_patience(self, file: Path) -> None:
+    def test_locked_for_less_than_the_setting(self, file: Path) -> None:
         async def run() -> None:
             async with opened(file) as repository:
                 with sql(file) as other:
@@ -231,7 +246,7 @@ class TestFailing:
 
 
 class TestSchema:
-    """An older file is brought up to date at once, or not at all."""
+    """An older file is upgraded completely or not at all."""
 
     ADD = "ALTER TABLE pets ADD COLUMN note TEXT; CREATE TABLE cats (id INTEGER);"
 
@@ -240,7 +255,7 @@ class TestSchema:
         monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, self.ADD])
         assert create(file) == [4]
         assert [pet.id for pet in stored(file)] == [1, 2, 3, 4]
-        assert query(file, "PRAGMA user_version") == SCHEMA + 1
+        assert query(file, "PRAGMA user_version") == VERSION + 1
         assert query(file, "SELECT count(note) FROM pets") == 0
 
     def test_a_failed_upgrade_changes_nothing(
@@ -255,12 +270,12 @@ class TestSchema:
         monkeypatch.undo()
         assert create(file) == [4]
 
-    def test_an_id_is_not_given_out_again(self, file: Path) -> None:
+    def test_an_id_is_not_assigned_again(self, file: Path) -> None:
         create(file, 3)
         query(file, "DELETE FROM pets WHERE id >= 2")
         assert create(file) == [4]
 
-    def test_a_place_of_scratch_leaves_no_file(self, file: Path) -> None:
+    def test_a_scratch_place_leaves_no_file(self, file: Path) -> None:
         async def run() -> None:
             async with backend.scratch(SqliteSettings(path=str(file))) as place:
                 async with opened(place.path) as repository, opened(place.path):

@@ -1,4 +1,4 @@
-"""Several processes that open one file at once: each waits for the others, none is refused."""
+"""Several processes that open one file at the same time wait for each other, and all succeed."""
 
 import subprocess
 import sys
@@ -25,8 +25,8 @@ for line in sys.stdin:
 """
 
 
-def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
-    """Before they waited in the right places, about one file of thirty was refused to one."""
+def test_processes_that_open_a_new_file_at_the_same_time_all_succeed(tmp_path: Path) -> None:
+    """Without waiting in the right places, one process failed for about one file in thirty."""
     command = [sys.executable, "-c", OPENER]
     with ExitStack() as stack:
         openers = [
@@ -38,19 +38,19 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> N
         for number in range(50):
             for opener in openers:
                 print(tmp_path / str(number), file=opener.stdin, flush=True)
-            answers = [opener.stdout.readline() for opener in openers if opener.stdout]
-            assert sorted(answers) == ["1\n", "2\n", "3\n", "4\n"]
+            ids = [opener.stdout.readline() for opener in openers if opener.stdout]
+            assert sorted(ids) == ["1\n", "2\n", "3\n", "4\n"]
 
 
-class TestTurningTheLogOn:
-    """SQLite refuses it at once while another connection writes, so the opening waits itself."""
+class TestEnablingWal:
+    """SQLite refuses it at once while another connection writes, so `migrate` waits."""
 
     @pytest.fixture
     def other(self, tmp_path: Path) -> apsw.Connection:
         return apsw.Connection(str(tmp_path / "pets.sqlite"))
 
-    def upgrade(self, other: apsw.Connection, busy_seconds: float) -> None:
-        """Open the file, where the other connection writes just before the log is turned on."""
+    def migrate(self, other: apsw.Connection, busy_seconds: float) -> None:
+        """Open the file; the other connection begins to write just before WAL is enabled."""
 
         def before(_: object, statement: str, __: object) -> bool:
             if "journal_mode" in statement:
@@ -60,9 +60,11 @@ class TestTurningTheLogOn:
 
         with schema.connect(other.filename, busy_seconds) as connection:
             connection.exec_trace = before
-            schema.upgrade(connection, other.filename, busy_seconds)
+            schema.migrate(connection, other.filename, busy_seconds)
 
-    def test_waits(self, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_waits_for_the_lock(
+        self, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         waits = []
 
         def wait(seconds: float) -> None:
@@ -71,10 +73,10 @@ class TestTurningTheLogOn:
                 other.execute("ROLLBACK")
 
         monkeypatch.setattr(schema, "sleep", wait)
-        self.upgrade(other, 60)
+        self.migrate(other, 60)
         assert len(waits) == 3
         assert other.pragma("journal_mode") == "wal"
 
-    def test_waits_no_longer_than_the_patience(self, other: apsw.Connection) -> None:
-        with pytest.raises(UnavailableError, match="another process keeps it locked"):
-            self.upgrade(other, 0.05)
+    def test_it_waits_no_longer_than_the_setting(self, other: apsw.Connection) -> None:
+        with pytest.raises(UnavailableError, match="another process has it locked"):
+            self.migrate(other, 0.05)

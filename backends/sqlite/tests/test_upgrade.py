@@ -1,4 +1,4 @@
-"""A file that the first version wrote: what it held is kept, and it can be ordered from."""
+"""A file of the first version is upgraded: its pets are kept and can be ordered."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ import apsw
 import pytest
 from petstore_sqlite import SqliteSettings, open_sqlite, schema
 
-from petstore.contract import NewPet, OrderStatus, Pet, PetStatus, Receipt, Retry
+from petstore.contract import IdempotencyToken, NewPet, OrderStatus, Pet, PetStatus, Receipt
 
 FIRST_VERSION = """
     CREATE TABLE pets (
@@ -41,7 +41,7 @@ def execute(file: Path, statements: str) -> object:
         connection.close()
 
 
-def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_animals(file: Path) -> None:
+def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_pets(file: Path) -> None:
     execute(file, FIRST_VERSION)
 
     async def use() -> None:
@@ -60,20 +60,20 @@ def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_animals(file: Pat
     assert execute(file, "PRAGMA user_version") == len(schema.MIGRATIONS)
 
 
-def test_expired_records_are_dropped_as_others_are_written(file: Path) -> None:
+def test_expired_records_are_dropped_by_later_writes(file: Path) -> None:
     async def use() -> None:
         async with open_sqlite(SqliteSettings(path=str(file))) as repository:
             for number in range(60):
                 now = number * 10
-                retry = Retry(number.to_bytes(32, "big"), bytes(32), now, now + 100)
-                await repository.create_pet(REX, retry)
+                token = IdempotencyToken(number.to_bytes(32, "big"), bytes(32), now, now + 100)
+                await repository.create_pet(REX, token)
 
     asyncio.run(use())
     assert execute(file, "SELECT count(*) FROM retries") == 10
 
 
-def test_the_file_itself_takes_no_second_live_order_of_an_animal(file: Path) -> None:
-    """The second line: were an animal wrongly shown as available, it would not be sold twice."""
+def test_the_schema_refuses_a_second_live_order_of_a_pet(file: Path) -> None:
+    """A second line of defense: a pet that is wrongly available is still not sold twice."""
 
     async def use() -> None:
         async with open_sqlite(SqliteSettings(path=str(file))) as repository:

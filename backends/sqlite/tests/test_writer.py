@@ -1,4 +1,4 @@
-"""The writer: changes that wait share a transaction, and each gets its own answer."""
+"""The writer: writes that wait share a transaction, and each caller gets its own result."""
 
 import asyncio
 import threading
@@ -13,17 +13,17 @@ from petstore_sqlite.writer import Writer
 
 from petstore.contract import NewPet, StorageError
 
-Change = Callable[[apsw.Connection], int]
+Write = Callable[[apsw.Connection], int]
 
 
 class Gate:
-    """A writer whose thread waits until the gate opens: what it is given meanwhile goes together.
+    """A writer whose thread waits until the gate opens: writes until then share a transaction.
 
-    commits -- how many transactions there were after that
+    commits -- how many transactions were committed after that
     """
 
     def __init__(self, connection: apsw.Connection, writer: Writer) -> None:
-        self.commits = -1  # the gate's own
+        self.commits = -1  # the first commit is that of the gate
         self.writer = writer
         self._open = threading.Event()
         connection.set_commit_hook(self._count)
@@ -40,32 +40,32 @@ class Gate:
             inside.set()
             assert self._open.wait(10)
 
-        self._waiting = asyncio.create_task(self.writer.carry_out(wait))
+        self._waiting = asyncio.create_task(self.writer.submit(wait))
         await asyncio.to_thread(inside.wait, 10)
 
     def open(self) -> None:
         self._open.set()
 
-    async def give(self, *changes: Change) -> list["asyncio.Task[int]"]:
-        tasks = [asyncio.create_task(self.writer.carry_out(change)) for change in changes]
+    async def submit(self, *writes: Write) -> list["asyncio.Task[int]"]:
+        tasks = [asyncio.create_task(self.writer.submit(write)) for write in writes]
         await asyncio.sleep(0)
         return tasks
 
 
 @asynccontextmanager
-async def gate(file: Path) -> AsyncIterator[Gate]:
-    """Yield a closed gate at a new file."""
+async def closed_gate(file: Path) -> AsyncIterator[Gate]:
+    """Yield a closed gate to a new file."""
     with schema.connect(str(file), 0.2) as connection:
-        schema.upgrade(connection, str(file), 0.2)
+        schema.migrate(connection, str(file), 0.2)
         async with Writer(connection, str(file)) as writer:
-            made = Gate(connection, writer)
-            await made.close()
+            gate = Gate(connection, writer)
+            await gate.close()
             try:
-                yield made
+                yield gate
             finally:
-                made.open()
+                gate.open()
                 with suppress(StorageError, RuntimeError):
-                    await made._waiting  # noqa: SLF001
+                    await gate._waiting  # noqa: SLF001
 
 
 @pytest.fixture
@@ -79,12 +79,12 @@ def insert(connection: apsw.Connection) -> int:
 
 
 def refuse(_: apsw.Connection) -> int:
-    raise StorageError("sold already")
+    raise StorageError("refused")
 
 
 def fail(connection: apsw.Connection) -> int:
     insert(connection)
-    raise RuntimeError("nobody declared this")
+    raise RuntimeError("not an error of the contract")
 
 
 async def names(file: Path) -> list[str]:
@@ -92,13 +92,13 @@ async def names(file: Path) -> list[str]:
         return [pet.name for pet in await repository.list_pets(0, 10_000, None)]
 
 
-def test_changes_that_wait_share_a_transaction(file: Path) -> None:
+def test_writes_that_wait_share_a_transaction(file: Path) -> None:
     async def run() -> None:
-        async with gate(file) as closed:
-            tasks = await closed.give(*[insert] * 200)
-            closed.open()
+        async with closed_gate(file) as gate:
+            tasks = await gate.submit(*[insert] * 200)
+            gate.open()
             assert await asyncio.gather(*tasks) == list(range(1, 201))
-            assert closed.commits == 1
+            assert gate.commits == 1
 
     asyncio.run(run())
 
@@ -116,33 +116,33 @@ def test_concurrent_creates_take_far_fewer_transactions(file: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_refused_change_fails_alone(file: Path) -> None:
+def test_a_refused_write_fails_alone(file: Path) -> None:
     async def run() -> None:
-        async with gate(file) as closed:
-            tasks = await closed.give(insert, refuse, insert, refuse, insert)
-            closed.open()
+        async with closed_gate(file) as gate:
+            tasks = await gate.submit(insert, refuse, insert, refuse, insert)
+            gate.open()
             first, refused, second, also, third = await asyncio.gather(
                 *tasks, return_exceptions=True
             )
             assert (first, second, third) == (1, 2, 3)
             for outcome in (refused, also):
                 assert type(outcome) is StorageError
-                assert str(outcome) == "sold already"
-            assert closed.commits == 1
+                assert str(outcome) == "refused"
+            assert gate.commits == 1
         assert await names(file) == ["Rex"] * 3
 
     asyncio.run(run())
 
 
-def test_an_undeclared_error_undoes_its_transaction_and_no_other(file: Path) -> None:
+def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Path) -> None:
     async def run() -> None:
-        async with gate(file) as closed:
-            tasks = await closed.give(insert, fail, insert)
-            closed.open()
+        async with closed_gate(file) as gate:
+            tasks = await gate.submit(insert, fail, insert)
+            gate.open()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [RuntimeError] * 3
-            assert closed.commits == 0
-            [after] = await closed.give(insert)
+            assert gate.commits == 0
+            [after] = await gate.submit(insert)
             assert await after >= 1
         assert await names(file) == ["Rex"]
 
@@ -151,24 +151,24 @@ def test_an_undeclared_error_undoes_its_transaction_and_no_other(file: Path) -> 
 
 def test_a_cancelled_caller_disturbs_no_other(file: Path) -> None:
     async def run() -> None:
-        async with gate(file) as closed:
-            tasks = await closed.give(insert, insert, insert)
+        async with closed_gate(file) as gate:
+            tasks = await gate.submit(insert, insert, insert)
             tasks[1].cancel()
             with pytest.raises(asyncio.CancelledError):
                 await tasks[1]
-            closed.open()
+            gate.open()
             assert [await tasks[0], await tasks[2]] == [1, 3]
         assert await names(file) == ["Rex"] * 3
 
     asyncio.run(run())
 
 
-def test_closing_carries_out_what_waits(file: Path) -> None:
+def test_closing_executes_the_writes_that_wait(file: Path) -> None:
     async def run() -> None:
-        async with gate(file) as closed:
-            tasks = await closed.give(*[insert] * 50)
-            asyncio.get_running_loop().call_later(0.1, closed.open)
-            closing = asyncio.create_task(closed.writer.__aexit__())
+        async with closed_gate(file) as gate:
+            tasks = await gate.submit(*[insert] * 50)
+            asyncio.get_running_loop().call_later(0.1, gate.open)
+            closing = asyncio.create_task(gate.writer.__aexit__())
             assert await asyncio.gather(*tasks) == list(range(1, 51))
             await closing
         assert len(await names(file)) == 50
@@ -176,12 +176,12 @@ def test_closing_carries_out_what_waits(file: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_long_queue_is_carried_out_in_turns(file: Path) -> None:
+def test_a_long_queue_takes_several_transactions(file: Path) -> None:
     async def run() -> None:
-        async with gate(file) as closed:
-            tasks = await closed.give(*[insert] * 2500)
-            closed.open()
+        async with closed_gate(file) as gate:
+            tasks = await gate.submit(*[insert] * 2500)
+            gate.open()
             assert await asyncio.gather(*tasks) == list(range(1, 2501))
-            assert closed.commits == 3
+            assert gate.commits == 3
 
     asyncio.run(run())

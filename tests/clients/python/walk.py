@@ -1,4 +1,7 @@
-"""What the README leaves out, with the generated client: an empty store, the address, a key."""
+"""The operations that the README does not show, with the generated client.
+
+Its arguments are the address of a service with an empty store, and an API key.
+"""
 
 import re
 import sys
@@ -21,7 +24,7 @@ from petstore_client.models import (
 )
 from petstore_client.types import UNSET, Response, Unset
 
-ANIMALS = 45
+PETS = 45
 
 T = TypeVar("T")
 
@@ -30,47 +33,47 @@ client = AuthenticatedClient(f"{address}/v1", key, raise_on_unexpected_status=Tr
 anonymous = Client(f"{address}/v1", raise_on_unexpected_status=True)
 
 
-def wanted(answer: T | Error | None) -> T:
-    """Return what was asked for."""
-    assert answer is not None
-    assert not isinstance(answer, Error), answer
-    return answer
+def unwrap(result: T | Error | None) -> T:
+    """Return the result, which is not an error."""
+    assert result is not None
+    assert not isinstance(result, Error), result
+    return result
 
 
-def code(answer: object) -> ErrorCode:
+def code(result: object) -> ErrorCode:
     """Return the code of an error."""
-    assert isinstance(answer, Error), answer
-    assert answer.message
-    return answer.code
+    assert isinstance(result, Error), result
+    assert result.message
+    return result.code
 
 
 def pages(limit: int, status: PetStatus | Unset = UNSET) -> Iterator[list[Pet]]:
-    """Walk from page to page until one has no successor."""
+    """Follow the next links to the last page."""
     cursor: str | Unset = UNSET
     while True:
         page = list_pets.sync_detailed(client=client, limit=limit, status=status, cursor=cursor)
-        yield wanted(page.parsed)
+        yield unwrap(page.parsed)
         link = re.search(r'[?&]cursor=([^&>]+)[^>]*>; rel="next"', page.headers.get("link", ""))
         if link is None:
             return
         cursor = link[1]
 
 
-def animals() -> list[Pet]:
-    """Add animals: every third one is available, the others have no status."""
+def pets() -> list[Pet]:
+    """Add pets: every third one is available, the others have no status."""
     added = []
-    for number in range(ANIMALS):
-        body = NewPet(f"animal {number}", number)
+    for number in range(PETS):
+        body = NewPet(f"pet {number}", number)
         if number % 3 == 0:
             body.status = PetStatus.AVAILABLE
-        answer = create_pet.sync_detailed(client=client, body=body)
-        added.append(wanted(answer.parsed))
-        assert answer.headers["location"] == f"/v1/pets/{added[-1].id}"
+        response = create_pet.sync_detailed(client=client, body=body)
+        added.append(unwrap(response.parsed))
+        assert response.headers["location"] == f"/v1/pets/{added[-1].id}"
     return added
 
 
 def lists(added: list[Pet]) -> None:
-    """List them: each once, in as many pages as it takes, the last one full or not."""
+    """List all pets: each exactly once, whether or not the last page is full."""
     for limit, sizes in ((10, [10, 10, 10, 10, 5]), (15, [15, 15, 15]), (100, [45])):
         walked = list(pages(limit))
         assert [len(page) for page in walked] == sizes
@@ -81,63 +84,63 @@ def lists(added: list[Pet]) -> None:
 
 
 def errors(pet: Pet) -> None:
-    """Every error is typed, and told by its code."""
+    """Check that every error is typed and has its code."""
     assert code(list_pets.sync(client=anonymous)) == ErrorCode.UNAUTHORIZED
     assert code(get_pet.sync(pet.id, client=anonymous)) == ErrorCode.UNAUTHORIZED
     assert code(list_pets.sync(client=client, limit=101)) == ErrorCode.INVALID_REQUEST
     assert code(list_pets.sync(client=client, cursor="x")) == ErrorCode.INVALID_REQUEST
     too_large = NewPet("n", 2**63)
     assert code(create_pet.sync(client=client, body=too_large)) == ErrorCode.INVALID_REQUEST
-    assert code(get_pet.sync(ANIMALS + 1, client=client)) == ErrorCode.NOT_FOUND
+    assert code(get_pet.sync(PETS + 1, client=client)) == ErrorCode.NOT_FOUND
     assert code(get_order.sync(1, client=client)) == ErrorCode.NOT_FOUND
-    missing = NewOrder(ANIMALS + 1)
+    missing = NewOrder(PETS + 1)
     assert code(place_order.sync(client=client, body=missing)) == ErrorCode.NOT_FOUND
-    assert wanted(get_pet.sync(pet.id, client=client)) == pet
+    assert unwrap(get_pet.sync(pet.id, client=client)) == pet
 
 
 def orders(pet: Pet, other: Pet) -> Order:
-    """Order an animal, as often as it takes; nobody else gets it."""
+    """Order a pet, and retry. Another order for it is refused."""
 
     def send(body: NewOrder) -> Response[Error | Order]:
         return place_order.sync_detailed(client=client, body=body, idempotency_key="first")
 
     first, again = send(NewOrder(pet.id)), send(NewOrder(pet.id))
-    order = wanted(first.parsed)
+    order = unwrap(first.parsed)
     assert order.status == OrderStatus.PLACED
     assert order.placed_at.tzinfo is not None
-    assert wanted(again.parsed) == order
+    assert unwrap(again.parsed) == order
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
     assert code(send(NewOrder(other.id)).parsed) == ErrorCode.CONFLICT
     assert code(place_order.sync(client=client, body=NewOrder(pet.id))) == ErrorCode.CONFLICT
-    assert wanted(list_orders.sync(client=client, status=OrderStatus.PLACED)) == [order]
-    assert wanted(get_order.sync(order.id, client=client)) == order
+    assert unwrap(list_orders.sync(client=client, status=OrderStatus.PLACED)) == [order]
+    assert unwrap(get_order.sync(order.id, client=client)) == order
     return order
 
 
 def endings(pet: Pet, order: Order) -> None:
-    """Complete it: the animal is sold, the order final."""
+    """Complete the order: the pet is sold, the order final."""
     completed = OrderUpdate(OrderStatus.COMPLETED)
     cancelled = OrderUpdate(OrderStatus.CANCELLED)
-    done = wanted(update_order.sync(order.id, client=client, body=completed))
+    done = unwrap(update_order.sync(order.id, client=client, body=completed))
     assert done.status == OrderStatus.COMPLETED
     refused = update_order.sync(order.id, client=client, body=cancelled)
     assert code(refused) == ErrorCode.CONFLICT
-    assert wanted(get_pet.sync(pet.id, client=client)).status == PetStatus.SOLD
+    assert unwrap(get_pet.sync(pet.id, client=client)).status == PetStatus.SOLD
 
 
 def retries() -> None:
-    """Add an animal with an Idempotency-Key, twice: it is there once."""
-    answers = [
+    """Add a pet twice with the same Idempotency-Key: it is stored once."""
+    responses = [
         create_pet.sync_detailed(client=client, body=NewPet("once", 1), idempotency_key="once")
         for _ in range(2)
     ]
-    assert len({wanted(answer.parsed).id for answer in answers}) == 1
-    assert answers[1].headers["idempotency-replayed"] == "true"
-    assert sum(len(page) for page in pages(100)) == ANIMALS + 1
+    assert len({unwrap(response.parsed).id for response in responses}) == 1
+    assert responses[1].headers["idempotency-replayed"] == "true"
+    assert sum(len(page) for page in pages(100)) == PETS + 1
 
 
-added = animals()
+added = pets()
 lists(added)
 errors(added[0])
 endings(added[0], orders(added[0], added[3]))

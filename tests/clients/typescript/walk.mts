@@ -1,4 +1,4 @@
-// What the README leaves out, with the generated client: an empty store, the address, a key.
+// The operations that the README does not show, with the generated client, on an empty store.
 
 import assert from "node:assert/strict";
 import createClient from "openapi-fetch";
@@ -8,9 +8,9 @@ type ErrorBody = components["schemas"]["Error"];
 type Order = components["schemas"]["Order"];
 type Pet = components["schemas"]["Pet"];
 type PetStatus = components["schemas"]["PetStatus"];
-type Answer<T> = { data?: T; error?: ErrorBody };
+type Result<T> = { data?: T; error?: ErrorBody };
 
-const ANIMALS = 45;
+const PETS = 45;
 
 const baseUrl = "http://127.0.0.1:8000/v1";
 const anonymous = createClient<paths>({ baseUrl });
@@ -19,26 +19,26 @@ const client = createClient<paths>({
   headers: { Authorization: `Bearer ${process.env.KEY}` },
 });
 
-/** Returns what was asked for. */
-function wanted<T>({ data, error }: Answer<T>): T {
+/** Returns the data of a response, which is not an error. */
+function unwrap<T>({ data, error }: Result<T>): T {
   assert.equal(error, undefined);
   assert(data !== undefined);
   return data;
 }
 
-/** Tells an error by its code, which is typed. */
-function refused({ data, error }: Answer<unknown>, code: ErrorBody["code"]): void {
+/** Checks the code of an error, which is typed. */
+function refused({ data, error }: Result<unknown>, code: ErrorBody["code"]): void {
   assert.equal(data, undefined);
   assert(error?.message);
   assert.equal(error.code, code);
 }
 
-/** Walks from page to page until one has no successor. */
+/** Follows the next links to the last page. */
 async function* pages(limit: number, status?: PetStatus): AsyncGenerator<Pet[]> {
   let cursor: string | undefined;
   do {
     const page = await client.GET("/pets", { params: { query: { limit, status, cursor } } });
-    yield wanted(page);
+    yield unwrap(page);
     const link = page.response.headers.get("link") ?? "";
     cursor = /[?&]cursor=([^&>]+)[^>]*>; rel="next"/.exec(link)?.[1];
   } while (cursor);
@@ -54,22 +54,22 @@ const petAt = (petId: number) => ({ params: { path: { petId } } });
 const orderAt = (orderId: number) => ({ params: { path: { orderId } } });
 const repeatable = (key: string) => ({ params: { header: { "Idempotency-Key": key } } });
 
-/** Adds animals: every third one is available, the others have no status. */
-async function animals(): Promise<Pet[]> {
+/** Adds pets: every third one is available, the others have no status. */
+async function pets(): Promise<Pet[]> {
   const added: Pet[] = [];
-  for (let number = 0; number < ANIMALS; number++) {
-    const body = { name: `animal ${number}`, categoryId: number };
-    const answer = await client.POST("/pets", {
+  for (let number = 0; number < PETS; number++) {
+    const body = { name: `pet ${number}`, categoryId: number };
+    const created = await client.POST("/pets", {
       body: number % 3 === 0 ? { ...body, status: "available" } : body,
     });
-    const pet = wanted(answer);
-    assert.equal(answer.response.headers.get("location"), `/v1/pets/${pet.id}`);
+    const pet = unwrap(created);
+    assert.equal(created.response.headers.get("location"), `/v1/pets/${pet.id}`);
     added.push(pet);
   }
   return added;
 }
 
-/** Lists them: each once, in as many pages as it takes, the last one full or not. */
+/** Lists all pets: each exactly once, whether or not the last page is full. */
 async function lists(added: Pet[]): Promise<void> {
   const sizes: Record<number, number[]> = { 10: [10, 10, 10, 10, 5], 15: [15, 15, 15], 100: [45] };
   for (const limit of [10, 15, 100]) {
@@ -82,7 +82,7 @@ async function lists(added: Pet[]): Promise<void> {
   assert.deepEqual(await all(10, "sold"), [[]]);
 }
 
-/** Every error is typed, and told by its code. */
+/** Checks that every error is typed and has its code. */
 async function errors(pet: Pet): Promise<void> {
   const limited = { params: { query: { limit: 101 } } };
   const forged = { params: { query: { cursor: "x" } } };
@@ -92,55 +92,55 @@ async function errors(pet: Pet): Promise<void> {
   refused(await client.GET("/pets", limited), "invalid_request");
   refused(await client.GET("/pets", forged), "invalid_request");
   refused(await client.POST("/pets", nameless), "invalid_request");
-  refused(await client.GET("/pets/{petId}", petAt(ANIMALS + 1)), "not_found");
+  refused(await client.GET("/pets/{petId}", petAt(PETS + 1)), "not_found");
   refused(await client.GET("/store/orders/{orderId}", orderAt(1)), "not_found");
-  const missing = { body: { petId: ANIMALS + 1 } };
+  const missing = { body: { petId: PETS + 1 } };
   refused(await client.POST("/store/orders", missing), "not_found");
-  assert.deepEqual(wanted(await client.GET("/pets/{petId}", petAt(pet.id))), pet);
+  assert.deepEqual(unwrap(await client.GET("/pets/{petId}", petAt(pet.id))), pet);
 }
 
-/** Orders an animal, as often as it takes; nobody else gets it. */
+/** Orders a pet, and retries. Another order for it is refused. */
 async function orders(pet: Pet, other: Pet): Promise<Order> {
   const send = (petId: number) =>
     client.POST("/store/orders", { ...repeatable("first"), body: { petId } });
   const first = await send(pet.id);
   const again = await send(pet.id);
-  const order = wanted(first);
+  const order = unwrap(first);
   assert.equal(order.status, "placed");
   assert(!Number.isNaN(Date.parse(order.placedAt)));
-  assert.deepEqual(wanted(again), order);
+  assert.deepEqual(unwrap(again), order);
   assert.equal(first.response.headers.get("idempotency-replayed"), null);
   assert.equal(again.response.headers.get("idempotency-replayed"), "true");
   refused(await send(other.id), "conflict");
   const second = await client.POST("/store/orders", { body: { petId: pet.id } });
   refused(second, "conflict");
   const placed = { params: { query: { status: "placed" as const } } };
-  assert.deepEqual(wanted(await client.GET("/store/orders", placed)), [order]);
+  assert.deepEqual(unwrap(await client.GET("/store/orders", placed)), [order]);
   const read = await client.GET("/store/orders/{orderId}", orderAt(order.id));
-  assert.deepEqual(wanted(read), order);
+  assert.deepEqual(unwrap(read), order);
   return order;
 }
 
-/** Completes it: the animal is sold, the order final. */
+/** Completes the order: the pet is sold, the order final. */
 async function endings(pet: Pet, order: Order): Promise<void> {
   const end = (status: Order["status"]) =>
     client.PATCH("/store/orders/{orderId}", { ...orderAt(order.id), body: { status } });
-  assert.equal(wanted(await end("completed")).status, "completed");
+  assert.equal(unwrap(await end("completed")).status, "completed");
   refused(await end("cancelled"), "conflict");
-  assert.equal(wanted(await client.GET("/pets/{petId}", petAt(pet.id))).status, "sold");
+  assert.equal(unwrap(await client.GET("/pets/{petId}", petAt(pet.id))).status, "sold");
 }
 
-/** Adds an animal with an Idempotency-Key, twice: it is there once. */
+/** Adds a pet twice with the same Idempotency-Key: it is stored once. */
 async function retries(): Promise<void> {
   const body = { name: "once", categoryId: 1 };
   const first = await client.POST("/pets", { ...repeatable("once"), body });
   const again = await client.POST("/pets", { ...repeatable("once"), body });
-  assert.equal(wanted(again).id, wanted(first).id);
+  assert.equal(unwrap(again).id, unwrap(first).id);
   assert.equal(again.response.headers.get("idempotency-replayed"), "true");
-  assert.equal((await all(100)).flat().length, ANIMALS + 1);
+  assert.equal((await all(100)).flat().length, PETS + 1);
 }
 
-const added = await animals();
+const added = await pets();
 await lists(added);
 await errors(added[0]);
 await endings(added[0], await orders(added[0], added[3]));

@@ -1,0 +1,50 @@
+"""Sorted items, compared with a plain dictionary."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from petstore_memory import table
+from petstore_memory.table import SortedItems
+
+from petstore.contract import Pet
+
+IDS = st.integers(1, 40) | st.integers(1, 2**53 - 1)
+CHANGES = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "remove"]), IDS), max_size=200)
+
+
+def pet(pet_id: int, name: str = "n") -> Pet:
+    return Pet(pet_id, name, 1)
+
+
+@settings(deadline=None)
+@given(changes=CHANGES, size=st.integers(1, 4), after=IDS, count=st.integers(1, 50))
+def test_sorted_items_find_what_a_dictionary_finds(
+    changes: list[tuple[str, int]], size: int, after: int, count: int
+) -> None:
+    usual, table.CHUNK_SIZE = table.CHUNK_SIZE, size  # type: ignore[misc]
+    try:
+        items, model = SortedItems[Pet](), dict[int, Pet]()
+        for step, (change, pet_id) in enumerate(changes):
+            if change == "put":
+                model[pet_id] = pet(pet_id, f"{step}")
+                items.put(model[pet_id])
+            elif model.pop(pet_id, None):
+                items.remove(pet_id)
+        for pet_id in {after, *model, *(other + 1 for other in model)}:
+            assert items.get(pet_id) == model.get(pet_id)
+        for start in (0, after):
+            expected = [model[pet_id] for pet_id in sorted(model) if pet_id > start]
+            assert items.page(start, count) == expected[:count]
+            assert items.page(start, len(model) + 1) == expected
+    finally:
+        table.CHUNK_SIZE = usual  # type: ignore[misc]
+
+
+def test_many_items_stay_sorted() -> None:
+    items = SortedItems[Pet]()
+    for pet_id in range(1, 5000):
+        items.put(pet(pet_id))
+    for pet_id in range(2, 5000, 3):
+        items.remove(pet_id)
+    expected = [pet_id for pet_id in range(1, 5000) if pet_id % 3 != 2]
+    assert [found.id for found in items.page(0, 5000)] == expected
+    assert [found.id for found in items.page(2500, 3)] == [2502, 2503, 2505]

@@ -1,0 +1,282 @@
+"""A client of one server: all callers share its connection, and no command is ever sent twice.
+
+Commands of one iteration of the event loop are sent together (pipelining). Once a server has
+failed, calls fail at once, while the client reconnects in the background.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import hiredis
+
+from petstore.contract import StorageError, UnavailableError
+
+RECONNECT_SECONDS: Final = 0.1
+"""How long to wait before reconnecting to a server that has failed."""
+
+_pack: Callable[[Any], bytes] = hiredis.pack_command  # its stub knows tuples of one part only
+
+Reply = asyncio.Future[Any]
+Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[Any, Any]]]
+Handshake = Callable[[Callable[..., Reply]], Awaitable[None]]
+
+
+class Connection(asyncio.Protocol):
+    """One connection, from connected to closed. Replies come in the order of the commands.
+
+    name -- the server's name in messages
+    seconds -- how long a reply may take
+    on_close -- called once, when the connection is closed or lost
+    failure -- why it was closed or lost; None while it is open
+    """
+
+    def __init__(self, name: str, seconds: float, on_close: Callable[["Connection"], None]) -> None:
+        self.failure: UnavailableError | None = None
+        self._name = name
+        self._seconds = seconds
+        self._on_close = on_close
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader()
+        self._waiting: deque[tuple[Reply, float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = transport
+
+    def send(self, packed: list[bytes], futures: list[Reply]) -> None:
+        """Send packed commands; their replies go to the futures."""
+        if self.failure is not None:
+            _fail_all(futures, self.failure)
+            return
+        end = self._loop.time() + self._seconds
+        self._waiting.extend([(future, end) for future in futures])
+        if self._timer is None:
+            self._timer = self._loop.call_at(end, self._check)
+        self._transport.write(b"".join(packed))
+
+    @property
+    def busy(self) -> bool:
+        """Whether commands wait for a reply."""
+        return bool(self._waiting)
+
+    def call(self, *command: bytes | str | int) -> Reply:
+        """Send a command at once; return the future of its reply."""
+        future = self._loop.create_future()
+        self.send([_pack(command)], [future])
+        return future
+
+    def close(self, reason: str) -> None:
+        """Close the connection. Commands that wait for a reply fail: their outcome is unknown."""
+        if self.failure is not None:
+            return
+        self.failure = UnavailableError(f"{self._name}: {reason}")
+        self._transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_close(self)
+        _fail_all([future for future, _ in self._waiting], self.failure)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the replies to their callers."""
+        self._reader.feed(data)
+        gets, waiting = self._reader.gets, self._waiting
+        try:
+            while (reply := gets()) is not False:
+                if not waiting:  # such as: max number of clients reached
+                    self.close(str(reply))
+                    return
+                future, _ = waiting.popleft()
+                if future.done():  # its caller was cancelled
+                    continue
+                if isinstance(reply, hiredis.ReplyError):
+                    future.set_exception(reply)
+                else:
+                    future.set_result(reply)
+        except hiredis.ProtocolError:
+            self.close("it does not speak the Redis protocol")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the commands that wait for a reply."""
+        self.close(f"the connection was lost{f' ({_reason(exc)})' if exc else ''}")
+
+    def _check(self) -> None:
+        """Close the connection if the oldest command has waited for too long."""
+        self._timer = None
+        if self._waiting:
+            end = self._waiting[0][1]
+            if end <= self._loop.time():
+                self.close(f"no reply within {self._seconds:g} s")
+            else:
+                self._timer = self._loop.call_at(end, self._check)
+
+
+class RedisClient:
+    """A client of one server. It connects on the first call, and again after each failure.
+
+    connect -- opens a connection for a protocol
+    handshake -- prepares a new connection; raises `StorageError` if the server cannot be used
+    name -- the server's name in messages
+    seconds -- how long connecting, and a reply, may take
+    replicas -- how many replicas must confirm a write before its reply is returned (WAIT)
+    """
+
+    def __init__(
+        self, connect: Connect, handshake: Handshake, name: str, seconds: float, replicas: int = 0
+    ) -> None:
+        self._connect = connect
+        self._handshake = handshake
+        self._name = name
+        self._seconds = seconds
+        self._replicas = replicas
+        self._loop = asyncio.get_running_loop()
+        self._packed: list[bytes] = []
+        self._futures: list[Reply] = []
+        self._connection: Connection | None = None
+        self._opener: asyncio.Task[None] | None = None
+        self._failure: StorageError | None = None
+        self._closed = False
+
+    @property
+    def down(self) -> bool:
+        """Whether calls fail at the moment."""
+        return self._failure is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls wait for a reply."""
+        return bool(self._futures or (self._connection and self._connection.busy))
+
+    def call(self, *command: bytes | str | int) -> Reply:
+        """Send a command; return the future of its reply.
+
+        The future raises `hiredis.ReplyError` for an error reply, `UnavailableError` if there is
+        no reply, and the error of the handshake.
+        """
+        future = self._loop.create_future()
+        if self._failure is not None:
+            future.set_exception(type(self._failure)(*self._failure.args))
+            return future
+        if not self._packed:
+            self._loop.call_soon(self._flush)
+        self._packed.append(_pack(command))
+        self._futures.append(future)
+        return future
+
+    def disconnect(self, reason: str) -> None:
+        """Close the connection; the client reconnects."""
+        if self._connection is not None:
+            self._connection.close(reason)
+
+    async def close(self, reason: str = "the repository is closed") -> None:
+        """Close the connection for good: every later call fails."""
+        self._closed = True
+        self._fail(self._unavailable(reason))
+        if self._opener is not None:
+            self._opener.cancel()
+            await asyncio.wait([self._opener])
+        self.disconnect(reason)
+
+    def _flush(self) -> None:
+        """Send the commands of this iteration of the loop, once there is a connection."""
+        if self._connection is None:
+            if self._opener is None and self._packed:
+                self._opener = self._loop.create_task(self._open())
+            return
+        packed, futures = self._packed, self._futures
+        if not packed:
+            return
+        self._packed, self._futures = [], []
+        if self._replicas:
+            # WAIT covers all writes before it on the connection. It must time out before the client
+            # does; servers check ten times a second whether it has.
+            wait = ("WAIT", self._replicas, max(1, round(self._seconds * 800) - 100))
+            packed.append(_pack(wait))
+            replies = [self._loop.create_future() for _ in packed]
+            replies[-1].add_done_callback(partial(self._replicated, futures, replies))
+            futures = replies
+        self._connection.send(packed, futures)
+
+    def _replicated(self, futures: list[Reply], replies: list[Reply], wait: Reply) -> None:
+        """Pass on the replies to writes, now that the reply to WAIT is there."""
+        error = wait.exception()
+        if error is None and wait.result() < self._replicas:
+            confirmed = f"{wait.result()} of {self._replicas} replicas confirmed the write in time"
+            error = self._unavailable(f"{confirmed}; it may or may not last")
+        for future, reply in zip(futures, replies[:-1], strict=True):
+            failure = reply.exception() or error
+            if future.done():  # its caller was cancelled
+                continue
+            if failure is None:
+                future.set_result(reply.result())
+            else:
+                future.set_exception(failure)
+
+    async def _open(self) -> None:
+        """Connect, and try again until it succeeds."""
+        while self._connection is None:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    connection = await self._connected()
+            except StorageError as error:
+                self._fail(error)
+            except OSError as error:
+                self._fail(self._unavailable(_reason(error, self._seconds)))
+            else:
+                self._connection, self._failure = connection, None
+                continue
+            await asyncio.sleep(RECONNECT_SECONDS)
+        self._opener = None
+        self._flush()
+
+    async def _connected(self) -> Connection:
+        """Return a new connection after the handshake. It is closed if the handshake fails."""
+        connection: Connection
+        _, connection = await self._connect(
+            lambda: Connection(self._name, self._seconds, self._on_close)
+        )
+        try:
+            await self._handshake(connection.call)
+        except BaseException:
+            connection.close("the handshake failed")
+            raise
+        if connection.failure is not None:  # lost right after the handshake
+            raise connection.failure
+        return connection
+
+    def _on_close(self, connection: Connection) -> None:
+        if connection is self._connection and connection.failure is not None:
+            self._connection = None
+            self._fail(connection.failure)
+            if not self._closed:
+                self._opener = self._loop.create_task(self._open())
+
+    def _fail(self, failure: StorageError) -> None:
+        """Fail the commands not yet sent, and all calls until there is a connection."""
+        self._failure = failure
+        futures, self._futures, self._packed = self._futures, [], []
+        _fail_all(futures, failure)
+
+    def _unavailable(self, reason: str) -> UnavailableError:
+        return UnavailableError(f"{self._name}: {reason}")
+
+
+def _fail_all(futures: list[Reply], failure: StorageError) -> None:
+    """Fail each future with its own copy of the error, unless its caller was cancelled."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(type(failure)(*failure.args))
+
+
+def _reason(error: Exception, seconds: float = 0) -> str:
+    """Return why a connection failed, in one line."""
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno).lower()
+    if isinstance(error, TimeoutError) and not error.errno:
+        return f"no reply within {seconds:g} s"
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,0 +1,8 @@
+-- Creates the store in this partition unless it exists.
+-- ARGV: schema, partitions
+-- Returns {DONE, schema, partitions} as stored.
+if redis.call('HSETNX', key.meta, 'schema', ARGV[1]) == 1 then
+  redis.call('HSET', key.meta, 'partitions', ARGV[2])
+end
+check_master()
+return {DONE, unpack(redis.call('HMGET', key.meta, 'schema', 'partitions'))}

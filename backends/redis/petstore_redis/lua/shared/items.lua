@@ -1,0 +1,26 @@
+-- Pets and orders: JSON in sorted sets, with the id as the score. `set` is 'pets' or 'orders'. An
+-- item is in that set and, if it has a status, in the set of its status too. The status is the
+-- first field of the JSON; the scripts rewrite it there and leave the rest as it is.
+
+local function status_of(item)
+  return string.match(item, '^{"status":"(%a+)",')
+end
+
+local function get(set, id)
+  return redis.call('ZRANGEBYSCORE', key[set], id, id)[1]
+end
+
+local function add(set, id, item)
+  redis.call('ZADD', key[set], id, item)
+  local status = status_of(item)
+  if status then redis.call('ZADD', key[set .. ':' .. status], id, item) end
+end
+
+-- Replaces the status of a stored item and returns the new item.
+local function set_status(set, id, item, status)
+  local changed = '{"status":"' .. status .. '",' .. string.match(item, '^{"status":"%a+",(.*)$')
+  redis.call('ZREM', key[set], item)
+  redis.call('ZREM', key[set .. ':' .. status_of(item)], item)
+  add(set, id, changed)
+  return changed
+end

@@ -1,0 +1,215 @@
+"""The client: shared by all callers, sends no command twice, survives servers that misbehave."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from time import monotonic
+from typing import Any
+
+import hiredis
+import pytest
+from petstore_redis.client import RedisClient, Reply
+from petstore_redis.masters import storage_error
+
+from backends.redis.tests.places import REX, TIMEOUT, opened, pets, unavailable
+from backends.redis.tests.proxy import proxy
+from backends.redis.tests.servers import Server
+from petstore.contract import StorageError, UnavailableError
+
+
+@asynccontextmanager
+async def connected(
+    *replies: bytes, greeting: bytes = b"", close: bool = True, pause: float = 0
+) -> AsyncIterator[RedisClient]:
+    """Yield a client of a server that sends a greeting and these replies, then closes.
+
+    pause -- how many seconds the handshake waits before and after its command
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        for reply in replies:
+            if not await reader.read(1000):
+                break
+            writer.write(reply)
+        if not close:
+            await reader.read(1000)
+            await reader.read(1000)
+        writer.close()
+
+    async def handshake(call: Callable[..., Reply]) -> None:
+        await asyncio.sleep(pause)
+        try:
+            await call("HELLO")
+            await asyncio.sleep(pause)
+        except hiredis.ReplyError as error:
+            raise storage_error("it", error) from None
+
+    def connect(protocol: Callable[[], asyncio.Protocol]) -> Any:
+        loop = asyncio.get_running_loop()
+        return loop.create_connection(protocol, "127.0.0.1", port)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = RedisClient(connect, handshake, "it", TIMEOUT)
+    try:
+        yield client
+    finally:
+        await client.close()
+        await asyncio.sleep(0.01)  # the server notices
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("replies", "greeting", "message"),
+    [
+        ([], b"-ERR max number of clients reached\r\n", "max number of clients"),
+        ([], b"", "connection was lost"),
+        ([b"+OK\r\n"], b"", "connection was lost"),  # right after the handshake
+        ([b"-LOADING it is\r\n"], b"", "LOADING it is"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], b"", "does not speak the Redis protocol"),
+        ([b"+OK\r\n", b"+OK\r\n+more\r\n"], b"", "more"),
+    ],
+)
+def test_no_call_hangs_whatever_a_server_does(
+    replies: list[bytes], greeting: bytes, message: str
+) -> None:
+    async def run() -> None:
+        async with connected(*replies, greeting=greeting) as client:
+            for _ in range(40):  # each of the races, often enough
+                async with asyncio.timeout(5):
+                    (ended,) = await asyncio.gather(client.call("GET"), return_exceptions=True)
+                if ended != b"OK":
+                    assert type(ended) is UnavailableError
+                    assert re.fullmatch(f"it: (?!.*it: ).*({message}|lost).*", str(ended))
+                await asyncio.sleep(0.005)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("replies", "greeting"), [([], b"-ERR max number of clients reached\r\n"), ([b"+OK\r\n"], b"")]
+)
+def test_a_connection_that_is_lost_during_the_handshake_is_not_used(
+    replies: list[bytes], greeting: bytes
+) -> None:
+    async def run() -> None:
+        async with connected(*replies, greeting=greeting, pause=0.03) as client:
+            message = await unavailable(client.call("GET", "x"))
+            assert "max number of clients" in message or "was lost" in message
+            assert client.down
+            assert not client.busy
+
+    asyncio.run(run())
+
+
+def test_a_client_that_is_closed_during_the_handshake_leaves_nothing_open() -> None:
+    async def run() -> None:
+        async with connected(close=False) as client:
+            call = asyncio.ensure_future(client.call("GET", "x"))
+            await asyncio.sleep(0.05)
+            await client.close()
+            assert "the repository is closed" in await unavailable(call)
+
+    asyncio.run(run())
+
+
+def test_hundreds_of_calls_share_one_connection_and_are_pipelined(valkey: Server) -> None:
+    async def run() -> None:
+        async with opened(valkey) as repository:
+            await repository.create_pet(REX)  # now the server knows the script
+            before = valkey.call("INFO", "stats")
+            receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(500)))
+            assert len({receipt.id for receipt in receipts}) == 500
+            found = await asyncio.gather(*(repository.get_pet(one.id) for one in receipts))
+            assert all(found)
+            after = valkey.call("INFO", "stats")
+            made = after["total_connections_received"] - before["total_connections_received"]
+            assert made == 1  # that of the call for INFO
+            reads = after["total_reads_processed"] - before["total_reads_processed"]
+            assert reads < 40
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("partitions", [1, 5])
+def test_a_page_is_one_round_trip_to_all_partitions(valkey: Server, partitions: int) -> None:
+    async def run() -> None:
+        with proxy(valkey.host, valkey.port) as front:
+            async with opened(front, partitions=partitions, timeout_seconds=5) as repository:
+                await asyncio.gather(*(repository.create_pet(REX) for _ in range(30)))
+                with valkey.client() as admin:
+                    before = admin.info("stats")["total_reads_processed"]
+                    front.delay = 0.5
+                    begin = monotonic()
+                    page = await repository.list_pets(3, 20, None)
+                    assert 0.5 <= monotonic() - begin < 0.95
+                    assert admin.info("stats")["total_reads_processed"] - before == 2
+                assert len(page) == 20
+                assert all(one.id < other.id for one, other in pairwise(page))
+
+    asyncio.run(run())
+
+
+def test_cancelled_callers_do_not_disturb_the_others(valkey: Server) -> None:
+    async def run() -> None:
+        with proxy(valkey.host, valkey.port) as front:
+            async with opened(front, wait_replicas=0) as repository:
+                for _ in range(5):
+                    front.delay = 0.02
+                    calls = [asyncio.ensure_future(repository.create_pet(REX)) for _ in range(40)]
+                    await asyncio.sleep(0.01)
+                    for call in calls[::2]:
+                        call.cancel()
+                    results = await asyncio.gather(*calls, return_exceptions=True)
+                    front.delay = 0
+                    assert [type(one).__name__ for one in results] == [
+                        "CancelledError",
+                        "Receipt",
+                    ] * 20
+                    for one in results[1::2]:
+                        assert not isinstance(one, BaseException)
+                        found = await repository.get_pet(one.id)
+                        assert found is not None
+                        assert found.id == one.id
+                assert len(await pets(repository)) == 200
+
+    asyncio.run(run())
+
+
+TRANSIENT = [
+    "READONLY You can't write against a read only replica.",
+    "NOREPLICAS Not enough good replicas to write. script: 1, on @user_script:5.",
+    "MISCONF Errors writing to the AOF file: No space left on device",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "BUSY Redis is busy running a script.",
+    "LOADING Redis is loading the dataset in memory",
+    "CLUSTERDOWN The cluster is down",
+    "MASTERDOWN Link with MASTER is down",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "MOVED 1 127.0.0.1:7",
+    "ASK 1 127.0.0.1:7",
+    "ERR max number of clients reached",
+]
+LASTING = [
+    "WRONGTYPE Operation against a key",
+    "NOPERM this user has no permissions",
+    "ERR syntax",
+    "BUSYKEY Target key name already exists.",
+    "OOMPH",
+    "ERR unknown command 'READONLY'",
+]
+WRAP = "ERR Error running script (call to f_0a1): @user_script:1: "
+
+
+@pytest.mark.parametrize("wrap", ["", f"{WRAP}-", f"{WRAP}@user_script: 12: -"])
+def test_transient_errors_are_unavailable_and_lasting_ones_are_not(wrap: str) -> None:
+    for text in TRANSIENT:
+        found = storage_error("redis at db", hiredis.ReplyError(wrap + text))
+        assert type(found) is UnavailableError
+        assert str(found) == f"redis at db: {wrap}{text}"
+    for text in LASTING:
+        found = storage_error("redis at db", hiredis.ReplyError(wrap + text))
+        assert type(found) is StorageError

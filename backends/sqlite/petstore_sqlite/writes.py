@@ -1,0 +1,169 @@
+"""The writes of the repository, as the writer's thread executes them in a transaction.
+
+Each is called in that thread after ``BEGIN IMMEDIATE`` on its connection, so what it has read
+stays true until it writes. If it refuses, it has not written anything, so that the other writes
+of the transaction are not affected. Errors of SQLite are handled by the writer.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import apsw
+from msgspec import UnsetType
+
+from petstore.contract import (
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    Receipt,
+    RefusedError,
+    TokenReusedError,
+)
+
+_INSERT_PET: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
+_RESERVE: Final = "UPDATE pets SET status = 'pending' WHERE id = ? AND status = 'available'"
+_SET_STATUS: Final = "UPDATE pets SET status = ? WHERE id = ?"
+_INSERT_ORDER: Final = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
+_CLOSE: Final = "UPDATE orders SET status = ? WHERE id = ? AND status = 'placed'"
+_ORDER: Final = "SELECT id, pet_id, status, placed_at FROM orders WHERE id = ?"
+_RESTORE_PET: Final = """INSERT INTO pets (id, name, category_id, status) VALUES (?, ?, ?, ?)
+    ON CONFLICT (id) DO NOTHING"""
+_PET: Final = "SELECT id, name, category_id, status FROM pets WHERE id = ?"
+_RESTORE_ORDER: Final = "INSERT INTO orders (id, pet_id, status, placed_at) VALUES (?, ?, ?, ?)"
+_LIVE: Final = "SELECT id FROM orders WHERE pet_id = ? AND status IN ('placed', 'completed')"
+
+# In the file, the table of the records of tokens is called retries.
+_FIND: Final = "SELECT fingerprint, id FROM retries WHERE token = ? AND until > ?"
+_RECORD: Final = "REPLACE INTO retries (token, fingerprint, id, until) VALUES (?, ?, ?, ?)"
+
+# More than the one record that a write may add, so that expired records do not pile up.
+_DROP: Final = """DELETE FROM retries WHERE token IN
+    (SELECT token FROM retries WHERE until <= ? ORDER BY until LIMIT 2)"""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def create_pet(connection: apsw.Connection, new: NewPet, token: IdempotencyToken | None) -> Receipt:
+    """Insert a row; AUTOINCREMENT assigns no id twice.
+
+    Raises `TokenReusedError`.
+    """
+    if token and (receipt := _find(connection, token)):
+        return receipt
+    status = None if isinstance(new.status, UnsetType) else new.status.value
+    connection.execute(_INSERT_PET, (new.name, new.category_id, status))
+    return _record(connection, token)
+
+
+def place_order(
+    connection: apsw.Connection, pet_id: int, at: datetime, token: IdempotencyToken | None
+) -> Receipt:
+    """Make the pet pending, if it is available, and insert its order.
+
+    Raises `TokenReusedError`, `NotFoundError` or `ConflictError`.
+    """
+    if token and (receipt := _find(connection, token)):
+        return receipt
+    connection.execute(_RESERVE, (pet_id,))
+    if not connection.changes():
+        if connection.execute("SELECT 1 FROM pets WHERE id = ?", (pet_id,)).get is None:
+            raise NotFoundError(f"there is no pet {pet_id}")
+        raise ConflictError(f"pet {pet_id} is not available")
+    connection.execute(_INSERT_ORDER, (pet_id, (at - _EPOCH) // _MICROSECOND))
+    return _record(connection, token)
+
+
+def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus) -> Order:
+    """Complete or cancel the order, if it is placed, and change the status of its pet.
+
+    Raises `NotFoundError` or `ConflictError`.
+    """
+    if status is not OrderStatus.PLACED:
+        connection.execute(_CLOSE, (status.value, order_id))
+    closed = status is not OrderStatus.PLACED and connection.changes()
+    found: Any = connection.execute(_ORDER, (order_id,)).fetchone()
+    if found is None:
+        raise NotFoundError(f"there is no order {order_id}")
+    order = to_order(*found)
+    if closed:
+        connection.execute(_SET_STATUS, (PET_STATUS_BY_ORDER[status].value, order.pet_id))
+    elif order.status is not status:
+        raise ConflictError(f"order {order_id} is {order.status}")
+    return order
+
+
+def restore(connection: apsw.Connection, items: Sequence[Pet | Order]) -> RefusedError | None:
+    """Insert items under their ids, up to the first that is refused; return its error, or None.
+
+    The error is not raised, because that means that nothing was written. AUTOINCREMENT continues
+    above the highest id.
+    """
+    try:
+        for item in items:
+            if isinstance(item, Pet):
+                _restore_pet(connection, item)
+            else:
+                _restore_order(connection, item)
+    except RefusedError as refusal:
+        return refusal
+    return None
+
+
+def _restore_pet(connection: apsw.Connection, pet: Pet) -> None:
+    status = None if isinstance(pet.status, UnsetType) else pet.status.value
+    row = (pet.id, pet.name, pet.category_id, status)
+    connection.execute(_RESTORE_PET, row)
+    if not connection.changes():
+        found = connection.execute(_PET, (pet.id,)).fetchone()
+        if found != row:
+            raise ConflictError(f"its id is taken by {found}")
+
+
+def _restore_order(connection: apsw.Connection, order: Order) -> None:
+    found: Any = connection.execute(_ORDER, (order.id,)).fetchone()
+    if found is not None:
+        if to_order(*found) != order:
+            raise ConflictError(f"its id is taken by {to_order(*found)}")
+        return
+    pet: Any = connection.execute(_PET, (order.pet_id,)).fetchone()
+    if pet is None:
+        raise NotFoundError(f"there is no pet {order.pet_id}")
+    if order.status is not OrderStatus.CANCELLED:
+        if pet[3] != PET_STATUS_BY_ORDER[order.status]:
+            raise ConflictError(f"pet {order.pet_id} is {pet[3] or 'without status'}")
+        if (other := connection.execute(_LIVE, (order.pet_id,)).get) is not None:
+            raise ConflictError(f"pet {order.pet_id} is in order {other}")
+    at = (order.placed_at - _EPOCH) // _MICROSECOND
+    connection.execute(_RESTORE_ORDER, (order.id, order.pet_id, order.status.value, at))
+
+
+def to_order(order_id: int, pet_id: int, status: str, placed_at: int) -> Order:
+    """Return a row as an order."""
+    return Order(order_id, pet_id, OrderStatus(status), _EPOCH + placed_at * _MICROSECOND)
+
+
+def _find(connection: apsw.Connection, token: IdempotencyToken) -> Receipt | None:
+    found: Any = connection.execute(_FIND, (token.value, token.now)).fetchone()
+    if found is None:
+        return None
+    fingerprint, id_ = found
+    if fingerprint != token.fingerprint:
+        raise TokenReusedError("the token was used for another write")
+    return Receipt(id_, replayed=True)
+
+
+def _record(connection: apsw.Connection, token: IdempotencyToken | None) -> Receipt:
+    """Return a receipt with the id of the inserted row, and record it under the token."""
+    receipt = Receipt(connection.last_insert_rowid())
+    if token:
+        connection.execute(_DROP, (token.now,))
+        record = (token.value, token.fingerprint, receipt.id, token.until)
+        connection.execute(_RECORD, record)
+    return receipt

@@ -1,0 +1,1 @@
+"""What a deployer chose: settings, keys and a backend, checked before anything is opened."""

@@ -1,0 +1,164 @@
+"""Find one backend by name among the entry points, check it and read its settings.
+
+Only the chosen plugin is imported: a broken plugin that is not chosen cannot prevent a start.
+"""
+
+import re
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
+from petstore.config.settings import Settings, convert, description, mask, setting_names
+from petstore.contract import CONTRACT, Backend
+
+GROUP: Final = "petstore.backends"
+
+_NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
+_TAKEN: Final = {field.split("_")[0] for field in (*Settings.__struct_fields__, "config")}
+
+
+class Plugin(Struct, frozen=True):
+    """An installed backend: its name, its distribution, and the object that the plugin provides."""
+
+    name: str
+    distribution: str
+    version: str
+    backend: Backend
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the names of this backend's settings."""
+        return settings_prefix(self.name)
+
+    @property
+    def title(self) -> str:
+        """The name of the backend in messages."""
+        return f"the backend '{self.name}' ({self.distribution} {self.version})"
+
+
+def settings_prefix(name: str) -> str:
+    """Return the prefix of the names of a backend's settings."""
+    return f"{PREFIX}{name.upper()}_"
+
+
+def installed() -> list[EntryPoint]:
+    """Return the entry points of all installed backends, in order of name, without loading any."""
+    found = {(e.name, _distribution(e), e.value): e for e in entry_points(group=GROUP)}
+    return [found[key] for key in sorted(found)]
+
+
+def find(choice: str) -> Plugin:
+    """Load the backend called `choice`: its name, or ``distribution:name``.
+
+    Raises `ConfigurationError` if there is none, if two distributions provide that name, or if the
+    entry point does not name a backend for this service.
+    """
+    distribution, _, name = choice.rpartition(":")
+    points = installed()
+    found = [
+        point
+        for point in points
+        if point.name == name
+        and (not distribution or _normal(_distribution(point)) == _normal(distribution))
+    ]
+    if not found:
+        names = sorted({point.name for point in points})
+        listed = (
+            ", ".join(names) or "none; install one, for instance: pip install ./backends/memory"
+        )
+        near = did_you_mean(name, names).replace("mean ", "mean '").replace("?", "'?")
+        raise ConfigurationError(
+            f"there is no backend named '{choice}' (installed: {listed}).{near}"
+        )
+    if len(found) > 1:
+        claims = " and ".join(f"{_distribution(p)} {_version(p)}" for p in found)
+        raise ConfigurationError(
+            f"two distributions provide the backend '{name}': {claims}."
+            f" Choose one: PETSTORE_BACKEND={_distribution(found[-1])}:{name}"
+        )
+    return load(found[0])
+
+
+def load(point: EntryPoint) -> Plugin:
+    """Import the object that an entry point names; check that it is a backend for this service.
+
+    Raises `ConfigurationError` if it is not.
+    """
+    title = f"the backend '{point.name}' ({_distribution(point)} {_version(point)})"
+    if not _NAME.fullmatch(point.name) or point.name in _TAKEN:
+        raise ConfigurationError(
+            f"{title} has an invalid name: expected lower-case letters and digits, a letter first,"
+            f" and not the first word of a service setting ({', '.join(sorted(_TAKEN))})"
+        )
+    try:
+        backend = point.load()
+    except Exception as error:  # importing a plugin may raise anything; it is reported
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigurationError(
+            f"{title} cannot be imported from {point.value}: {reason}"
+        ) from error
+    if not isinstance(backend, Backend):
+        raise ConfigurationError(
+            f"{title} is not a backend: {point.value} is a {type(backend).__name__}, expected"
+            " a petstore.contract.Backend"
+        )
+    if backend.contract != CONTRACT:
+        raise ConfigurationError(
+            f"{title} was written for storage contract {backend.contract};"
+            f" this service supports contract {CONTRACT}"
+        )
+    return Plugin(point.name, _distribution(point), _version(point), backend)
+
+
+def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
+    """Return the backend's settings made of the gathered values.
+
+    Raises `ConfigurationError` for a setting that is invalid, missing or unknown to the backend.
+    """
+    known = setting_names(plugin.backend.settings, plugin.prefix)
+    for name in values:
+        if name.startswith(plugin.prefix) and name not in known:
+            raise ConfigurationError(
+                f"{name} is not a setting of the backend '{plugin.name}'."
+                f"{did_you_mean(name, known) or _listed(known)}"
+            )
+    settings: Struct = convert(plugin.backend.settings, plugin.prefix, values)
+    return settings
+
+
+def masked_settings(plugin: Plugin, settings: Any) -> dict[str, str]:
+    """Return a backend's effective settings by name, with secrets masked."""
+    names = setting_names(plugin.backend.settings, plugin.prefix)
+    return {name: mask(field, getattr(settings, field)) for name, field in names.items()}
+
+
+def describe_settings(plugin: Plugin) -> list[str]:
+    """Return a line for each setting of a backend: its name, its default, what it accepts."""
+    fields = msgspec.structs.fields(plugin.backend.settings)
+    lines = []
+    for name, field in setting_names(plugin.backend.settings, plugin.prefix).items():
+        info = next(info for info in fields if info.name == field)
+        default = info.default if info.default_factory is NODEFAULT else info.default_factory()
+        required = "required" if info.required else f"default {mask(field, default) or 'none'}"
+        lines.append(f"{name}  {required}  {description(plugin.backend.settings, field)}".rstrip())
+    return lines
+
+
+def _listed(known: Mapping[str, str]) -> str:
+    return f" It has: {', '.join(known)}" if known else " It has no settings."
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "unknown"
+
+
+def _version(point: EntryPoint) -> str:
+    return point.dist.version if point.dist else "0"
+
+
+def _normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -1,0 +1,31 @@
+"""Configuration errors, and helpers for their messages."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+PREFIX: Final = "PETSTORE_"
+"""The prefix of every setting's name."""
+
+
+class ConfigurationError(Exception):
+    """A mistake of the deployer.
+
+    The message says what is wrong and what to do, and contains no secret.
+
+    warnings -- further findings, which may be the cause
+    """
+
+    warnings: tuple[str, ...] = ()
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean ...?" if a known word is similar, otherwise the empty string."""
+    names = {name.removeprefix(PREFIX): name for name in known}  # with it all would be similar
+    near = difflib.get_close_matches(word.removeprefix(PREFIX), names, 1, cutoff=0.6)
+    return f" Did you mean {names[near[0]]}?" if near else ""
+
+
+def shorten(text: str, length: int = 60) -> str:
+    """Return the text, truncated after `length` characters."""
+    return text if len(text) <= length else f"{text[:length]}..."

@@ -1,0 +1,136 @@
+"""API keys: how they are generated, stored and looked up, and the key file that may change.
+
+Only SHA-256 digests of keys are kept. The digest of a presented key is looked up, so that neither
+memory nor the time of a comparison reveals anything about a valid key.
+"""
+
+import asyncio
+import hashlib
+import logging
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from petstore.config.errors import ConfigurationError
+
+WATCH_SECONDS: Final = 2
+"""How often the key file is checked for changes; a change is promised to apply within five."""
+
+_log = logging.getLogger("petstore.keys")
+
+_KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6750, section 2.1
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_LINE: Final = re.compile(rf"({_NAME.pattern}):([0-9A-Fa-f]{{64}})", re.ASCII)
+
+
+def digest(key: bytes) -> bytes:
+    """Return the SHA-256 digest of a key."""
+    return hashlib.sha256(key).digest()
+
+
+def new_key(name: str) -> tuple[str, str]:
+    """Return a new API key of 256 random bits, and its line for the key file.
+
+    Raises `ConfigurationError` if `name` is not valid in a key file.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            "the name of a key must have up to 64 letters, digits, '.', '_' and '-', a letter or"
+            f" digit first; it is {name!r}"
+        )
+    key = f"ps_{secrets.token_urlsafe(32)}"
+    return key, f"{name}:{digest(key.encode()).hex()}"
+
+
+class Keys:
+    """The valid API keys: those given in clear, and those of a file that may change.
+
+    clear -- keys given in clear; the name of their client is ``sha256:`` and their digest, which
+        cannot be a name in a key file
+    file -- a file of ``name:sha256-hex`` lines; blank lines and comments (#) are ignored
+
+    Raises `ConfigurationError` for a key that no client could send and for an unusable file.
+    """
+
+    def __init__(self, clear: Iterable[str] = (), file: Path | None = None) -> None:
+        for position, key in enumerate(clear := tuple(clear), 1):
+            if not _KEY.fullmatch(key):
+                raise ConfigurationError(
+                    f"key {position} of PETSTORE_API_KEYS cannot be sent as a bearer token: use"
+                    " only letters, digits and -._~+/ (to make a key: petstore keys new)"
+                )
+        self._clear = {(hashed := digest(key.encode())): f"sha256:{hashed.hex()}" for key in clear}
+        self._file = file
+        self._version: object = None
+        self._clients: Mapping[bytes, str] = self._clear
+        self.reload()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def client(self, key: bytes) -> str | None:
+        """Return the name of the client with this key, or None if the key is not valid."""
+        return self._clients.get(digest(key))
+
+    def reload(self) -> bool:
+        """Reload the key file if it has changed. Return whether it has.
+
+        Raises `ConfigurationError` if it is unusable; the keys stay unchanged then.
+        """
+        if self._file is None:
+            return False
+        try:
+            stat = self._file.stat()
+            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if version == self._version:
+                return False
+            self._version = version
+            text = self._file.read_text("utf-8-sig")
+        except OSError as error:
+            self._version = None
+            raise ConfigurationError(
+                f"cannot read the key file {self._file}: {error.strerror}"
+            ) from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"the key file {self._file} is not UTF-8 text") from None
+        except ValueError:  # a NUL in the path, which TOML permits
+            raise ConfigurationError(f"cannot read the key file {str(self._file)!r}") from None
+        self._clients = {**self._clear, **_parse(text, self._file)}
+        return True
+
+    async def watch(self) -> None:
+        """Reload the key file whenever it changes, until cancelled; log an unusable file once."""
+        last = ""
+        while self._file is not None:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                if await asyncio.to_thread(self.reload):
+                    last = ""
+                    _log.info("reloaded the key file %s: %d keys", self._file, len(self))
+            except ConfigurationError as error:
+                if str(error) != last:
+                    last = str(error)
+                    _log.error("%s; the keys stay unchanged", error)
+
+
+def _parse(text: str, file: Path) -> dict[bytes, str]:
+    clients: dict[bytes, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not (line := line.strip()) or line.startswith("#"):
+            continue
+        if (match := _LINE.fullmatch(line)) is None:
+            raise ConfigurationError(
+                f"the key file {file} is invalid in line {number}: expected name:sha256-hex"
+                " (to make one: petstore keys new NAME)"
+            )
+        if clients.setdefault(bytes.fromhex(match[2]), match[1]) != match[1]:
+            raise ConfigurationError(
+                f"the key file {file} contains the key of line {number} under two names"
+            )
+    if not clients:
+        raise ConfigurationError(
+            f"the key file {file} contains no key (to make one: petstore keys new NAME)"
+        )
+    return clients

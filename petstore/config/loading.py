@@ -1,0 +1,134 @@
+"""Everything that a start needs, read and checked together: settings, backend and keys."""
+
+import secrets
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from petstore.config import discovery, settings
+from petstore.config.addresses import is_loopback, split_address
+from petstore.config.discovery import Plugin
+from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
+from petstore.config.keys import Keys
+from petstore.config.settings import Settings
+
+
+class Configuration(Struct, frozen=True):
+    """What to run.
+
+    plugin, storage -- the chosen backend and its settings
+    dev_key -- the key that was generated for this run, with ``--dev``
+    warnings -- findings that do not prevent the start
+    """
+
+    settings: Settings
+    plugin: Plugin
+    storage: Struct
+    keys: Keys
+    dev_key: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def configure(
+    environ: Mapping[str, str],
+    flags: Mapping[str, str | None],
+    *,
+    dev: bool = False,
+    keyless: bool = False,
+) -> Configuration:
+    """Read and check everything that a start needs; open nothing.
+
+    flags -- settings given on the command line, by name; None where not given
+    dev -- for trying out: the memory backend unless another is chosen, and a generated key
+    keyless -- no API key is required, because no port is opened
+
+    Raises `ConfigurationError`.
+    """
+    gathered = settings.gather(environ, flags)
+    try:
+        return _configure(gathered, dev=dev, keyless=keyless)
+    except ConfigurationError as error:  # a misspelled name is often the reason
+        error.warnings = _unknown(gathered, None)
+        raise
+
+
+def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Configuration:
+    values = gathered.values
+    if dev:
+        values = {f"{PREFIX}BACKEND": "memory", f"{PREFIX}LOG": "text"} | values
+    chosen = Settings.read(values)
+    for listen in (chosen.listen, chosen.metrics_listen):
+        if dev and listen and not is_loopback(split_address(listen)[0]):
+            raise ConfigurationError(
+                f"--dev is for trying out and listens only on loopback addresses, not on {listen}."
+                " To accept other clients, leave out --dev"
+            )
+    if chosen.backend is None:
+        names = ", ".join(sorted({point.name for point in discovery.installed()})) or "none"
+        raise ConfigurationError(
+            f"no backend is chosen. Set PETSTORE_BACKEND (installed: {names}), or try it out with:"
+            " petstore serve --dev"
+        )
+    plugin = discovery.find(chosen.backend)
+    storage = discovery.configure(plugin, values)
+    _check_workers(chosen.workers, plugin)
+    warnings = _unknown(gathered, plugin)
+    keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
+    return Configuration(chosen, plugin, storage, keys, dev_key, warnings)
+
+
+def _check_workers(workers: int, plugin: Plugin) -> None:
+    if workers == 1 or plugin.backend.shared:
+        return
+    shared = _shared_backends()
+    raise ConfigurationError(
+        f"the backend '{plugin.name}' keeps its data in one process; {workers} workers would serve"
+        f" {workers} different stores. Set --workers 1"
+        + (f", or choose a shared backend: {', '.join(shared)}" if shared else "")
+    )
+
+
+def _shared_backends() -> list[str]:
+    """Return the names of the installed backends that several processes may share."""
+    names = []
+    for point in discovery.installed():
+        try:
+            if discovery.load(point).backend.shared:
+                names.append(point.name)
+        except ConfigurationError:
+            continue
+    return sorted(set(names))
+
+
+def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, ...]:
+    """Return warnings about unknown settings; one in the TOML file is an error."""
+    known = [*settings.setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"]
+    if plugin is not None:
+        known += settings.setting_names(plugin.backend.settings, plugin.prefix)
+    chosen = gathered.values.get(f"{PREFIX}BACKEND", "").rpartition(":")[2]
+    names = {chosen, *(point.name for point in discovery.installed())}
+    others = tuple(discovery.settings_prefix(name) for name in names)
+    warnings = []
+    for name in sorted(gathered.values):
+        if name in known or name.startswith(others):
+            continue
+        message = f"{name} is not a setting.{did_you_mean(name, known)}"
+        if name in gathered.in_file:
+            raise ConfigurationError(f"PETSTORE_CONFIG: {message}")
+        warnings.append(message)
+    return tuple(warnings)
+
+
+def _keys(chosen: Settings, *, dev: bool, keyless: bool) -> tuple[Keys, str | None]:
+    dev_key = None
+    clear = chosen.keys
+    if dev and not clear and chosen.keys_file is None:
+        dev_key = f"dev-{secrets.token_urlsafe(12)}"
+        clear = (dev_key,)
+    keys = Keys(clear, chosen.keys_file)
+    if not keys and not keyless:
+        raise ConfigurationError(
+            "no API key is set, so no client could be admitted. Set PETSTORE_API_KEYS_FILE (to make"
+            " a key: petstore keys new), or try it out with: petstore serve --dev"
+        )
+    return keys, dev_key

@@ -1,0 +1,1 @@
+"""What happens to a request, from the outermost middleware to the repository and back."""

@@ -1,0 +1,1 @@
+"""The controllers: thin, they translate between HTTP and the repository."""

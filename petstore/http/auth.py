@@ -1,0 +1,44 @@
+"""The guard that asks for an API key."""
+
+import re
+from typing import Any, Final
+
+from litestar.connection import ASGIConnection
+from litestar.handlers.base import BaseRouteHandler
+from litestar.types import Guard
+
+from petstore.config.keys import Keys
+from petstore.http.errors import ApiError, ErrorCode
+
+_CHALLENGE: Final = 'Bearer realm="petstore"'
+_BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
+
+
+def key_guard(keys: Keys) -> Guard:
+    """Return the guard that admits clients with a valid key (RFC 6750, section 2.1).
+
+    It sets ``scope["auth"]`` to the client's name. It raises `ApiError` (401) if the key is
+    missing or invalid, or if there is more than one ``Authorization``. The response carries a
+    challenge (RFC 9110, section 11.6.1), with ``invalid_token`` if a key was sent (RFC 6750,
+    section 3).
+    """
+
+    async def require_key(
+        connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
+    ) -> None:
+        headers = connection.scope["headers"]
+        values = [value for name, value in headers if name == b"authorization"]
+        bearer = [match for value in values if (match := _BEARER.fullmatch(value))]
+        if not bearer:
+            raise _unauthorized("API key missing: send Authorization: Bearer <API_KEY>.")
+        client = keys.client(bearer[0][1]) if len(values) == 1 else None
+        if client is None:
+            raise _unauthorized("Invalid API key.", ', error="invalid_token"')
+        connection.scope["auth"] = client
+
+    return require_key
+
+
+def _unauthorized(message: str, parameters: str = "") -> ApiError:
+    challenge = {"www-authenticate": _CHALLENGE + parameters}
+    return ApiError(ErrorCode.UNAUTHORIZED, message, challenge)

@@ -1,0 +1,146 @@
+"""Request bodies: the content type, the size limit, and strict decoding."""
+
+import re
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from litestar import Request
+
+from petstore.config.errors import shorten
+from petstore.http.errors import ApiError, ErrorCode, invalid
+
+_JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
+
+# JSON is UTF-8 and has no charset parameter (RFC 8259), but charset=utf-8 does no harm.
+_CHARSET: Final = re.compile(rb';[ \t]*charset=(?!"?utf-8"?[ \t]*(;|$))', re.IGNORECASE)
+_ENUM: Final = "Invalid enum value"
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKET: Final = re.compile(rb"[\[\]{}]")
+
+MAX_DEPTH: Final = 200
+"""The maximum depth of nested arrays and objects in a body."""
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """Litestar's request with a strict body: JSON of the handler's `data` type, or an error.
+
+    Litestar's own path first calls `body`, to see whether there is one, and then `json`.
+    """
+
+    _content: bytes | None = None
+
+    async def body(self) -> bytes:
+        """Return the body as it was sent.
+
+        Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110,
+        section 15.5.16), 413 for a body over the handler's limit (section 15.5.14), 400 for an
+        empty or incomplete body.
+        """
+        if self._content is None:
+            handler: Any = self.scope["route_handler"]
+            length = self._check_head()
+            self._content = await self._read(length, handler.resolve_request_max_body_size())
+            if not self._content:
+                raise invalid("body: expected JSON, but it is empty.")
+        return self._content
+
+    async def json(self) -> Any:
+        """Return the body, decoded strictly as the handler's `data` type.
+
+        Raises `ApiError` as `body` does, and 400 for a body that does not match the type.
+        """
+        handler: Any = self.scope["route_handler"]
+        return decode(await self.body(), handler.parsed_data_field.annotation)
+
+    def _check_head(self) -> int:
+        """Return the declared length, or 0. Refuse a body that is not declared as plain JSON."""
+        types, encoded, length = [], False, 0
+        for name, value in self.scope["headers"]:
+            if name == b"content-type":
+                types.append(value)
+            elif name == b"content-length":
+                length = int(value)
+            elif name == b"content-encoding":
+                encoded = encoded or value.lower() != b"identity"
+        if types != [b"application/json"] and not _is_json(types):
+            raise _unsupported("Content-Type: expected application/json.")
+        if encoded:
+            raise _unsupported("Content-Encoding: not supported; send the body uncompressed.")
+        return length
+
+    async def _read(self, length: int, limit: int) -> bytes:
+        """Read the body, but never hold more than one message beyond the limit."""
+        if length > limit:
+            raise _too_large(limit)
+        content = bytearray()
+        more = True
+        while more:
+            message: Any = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise invalid("body: incomplete.")
+            content += message["body"]
+            more = message["more_body"]
+            if len(content) > limit:
+                raise _too_large(limit)
+        return bytes(content)
+
+
+def _is_json(types: list[bytes]) -> bool:
+    return len(types) == 1 and bool(_JSON.fullmatch(types[0])) and not _CHARSET.search(types[0])
+
+
+def decode(content: bytes, type_: Any) -> Any:
+    """Decode JSON (RFC 8259) strictly: UTF-8, at most `MAX_DEPTH` levels, no type coercion.
+
+    Raises `ApiError` (400) that names the field and the values it accepts.
+    """
+    _check_depth(content)
+    try:
+        content.decode()  # msgspec does not check the values that it skips
+        return _decoder(type_).decode(content)
+    except UnicodeDecodeError:
+        raise invalid("body: expected UTF-8.") from None
+    except msgspec.ValidationError as error:
+        raise invalid(f"body: {_expected(str(error), type_)}.") from None
+    except msgspec.DecodeError as error:
+        raise invalid(f"body: expected JSON. {shorten(str(error), 200)}.") from None
+
+
+def _check_depth(content: bytes) -> None:
+    """Refuse deep nesting; the depth that msgspec accepts depends on the version of Python."""
+    if content.count(b"[") + content.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub(b"", content)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise invalid(f"body: expected at most {MAX_DEPTH} levels of nesting.")
+
+
+@cache
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_)
+
+
+def _expected(message: str, type_: Any) -> str:
+    """Add the accepted values, which msgspec leaves out for enumerations; shorten the rest."""
+    problem, at, path = message.rpartition(" - at ")
+    if problem.startswith(_ENUM):
+        field = next(f for f in msgspec.structs.fields(type_) if path == f"`$.{f.encode_name}`")
+        values = ", ".join(f"`{value}`" for value in _enum_values(field.type))
+        problem = f"Expected one of {values}"
+    return shorten(f"{problem}{at}{path}", 300)
+
+
+def _enum_values(hint: Any) -> list[str]:
+    schema = msgspec.json.schema(hint)
+    return [value for part in schema["$defs"].values() for value in part["enum"]]
+
+
+def _unsupported(message: str) -> ApiError:
+    return ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, message)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(ErrorCode.PAYLOAD_TOO_LARGE, f"body: expected at most {limit} bytes.")

@@ -1,0 +1,283 @@
+"""The one place where requests leave Litestar's own path, because a shorter one is faster.
+
+At start-up every route of the Litestar application is entered into a table. A request whose
+handler has ``fast_path`` in its ``opt`` is then served from here: guards, arguments, handler,
+response. Other handlers are served by the application itself, in Litestar's own way.
+
+What the fast path does not honor is refused at start-up, by name. tests/http/test_fast_path.py
+goes through every option of Litestar and its layers; docs/decisions/0012 has the measurements.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
+from typing import Any, Final, TypeVar, get_origin
+
+import msgspec
+from litestar import Litestar, MediaType, Request, Response
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+from litestar.types import ASGIApp, Receive, Send
+from litestar.types.empty import Empty
+
+from petstore.http.errors import method_not_allowed, not_found
+
+Content = TypeVar("Content")
+
+APP_OPTIONS: Final = (
+    *("after_exception", "allowed_hosts", "before_send", "compression_config", "cors_config"),
+    *("csrf_config", "pdb_on_exception"),
+)
+"""Options of the application that the fast path skips."""
+
+LAYER_OPTIONS: Final = (
+    *("after_request", "after_response", "background", "cache", "cache_control"),
+    *("cache_key_builder", "dependencies", "dto", "etag", "middleware", "parameters"),
+    *("response_class", "response_cookies", "response_headers", "return_dto", "sync_to_thread"),
+    *("type_decoders", "type_encoders"),
+)
+"""Options of the application, routers, controllers and handlers that the fast path skips."""
+
+_encode: Final = msgspec.json.Encoder().encode
+_JSON: Final = (b"content-type", b"application/json")
+
+
+class UnsupportedOptionError(Exception):
+    """The application uses something that the fast path does not honor.
+
+    The message names it and says what to do.
+    """
+
+
+class FastResponse(Response[Content]):
+    """A response with a content, a status code and headers, made in a third of the time."""
+
+    def __init__(
+        self,
+        content: Content,
+        *,
+        headers: dict[str, str] | None = None,
+        status_code: int | None = None,
+    ) -> None:
+        self.content = content
+        self.headers = headers or {}
+        self.status_code = status_code
+        self.background = None
+        self.cookies = []
+        self.encoding = "utf-8"
+        self.media_type = None
+        self.response_type_encoders = {}
+
+
+class FastPath:
+    """An ASGI application in front of a Litestar application.
+
+    Paths are matched byte for byte as they were sent: nothing is decoded or normalized. Nothing
+    is cached. A path is either fixed or ends with one parameter of type ``str``.
+
+    app -- with all its routes registered
+
+    Raises `UnsupportedOptionError`.
+    """
+
+    def __init__(self, app: Litestar) -> None:
+        self._app = app
+        self._fixed: dict[str, _Path] = {}
+        self._prefixed: dict[str, _Path] = {}
+        for route in app.routes:
+            if not isinstance(route, HTTPRoute):
+                raise UnsupportedOptionError(
+                    f"{route.path} is not an HTTP route: mount ASGI applications, WebSockets and"
+                    " static files outside this application"
+                )
+            path = _Path(route)
+            table = self._prefixed if path.parameter else self._fixed
+            for method, handler in _handlers(route):
+                fast = handler.opt.get("fast_path")
+                path.endpoints[method] = (
+                    handler,
+                    _FastHandler(app, handler, path.parameter) if fast else app,
+                )
+            known = table.setdefault(path.prefix, path)
+            known.endpoints |= path.endpoints
+
+    def __call__(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve a request, or hand the lifespan to Litestar.
+
+        Raises `ApiError` (404, 405) and whatever guards and the handler raise.
+        """
+        if scope["type"] != "http":
+            return self._app(scope, receive, send)
+        path, parameters = self._find(scope["path"])
+        if path is None:
+            raise not_found("Path")
+        endpoint = path.endpoints.get(scope["method"])
+        if endpoint is None:
+            raise method_not_allowed(path.allow)
+        scope["route_handler"], serve = endpoint
+        scope["path_template"] = path.template
+        scope["path_params"] = parameters
+        scope["app"] = scope["litestar_app"] = self._app
+        return serve(scope, receive, send)
+
+    def allow(self, path: str) -> str | None:
+        """Return the methods that a path supports, as in ``Allow``; None for an unknown path.
+
+        path -- as it was sent
+        """
+        found, _ = self._find(path)
+        return None if found is None else found.allow
+
+    def _find(self, path: str) -> "tuple[_Path | None, dict[str, str]]":
+        found = self._fixed.get(path)
+        if found is not None:
+            return found, {}
+        prefix, _, last = path.rpartition("/")
+        found = self._prefixed.get(prefix) if last else None
+        if found is None:
+            return None, {}
+        return found, {found.parameter: last}
+
+
+class _Path:
+    """What is served at the paths of one template."""
+
+    def __init__(self, route: HTTPRoute) -> None:
+        self.template = route.path_format
+        self.endpoints: dict[str, tuple[HTTPRouteHandler, ASGIApp]] = {}
+        self.parameter = ""
+        self.prefix = route.path
+        if route.path_parameters:
+            (*fixed, last) = route.path_components
+            if isinstance(last, str) or last.type is not str or len(route.path_parameters) > 1:
+                raise UnsupportedOptionError(
+                    f"{route.path}: a path has at most one parameter, at its end and of type str;"
+                    " parse it in the handler, as petstore.http.api.resources.parse_id does"
+                )
+            self.parameter = last.name
+            self.prefix = "".join(f"/{component}" for component in fixed)
+
+    @property
+    def allow(self) -> str:
+        """The value of ``Allow``: HEAD comes with GET, OPTIONS is always there."""
+        methods = {*self.endpoints, "OPTIONS", *(("HEAD",) if "GET" in self.endpoints else ())}
+        return ", ".join(sorted(methods))
+
+
+class _FastHandler:
+    """Serves the requests of one handler."""
+
+    def __init__(self, app: Litestar, handler: HTTPRouteHandler, parameter: str) -> None:
+        _refuse_options(app, handler)
+        arguments = _refuse_signature(handler, parameter)
+        self._app = app
+        self._handler = handler
+        self._function: Callable[..., Awaitable[Any]] = handler.fn
+        self._request_class = handler.resolve_request_class()
+        self._guards = handler.resolve_guards()
+        self._before_request = handler.resolve_before_request()
+        self._status = handler.status_code
+        self._parameter = parameter if parameter in arguments else ""
+        self._takes_request = "request" in arguments
+        self._takes_data = "data" in arguments
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        request = self._request_class(scope, receive, send)
+        for guard in self._guards:
+            await guard(request, self._handler)  # type: ignore[misc] # Litestar made it async
+        result = None
+        if self._before_request is not None:
+            result = await self._before_request(request)
+        if not result:
+            arguments: dict[str, Any] = {}
+            if self._parameter:
+                arguments[self._parameter] = scope["path_params"][self._parameter]
+            if self._takes_request:
+                arguments["request"] = request
+            if self._takes_data:
+                arguments["data"] = await request.json()
+            result = await self._function(**arguments)
+        if not isinstance(result, Response):
+            await _send_json(send, self._status, {}, result)
+        elif isinstance(result, FastResponse):
+            status = result.status_code or self._status
+            await _send_json(send, status, result.headers, result.content)
+        else:
+            response = result.to_asgi_response(
+                None, request, media_type=MediaType.JSON, status_code=self._status
+            )
+            await response(scope, receive, send)
+
+
+async def _send_json(send: Send, status: int, headers: dict[str, str], content: object) -> None:
+    body = _encode(content)
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    encoded += (_JSON, (b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def propagate(_: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """Handle no exception: every error becomes a response in `ServiceMiddleware`."""
+    raise error
+
+
+def _handlers(route: HTTPRoute) -> Iterator[tuple[str, HTTPRouteHandler]]:
+    for handler in route.route_handlers:
+        for method in handler.http_methods:
+            if method != "OPTIONS":  # made by Litestar; `ServiceMiddleware` serves it
+                yield method, handler
+
+
+def _refuse_options(app: Litestar, handler: HTTPRouteHandler) -> None:
+    for option in APP_OPTIONS:
+        if _is_set(app, option):
+            raise _unsupported(handler, option, "the application")
+    for plugin in {type(plugin).__name__ for plugin in app.plugins} - _standard_plugins():
+        raise _unsupported(handler, f"the plugin {plugin}", "the application")
+    for layer in handler.ownership_layers:
+        where = "itself" if layer is handler else type(layer).__name__
+        for option in LAYER_OPTIONS:
+            if _is_set(layer, option):
+                raise _unsupported(handler, option, where)
+        handlers = getattr(layer, "exception_handlers", None) or {}
+        if any(function is not propagate for function in handlers.values()):
+            raise _unsupported(handler, "exception_handlers", where)
+    if handler.media_type not in ("", MediaType.JSON):
+        raise _unsupported(handler, "media_type", "itself")
+
+
+@cache
+def _standard_plugins() -> set[str]:
+    """Return the names of the plugins that Litestar adds by itself."""
+    bare = Litestar(openapi_config=None, logging_config=None)
+    return {type(plugin).__name__ for plugin in bare.plugins}
+
+
+def _is_set(layer: object, option: str) -> bool:
+    value = getattr(layer, option, None)
+    return value is not Empty and bool(value)
+
+
+def _refuse_signature(handler: HTTPRouteHandler, parameter: str) -> set[str]:
+    """Return the names of the handler's arguments; refuse those that the fast path cannot give."""
+    if not inspect.iscoroutinefunction(handler.fn):
+        raise _unsupported(handler, "a function that is not asynchronous", "itself")
+    signature = handler.parsed_fn_signature
+    for name, field in signature.parameters.items():
+        if name in ("request", "data") or (name == parameter and field.annotation is str):
+            continue
+        raise _unsupported(handler, f"the argument {name!r}", "itself")
+    result = signature.return_type.annotation
+    result = get_origin(result) or result
+    if not (isinstance(result, type) and issubclass(result, msgspec.Struct | Response)):
+        raise _unsupported(handler, f"the return type {signature.return_type.raw!r}", "itself")
+    return set(signature.parameters)
+
+
+def _unsupported(handler: HTTPRouteHandler, what: str, where: str) -> UnsupportedOptionError:
+    return UnsupportedOptionError(
+        f"the fast path does not honor {what} of {where} for the handler"
+        f" {handler.operation_id or handler.handler_name}. Remove it, do it in the handler or in"
+        " ServiceMiddleware, or serve the handler in Litestar's own way: opt={'fast_path': False}"
+    )

@@ -1,0 +1,15 @@
+"""Response headers that do not depend on the content."""
+
+from typing import Final
+
+Header = tuple[bytes, bytes]
+"""A header as ASGI represents it: its name in lower case, and its value."""
+
+NO_SNIFF: Final[Header] = (b"x-content-type-options", b"nosniff")
+"""On every response: browsers must not guess another content type (Fetch standard)."""
+
+API_HEADERS: Final[tuple[Header, ...]] = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""On every response below /v1: never stored (RFC 9111), never rendered or framed as a page."""

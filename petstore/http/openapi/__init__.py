@@ -1,0 +1,1 @@
+"""The OpenAPI document: what is generated, and the words that no code can tell."""

@@ -1,0 +1,154 @@
+"""Cursors and ``Link`` headers: how a client walks through a collection page by page.
+
+A cursor is a letter for the collection and the id of the last item of a page as 14 hexadecimal
+digits. That covers ids from 0 to 2**53 - 1 exactly, so the pattern accepts every cursor that can
+have been issued and no other, in this code and in the OpenAPI document. Cursors are not signed:
+they stay valid over restarts and workers, and reveal nothing that the ids do not.
+"""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final, Generic, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
+
+from petstore.http.errors import invalid
+
+DEFAULT_LIMIT: Final = 20
+"""The number of items on a page if the client does not choose one."""
+
+MAX_LIMIT: Final = 100
+"""The maximum number of items on a page."""
+
+Status = TypeVar("Status", bound=StrEnum)
+
+_LIMIT: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
+_BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+
+
+def cursor_pattern(letter: str) -> str:
+    """Return the regular expression of the cursors of one collection, by its letter."""
+    return f"^{letter}[01][0-9a-f]{{13}}$"
+
+
+def encode_cursor(letter: str, after: int) -> str:
+    """Return the cursor of the page that begins after the item with this id.
+
+    letter -- that of the collection
+    after -- the id, from 0 to `MAX_ID`
+    """
+    return f"{letter}{after:014x}"
+
+
+class HasId(Protocol):
+    """An item of a collection."""
+
+    @property
+    def id(self) -> int:
+        """Between 1 and `MAX_ID`."""
+
+
+Item = TypeVar("Item", bound=HasId)
+
+
+class PageQuery(Struct, Generic[Status], frozen=True):
+    """Which page a client asks for: up to `limit` items after the id `after`.
+
+    limit -- from 1 to `MAX_LIMIT`
+    after -- from 0, the beginning, to `MAX_ID`
+    status -- None for items of any status
+    """
+
+    limit: int
+    after: int
+    status: Status | None
+
+
+class Collection(Generic[Status]):
+    """How one collection is divided into pages.
+
+    letter -- the first letter of its cursors, so that no other collection accepts them
+    statuses -- the enumeration of its `status` filter
+    path -- its path below the public prefix, for ``Link``
+    """
+
+    def __init__(self, letter: str, statuses: type[Status], path: str) -> None:
+        self.letter: Final = letter
+        self._cursor = re.compile(cursor_pattern(letter)[:-1], re.ASCII)
+        self._statuses = {str(status): status for status in statuses}
+        self._path = path
+
+    def parse(self, query_string: bytes) -> PageQuery[Status]:
+        """Parse `limit`, `status` and `cursor` strictly; other parameters are ignored.
+
+        Raises `ApiError` (400) for a value that is out of range or malformed, for a parameter
+        that is sent twice, and for a query string that is not percent-encoded UTF-8.
+        """
+        sent = parse_query(query_string, ("limit", "status", "cursor"))
+        limit, after, status = DEFAULT_LIMIT, 0, None
+        if (text := sent.get("limit")) is not None:
+            limit = int(text) if _LIMIT.fullmatch(text) else 0
+            if not 1 <= limit <= MAX_LIMIT:
+                raise invalid(f"limit: expected an integer from 1 to {MAX_LIMIT}.")
+        if (text := sent.get("status")) is not None:
+            status = self._statuses.get(text)
+            if status is None:
+                raise invalid(f"status: expected one of {', '.join(self._statuses)}.")
+        if (text := sent.get("cursor")) is not None:
+            if not self._cursor.fullmatch(text):
+                raise invalid("cursor: expected the cursor of a next link, unchanged.")
+            after = int(text[1:], 16)
+        return PageQuery(limit, after, status)
+
+    def page(
+        self, query: PageQuery[Status], items: Sequence[Item], root_path: str
+    ) -> tuple[Sequence[Item], str | None]:
+        """Return the page, and the value of its ``Link`` header if there is a next page.
+
+        items -- up to `query.limit` + 1 items, as the repository lists them; the one beyond the
+            page shows that there is a next page
+        root_path -- the public prefix of the service
+
+        The link (RFC 8288) repeats the request's `limit` and `status`.
+        """
+        if len(items) <= query.limit:
+            return items, None
+        page = items[: query.limit]
+        status = "" if query.status is None else f"&status={query.status}"
+        parameters = f"limit={query.limit}{status}&cursor={encode_cursor(self.letter, page[-1].id)}"
+        return page, f'<{root_path}{self._path}?{parameters}>; rel="next"'
+
+
+def parse_query(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
+    """Return those parameters of a query string that have one of the names, decoded.
+
+    Percent-encoding (RFC 3986, section 2.1) is decoded, and a + is a space, as HTML forms send it.
+
+    Raises `ApiError` (400) for a parameter that is sent twice and for a malformed query string:
+    characters outside ASCII, a % without two hexadecimal digits, escapes that are not UTF-8.
+    """
+    found: dict[str, str] = {}
+    if not query_string:
+        return found
+    try:
+        text = query_string.decode("ascii")
+        if "%" in text and _BAD_ESCAPE.search(text):
+            raise invalid("query string: expected two hexadecimal digits after each %.")
+        for pair in text.split("&"):
+            name, _, value = pair.partition("=")
+            name, value = _unescape(name), _unescape(value)
+            if name in names:
+                if name in found:
+                    raise invalid(f"{name}: sent twice; expected at most once.")
+                found[name] = value
+    except UnicodeDecodeError:
+        raise invalid("query string: expected percent-encoded UTF-8.") from None
+    return found
+
+
+def _unescape(text: str) -> str:
+    if "%" not in text and "+" not in text:  # the usual case
+        return text
+    return unquote_to_bytes(text.replace("+", " ")).decode("utf-8")

@@ -1,0 +1,36 @@
+"""The keys of the ASGI scope that this service relies on beyond the ASGI specification."""
+
+from typing import TYPE_CHECKING, NotRequired
+
+from litestar.types import HTTPScope
+
+from petstore.http.headers import Header
+
+if TYPE_CHECKING:  # limits.py imports this module
+    from petstore.http.limits import InFlight
+
+
+class RequestScope(HTTPScope):
+    """The scope of a request.
+
+    Our own keys:
+
+    request_id -- set by `ServiceMiddleware`; read by it and by the connection, for the response
+        header and the log
+    rate_limit -- headers that say what the client has left; set by the guard of `limits`, read by
+        `ServiceMiddleware`. Absent where there is no rate limit or the key was invalid
+    slot -- whose slot the request holds; set by the guard of `limits`, removed by
+        `limits.release` when the response starts
+
+    Litestar's keys, with its meaning:
+
+    auth -- the name of the client; set by the guard of `auth`, read by the guards of `limits`,
+        by `idempotency` and for the log
+    app, litestar_app -- set by `FastPath` or by Litestar; read by handlers
+    route_handler, path_params, path_template -- set by `FastPath` or by Litestar's router; read by
+        handlers, `body`, `idempotency`, the log, metrics and traces
+    """
+
+    request_id: bytes
+    rate_limit: NotRequired[list[Header]]
+    slot: NotRequired["InFlight"]

@@ -1,0 +1,37 @@
+"""What the parts of one running service share."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from litestar import Request
+
+from petstore.contract import Repository
+
+
+class ServiceState:
+    """The state of one service; handlers get it from `get_state`.
+
+    root_path -- the public prefix in front of ``/v1``, or the empty string
+    document -- returns the encoded OpenAPI document
+    repository -- the open repository; set while the application's lifespan is active
+    startup_error -- why the repository could not be opened
+    clock -- returns the current time in UTC; tests replace it
+    draining -- True once the service is about to stop: it still responds, but closes connections
+    """
+
+    repository: Repository
+    document: Callable[[], bytes]
+
+    def __init__(self, root_path: str = "") -> None:
+        self.root_path = root_path
+        self.startup_error: Exception | None = None
+        self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
+        self.draining = False
+
+
+def get_state(request: Request[Any, Any, Any]) -> ServiceState:
+    """Return the state of the service that a request was sent to."""
+    state: ServiceState = request.app.state.service
+    return state

@@ -1,0 +1,1 @@
+"""The process that serves: sockets, connections, workers, start and drain."""

@@ -1,0 +1,1 @@
+"""``petstore export`` and ``petstore import``: transfer pets and orders between stores."""

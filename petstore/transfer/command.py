@@ -1,0 +1,265 @@
+"""The export and import commands: find source and target, transfer, report the result."""
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, BinaryIO, Final
+
+from petstore.config.errors import ConfigurationError, shorten
+from petstore.config.loading import Configuration, configure
+from petstore.config.settings import Settings, gather
+from petstore.contract import Order, Pet, RefusedError, Repository
+from petstore.transfer import ndjson
+from petstore.transfer.ndjson import InvalidLineError
+from petstore.transfer.progress import Progress, report
+from petstore.transfer.sources import (
+    ItemType,
+    ServiceSource,
+    Source,
+    StorageSource,
+    highest,
+)
+
+INTERRUPTED: Final = 130
+
+BATCH_ITEMS: Final = 500
+"""The maximum number of items that are stored together."""
+
+BATCH_BYTES: Final = 2**20
+"""A batch ends with the line that reaches this number of bytes."""
+
+ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
+
+Batch = list[tuple[int, Pet | Order]]
+"""Items, each with the number of its line."""
+
+
+def export(file: str, url: str | None) -> int:
+    """Write all pets and orders to a file or standard output (``-``). Return the exit status.
+
+    url -- a running service to read from, instead of the configured storage
+
+    Raises `ConfigurationError` and `UnavailableError`.
+    """
+    try:
+        if url is not None:
+            keys = Settings.read(gather(os.environ, {}).values).keys
+            if not keys:
+                raise ConfigurationError("PETSTORE_API_KEYS is not set: --from needs an API key")
+            service = ServiceSource(url, keys[0])
+            try:
+                _export(service, file)
+            finally:
+                service.close()
+        else:
+            configuration = _configured(
+                "there is nothing to export. Read from the running service: --from URL"
+            )
+            with _opened(configuration) as (runner, repository):
+                _export(StorageSource(runner, repository), file)
+    except KeyboardInterrupt:
+        report("interrupted; the export is incomplete")
+        return INTERRUPTED
+    return 0
+
+
+def import_(file: str) -> int:
+    """Store all pets and orders of a file or standard input (``-``). Return the exit status.
+
+    Raises `InvalidLineError`, `ConfigurationError` and `UnavailableError`.
+    """
+    configuration = _configured("everything would be lost at the end")
+    max_line = max(ndjson.MAX_LINE, configuration.settings.max_body_bytes + 1024)
+    try:
+        with _source(file) as (opened, name):
+            size = _size(opened)
+            if size is not None:
+                _check(opened, name, max_line, size)
+            with _opened(configuration) as (runner, repository):
+                _import(opened, name, max_line, size, _Target(runner, repository, name))
+    except KeyboardInterrupt:
+        report("interrupted; run it again to continue")
+        return INTERRUPTED
+    return 0
+
+
+def _configured(why: str) -> Configuration:
+    configuration = configure(os.environ, {}, keyless=True)
+    for warning in configuration.warnings:
+        report(f"warning: {warning}")
+    if not configuration.plugin.backend.durable:
+        name = configuration.plugin.name
+        raise ConfigurationError(f"the backend '{name}' keeps its data only in the process: {why}")
+    return configuration
+
+
+@contextmanager
+def _opened(configuration: Configuration) -> Iterator[tuple[asyncio.Runner, Repository]]:
+    """Open the storage. Only its calls run in the event loop, so that files may block."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+
+        async def enter() -> Repository:
+            backend = configuration.plugin.backend
+            return await stack.enter_async_context(backend.open(configuration.storage))
+
+        try:
+            yield runner, runner.run(enter())
+        finally:
+            runner.run(stack.aclose())
+
+
+def _export(source: Source, file: str) -> None:
+    ends = [highest(source, type_) for type_ in ITEM_TYPES]
+    with _target(file) as target, Progress("exported", sum(ends)) as progress:
+        before = 0
+        for type_, end in zip(ITEM_TYPES, ends, strict=True):
+            for page in source.pages(type_):
+                target.write(b"".join(map(ndjson.encode, page)))
+                for item in page:
+                    progress.count(item)
+                    place = before + item.id
+                progress.at(place)
+            before += end
+        target.flush()
+        progress.finish()
+
+
+@contextmanager
+def _target(file: str) -> Iterator[IO[bytes]]:
+    """Yield the output: standard output, or a file that appears when it is complete."""
+    if file == "-":
+        yield sys.stdout.buffer
+        return
+    path = Path(os.path.realpath(file))
+    try:
+        if path.exists() and not path.is_file():  # a device, a named pipe
+            with path.open("wb") as opened:
+                yield opened
+            return
+        part = path.with_name(f".{path.name[:200]}.{token_hex(4)}.part")
+        try:
+            with part.open("xb") as opened:
+                yield opened
+                opened.flush()
+                os.fsync(opened.fileno())
+            part.replace(path)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
+
+
+@contextmanager
+def _source(file: str) -> Iterator[tuple[BinaryIO, str]]:
+    """Yield the input and its name in messages."""
+    if file == "-":
+        if sys.stdin is None:
+            raise ConfigurationError("standard input is closed")
+        yield sys.stdin.buffer, "standard input"
+        return
+    try:
+        opened = Path(file).open("rb")  # noqa: SIM115 - errors while reading are handled elsewhere
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+    with opened:
+        yield opened, file
+
+
+def _size(opened: BinaryIO) -> int | None:
+    """Return how many bytes of a regular file are left to read; None for other inputs."""
+    try:
+        status = os.fstat(opened.fileno())
+        if stat.S_ISREG(status.st_mode):
+            return max(0, status.st_size - opened.tell())
+    except OSError:
+        pass
+    return None
+
+
+def _check(opened: BinaryIO, name: str, max_line: int, size: int) -> None:
+    """Check all lines before the first is stored, then rewind."""
+    begin, place = opened.tell(), 0
+    with Progress("checked", size) as progress:
+        for _, line, item in ndjson.read(opened, name, max_line):
+            place += len(line)
+            progress.count(item)
+            progress.at(place)
+    opened.seek(begin)
+
+
+def _import(
+    opened: BinaryIO, name: str, max_line: int, size: int | None, target: "_Target"
+) -> None:
+    with Progress("imported", size) as progress:
+        place = 0
+        begin = 0
+        batch: Batch = []
+
+        def store() -> None:
+            target.store(batch)
+            for _, item in batch:
+                progress.count(item)
+            progress.at(place)
+            batch.clear()
+
+        try:
+            for number, line, item in ndjson.read(opened, name, max_line):
+                batch.append((number, item))
+                place += len(line)
+                if len(batch) == BATCH_ITEMS or place - begin >= BATCH_BYTES:
+                    store()
+                    begin = place
+        except InvalidLineError as error:
+            if size is None:
+                store()
+                raise InvalidLineError(f"{error}. The lines before it are stored") from None
+            raise
+        store()
+        progress.finish()
+
+
+class _Target:
+    """The storage into which items are imported."""
+
+    def __init__(self, runner: asyncio.Runner, repository: Repository, name: str) -> None:
+        self._runner = runner
+        self._repository = repository
+        self._name = name
+
+    def store(self, batch: Batch) -> None:
+        """Store items together. Raises `InvalidLineError` with the line of a refused item.
+
+        The refused item is found by storing them again, one by one.
+        """
+        try:
+            self._runner.run(self._repository.restore([item for _, item in batch]))
+        except RefusedError:
+            for number, item in batch:
+                try:
+                    self._runner.run(self._repository.restore([item]))
+                except RefusedError as refusal:
+                    raise InvalidLineError(
+                        f"{self._name}, line {number}: {self._reason(item, refusal)}."
+                        " All lines before it are stored, and some after it may be; it is safe"
+                        " to run the import again"
+                    ) from None
+
+    def _reason(self, item: Pet | Order, refusal: RefusedError) -> str:
+        async def find() -> Pet | Order | None:
+            if isinstance(item, Pet):
+                return await self._repository.get_pet(item.id)
+            return await self._repository.get_order(item.id)
+
+        found = self._runner.run(find())
+        if found is None:
+            return str(refusal)
+        return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

@@ -1,0 +1,106 @@
+"""Progress on standard error: a bar on a terminal, otherwise a line every few seconds."""
+
+import sys
+from time import monotonic
+from typing import Any, Final, Self
+
+from petstore.contract import Order, Pet
+
+REPORT_SECONDS: Final = 5
+"""The time between two lines without a terminal."""
+
+
+class Progress:
+    """Counts transferred items and shows the progress until the block is left.
+
+    verb -- what happens to the items, as a participle: "exported"
+    total -- the total amount of work, in the unit of `at`; None if unknown
+    """
+
+    def __init__(self, verb: str, total: int | None) -> None:
+        self._verb = verb
+        self._total = total
+        self._pets = self._orders = 0
+        self._begin = self._shown = monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        """Start; on a terminal, show a bar."""
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._bar = _bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self._verb, total=self._total, text="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def count(self, item: Pet | Order) -> None:
+        """Count a transferred item."""
+        if isinstance(item, Pet):
+            self._pets += 1
+        else:
+            self._orders += 1
+
+    def at(self, done: int) -> None:
+        """Report the progress, if a report is due.
+
+        done -- how much of `total` is done, in the same unit
+        """
+        now = monotonic()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, text=f"{self._counted()}, {self._rate()}")
+        elif now - self._shown >= REPORT_SECONDS:
+            self._shown = now
+            text = f"{self._counted()}, {self._rate()}"
+            if self._total and done:
+                left = (now - self._begin) * (self._total - done) / done
+                text += f", {done / self._total:.0%}, {max(left, 0):.0f} s left"
+            report(text)
+
+    def finish(self) -> None:
+        """Report the totals."""
+        self.__exit__()
+        seconds = monotonic() - self._begin
+        report(f"{self._counted()} in {seconds:.1f} s ({self._rate()})")
+
+    def _counted(self) -> str:
+        return f"{self._verb} {_count(self._pets, 'pet')} and {_count(self._orders, 'order')}"
+
+    def _rate(self) -> str:
+        seconds = max(monotonic() - self._begin, 0.001)
+        return f"{(self._pets + self._orders) / seconds:,.0f}/s"
+
+
+def report(text: str) -> None:
+    """Write a line to standard error."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"petstore: {text}\n")
+        sys.stderr.flush()
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _bar() -> Any:
+    """Return a bar with counts, rate, share and time left, which disappears at the end."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.progress import (  # noqa: PLC0415 - slow to import
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.fields[text]}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -1,0 +1,166 @@
+"""Where an export reads from: the configured storage, or a running service."""
+
+import asyncio
+import http.client
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from petstore.config.errors import ConfigurationError
+from petstore.contract import MAX_ID, Order, Pet, Repository, UnavailableError
+from petstore.http.pagination import MAX_LIMIT, encode_cursor
+
+PAGE_ITEMS: Final = 500
+"""How many items are read from the storage at once."""
+
+RESPONSE_TIMEOUT_SECONDS: Final = 30
+"""The time limit for a response of a running service."""
+
+ItemType = type[Pet] | type[Order]
+Items = Sequence[Pet] | Sequence[Order]
+
+_PATHS: Final[dict[ItemType, tuple[str, str]]] = {
+    Pet: ("/pets", "p"),
+    Order: ("/store/orders", "o"),
+}
+_PAGES: Final[dict[ItemType, Any]] = {Pet: list[Pet], Order: list[Order]}
+_NEXT: Final = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+
+
+class Source(Protocol):
+    """Where pets and orders are read from."""
+
+    def first(self, type_: ItemType, after: int) -> Items:
+        """Return the first item whose id is higher than `after` as a page, or an empty page."""
+
+    def pages(self, type_: ItemType) -> Iterator[Items]:
+        """Yield all items in ascending id, page after page."""
+
+
+def highest(source: Source, type_: ItemType) -> int:
+    """Return the highest id, found by bisection in some fifty steps; 0 if there is none."""
+    low, high = 0, MAX_ID
+    while low < high:
+        middle = (low + high) // 2
+        if found := source.first(type_, middle):
+            low = found[0].id
+        else:
+            high = middle
+    return low
+
+
+class StorageSource:
+    """The configured storage."""
+
+    def __init__(self, runner: asyncio.Runner, repository: Repository) -> None:
+        self._runner = runner
+        self._repository = repository
+
+    def first(self, type_: ItemType, after: int) -> Items:
+        """Read one item."""
+        return self._page(type_, after, 1)
+
+    def pages(self, type_: ItemType) -> Iterator[Items]:
+        """Read page after page until one is empty."""
+        after = 0
+        while page := self._page(type_, after, PAGE_ITEMS):
+            yield page
+            after = page[-1].id
+
+    def _page(self, type_: ItemType, after: int, count: int) -> Items:
+        if type_ is Pet:
+            return self._runner.run(self._list(self._repository.list_pets(after, count, None)))
+        return self._runner.run(self._list(self._repository.list_orders(after, count, None)))
+
+    async def _list(self, call: Any) -> Items:
+        page: Items = await call
+        return page
+
+
+class ServiceSource:
+    """A running service, read as by any of its clients.
+
+    url -- its public address, with or without /v1
+    key -- an API key
+
+    Raises `ConfigurationError` for permanent failures, `UnavailableError` for temporary ones.
+    """
+
+    def __init__(self, url: str, key: str) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+            raise ConfigurationError("--from must be a URL such as http://127.0.0.1:8000")
+        self._name = f"the service at {parts.scheme}://{parts.netloc}"
+        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+        self._headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
+        if parts.scheme == "https":
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=RESPONSE_TIMEOUT_SECONDS, context=ssl.create_default_context()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(
+                host, port, timeout=RESPONSE_TIMEOUT_SECONDS
+            )
+
+    def first(self, type_: ItemType, after: int) -> Items:
+        """Request a page of one item."""
+        path, letter = _PATHS[type_]
+        return self._page(
+            type_, f"{self._path}{path}?limit=1&cursor={encode_cursor(letter, after)}"
+        )[0]
+
+    def pages(self, type_: ItemType) -> Iterator[Items]:
+        """Follow the next links."""
+        target: str | None = f"{self._path}{_PATHS[type_][0]}?limit={MAX_LIMIT}"
+        while target is not None:
+            page, target = self._page(type_, target)
+            yield page
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _page(self, type_: ItemType, target: str) -> tuple[Items, str | None]:
+        status, link, body = self._get(target)
+        if status == 401:
+            raise ConfigurationError(
+                f"{self._name} does not accept the first key of PETSTORE_API_KEYS"
+            )
+        if status in (429, 502, 503, 504):
+            raise UnavailableError(f"{self._name} responded with {status}; try again later")
+        if status != 200:
+            path = target.partition("?")[0]
+            raise ConfigurationError(f"{self._name} responded to GET {path} with {status}")
+        try:
+            page: Items = msgspec.json.decode(body, type=_PAGES[type_])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{self._name} sent an unexpected response: {error}") from None
+        if not (match := _NEXT.search(link)):
+            return page, None
+        # Only the query of the link is used: a proxy may add a prefix that is not ours, and the key
+        # is for this host.
+        return page, f"{target.partition('?')[0]}?{urlsplit(match[1]).query}"
+
+    def _get(self, target: str) -> tuple[int, str, bytes]:
+        for attempt in (1, 2):
+            fresh = self._connection.sock is None
+            try:
+                self._connection.request("GET", target, headers=self._headers)
+                response = self._connection.getresponse()
+                return response.status, response.headers.get("link", ""), response.read()
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()
+                # The service may have closed an idle connection.
+                if attempt == 1 and not fresh and not isinstance(error, TimeoutError):
+                    continue
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                raise UnavailableError(f"{self._name}: {reason}") from error
+        raise AssertionError

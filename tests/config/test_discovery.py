@@ -1,0 +1,328 @@
+"""How a backend is found, checked and configured, with distributions created for the tests."""
+
+import itertools
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from petstore import cli
+from petstore.config import discovery
+from petstore.config.errors import ConfigurationError
+from petstore.config.loading import configure
+from tests.support.command import SECRET, command, error_message, in_process, running
+from tests.support.waiting import until
+
+SETTINGS: Final = """\
+    url: Annotated[str, Meta(pattern="^acme://", description="an acme:// URL")] = "acme://here"
+    timeout: Annotated[float, Meta(gt=0, description="seconds above 0")] = 5
+    password: Annotated[str, Meta(min_length=9, description="nine characters or more")] | None = (
+        None
+    )
+"""
+MODULE: Final = """\
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+import msgspec
+from msgspec import Meta, Struct
+from petstore.contract import SettingsError, UnavailableError
+from petstore_memory import backend as memory
+
+class AcmeSettings(Struct, frozen=True, forbid_unknown_fields=True):
+{settings}
+
+@asynccontextmanager
+async def open_acme(settings):
+    {opening}
+    async with memory.open(memory.settings()) as repository:
+        yield repository
+
+def make(contract=1, shared=False, durable=False):
+    return msgspec.structs.replace(memory, settings=AcmeSettings, open=open_acme,
+                                   contract=contract, shared=shared, durable=durable)
+
+backend = {backend}
+"""
+
+
+class Site:
+    """A folder for distributions on `sys.path`, also on that of processes started here."""
+
+    count = itertools.count()
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def install(
+        self,
+        name: str = "acme",
+        distribution: str = "acme-petstore 0.1.0",
+        *,
+        settings: str = SETTINGS,
+        opening: str = "pass",
+        backend: str = "make()",
+    ) -> None:
+        """Install a distribution that provides a backend under a name."""
+        module = f"acme_{next(self.count)}"
+        code = MODULE.format(settings=settings, opening=opening, backend=backend)
+        (self._folder / f"{module}.py").write_text(code)
+        title, version = distribution.split()
+        info = self._folder / f"{title.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {title}\nVersion: {version}\n"
+        (info / "METADATA").write_text(metadata)
+        (info / "entry_points.txt").write_text(f"[petstore.backends]\n{name} = {module}:backend\n")
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """Return a site into which distributions are installed for one test."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    yield Site(folder)
+    for module in [name for name in sys.modules if re.fullmatch(r"acme_\d+", name)]:
+        del sys.modules[module]
+
+
+ACME = r"petstore: the backend 'acme' \(acme-petstore 0\.1\.0\) "
+
+
+class TestFind:
+    def test_two_claimants_of_a_name_are_named_and_one_can_be_chosen(self, site: Site) -> None:
+        site.install("acme", "petstore-acme 1.0.0", opening='raise UnavailableError("ours")')
+        site.install("acme", "other-petstore-acme 0.1.0", opening='raise UnavailableError("other")')
+        assert error_message(in_process("check", backend="acme")) == (
+            "petstore: two distributions provide the backend 'acme': other-petstore-acme 0.1.0 and"
+            " petstore-acme 1.0.0. Choose one: PETSTORE_BACKEND=petstore-acme:acme\n"
+        )
+        for choice, reason in (
+            ("petstore-acme:acme", "ours"),
+            ("Petstore_Acme:acme", "ours"),
+            ("other-petstore-acme:acme", "other"),
+        ):
+            message = error_message(in_process("check", backend=choice), cli.UNAVAILABLE)
+            assert message == f"petstore: cannot reach the storage: {reason}\n"
+        message = error_message(in_process("check", backend="nobody:acme"))
+        assert message.startswith(
+            "petstore: there is no backend named 'nobody:acme' (installed: acme, "
+        )
+
+    @pytest.mark.parametrize(
+        ("backend", "expected"),
+        [
+            (
+                "1 / 0",
+                r"cannot be imported from acme_\d+:backend: ZeroDivisionError: division by z",
+            ),
+            ('int("line\\nline")', r"cannot be imported from acme_\d+:backend: ValueError: "),
+            ("None; del backend", r"cannot be imported from acme_\d+:backend: AttributeError: "),
+            ("None; import acme_x", r"cannot be imported .*: ModuleNotFoundError: No .*'acme_x'"),
+            (
+                "None",
+                r"is not a backend: acme_\d+:backend is a NoneType, expected a petstore\.contract",
+            ),
+            ("AcmeSettings", r"is not a backend: acme_\d+:backend is a StructMeta, expected a "),
+            (
+                "make(2)",
+                r"was written for storage contract 2; this service supports contract 1$",
+            ),
+            (
+                "make(0)",
+                r"was written for storage contract 0; this service supports contract 1$",
+            ),
+        ],
+    )
+    def test_an_entry_point_without_a_suitable_backend_is_reported_in_one_line(
+        self, site: Site, backend: str, expected: str
+    ) -> None:
+        site.install(backend=backend)
+        message = error_message(in_process("check", backend="acme"))
+        assert re.match(ACME + expected, message), message
+        assert len(message.splitlines()) == 1
+
+    @pytest.mark.parametrize(
+        "name", ["Redis2_", "redis_2", "2redis", "red-is", "api", "max", "config"]
+    )
+    def test_a_name_that_settings_cannot_begin_with_is_refused(self, site: Site, name: str) -> None:
+        site.install(name)
+        message = error_message(in_process("check", backend=name))
+        assert message.startswith(
+            f"petstore: the backend '{name}' (acme-petstore 0.1.0) has an invalid name: expected "
+        )
+
+    def test_a_broken_backend_that_is_not_chosen_does_no_harm(self, site: Site) -> None:
+        site.install("acme", backend="1 / 0")
+        site.install("Bad_", "bad 1")
+        outcome = command("check", backend="memory", acme_url="acme://there")
+        assert (outcome.status, outcome.stderr) == (0, "")
+
+    def test_backends_lists_settings_with_defaults_and_continues_after_a_broken_backend(
+        self, site: Site
+    ) -> None:
+        site.install("aaa", "aaa 1", backend="1 / 0")
+        site.install(
+            settings=f"    path: str\n{SETTINGS}    made: str = msgspec.field(default_factory=str)",
+            backend="make(shared=True, durable=True)",
+        )
+        status, stdout, stderr = in_process("backends")
+        assert status == cli.CONFIGURATION
+        assert re.fullmatch(
+            r"petstore: the backend 'aaa' \(aaa 1\) cannot be imported from acme_\d+:backend: .*\n",
+            stderr,
+        )
+        assert stdout.startswith(
+            "acme  acme-petstore 0.1.0  contract 1  shared, durable\n"
+            "  PETSTORE_ACME_PATH  required\n"
+            "  PETSTORE_ACME_URL  default acme://here  an acme:// URL\n"
+            "  PETSTORE_ACME_TIMEOUT  default 5  seconds above 0\n"
+            "  PETSTORE_ACME_PASSWORD  default none  nine characters or more\n"
+            "  PETSTORE_ACME_MADE  default"
+        )
+        assert re.search(
+            r"^memory  petstore-memory \S+  contract 1  neither ", stdout, re.MULTILINE
+        )
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("setting", "text", "expected"),
+        [
+            ("acme_uri", "x", r".* setting of the backend 'acme'\. Did you mean .*_ACME_URL\?\n$"),
+            ("acme_color", SECRET, "PETSTORE_ACME_COLOR is not a setting of the backend 'acme'"),
+            ("acme_", "x", "PETSTORE_ACME_ is not a setting of the backend 'acme'"),
+            ("acme_url", "http://x", "PETSTORE_ACME_URL must be an acme:// URL; it is 'http://x'"),
+            ("acme_url", f"http://:{SECRET}@x", "PETSTORE_ACME_URL must be an acme:// URL"),
+            ("acme_timeout", "0", "PETSTORE_ACME_TIMEOUT must be seconds above 0; it is '0'"),
+            ("acme_timeout", "5 s", "PETSTORE_ACME_TIMEOUT must be seconds above 0; it is '5 s'"),
+            ("acme_password", SECRET, "PETSTORE_ACME_PASSWORD must be nine characters or more\n$"),
+        ],
+    )
+    def test_a_wrong_setting_is_reported(
+        self, site: Site, setting: str, text: str, expected: str
+    ) -> None:
+        site.install()
+        message = error_message(in_process("check", backend="acme", **{setting: text}))
+        assert re.match(f"petstore: {expected}", message), message
+
+    def test_a_missing_setting_is_named(self, site: Site) -> None:
+        site.install(settings="    path: str\n    mode: str")
+        message = error_message(in_process("check", backend="acme", acme_mode="x"))
+        assert message == "petstore: PETSTORE_ACME_PATH is not set and has no default\n"
+
+    def test_what_kubernetes_injects_for_its_service_is_ignored(self, site: Site) -> None:
+        site.install()
+        settings = {"acme_port": "tcp://10.0.0.1:1", "acme_service_host": "10.0.0.1"}
+        outcome = in_process("check", backend="acme", **settings)
+        assert (outcome.status, outcome.stderr) == (0, "")
+
+    def test_check_shows_every_setting_and_no_secret(self, site: Site, tmp_path: Path) -> None:
+        site.install()
+        file = tmp_path / "keys"
+        file.write_text(in_process("keys", "new").stdout.splitlines()[1])
+        status, stdout, stderr = in_process(
+            "check",
+            backend="acme",
+            api_keys=SECRET,
+            api_keys_file=str(file),
+            acme_url=f"acme://me:{SECRET}@there:1/0",
+            acme_password=f"{SECRET}-{SECRET}",
+        )
+        assert (status, stderr) == (0, "")
+        *settings, last = stdout.splitlines()
+        shown = dict(line.split("=", 1) for line in settings)
+        assert shown == {
+            "PETSTORE_BACKEND": "acme",
+            "PETSTORE_API_KEYS": "***",
+            "PETSTORE_WORKERS": "1",
+            "PETSTORE_API_KEYS_FILE": str(file),
+            "PETSTORE_LISTEN": "127.0.0.1:8000",
+            "PETSTORE_MAX_BODY_BYTES": "65536",
+            "PETSTORE_ROOT_PATH": "",
+            "PETSTORE_LOG": "json",
+            "PETSTORE_DRAIN_SECONDS": "1",
+            "PETSTORE_SHUTDOWN_SECONDS": "10",
+            "PETSTORE_MAX_IN_FLIGHT": "1000",
+            "PETSTORE_RATE_LIMIT": "",
+            "PETSTORE_CORS_ORIGINS": "",
+            "PETSTORE_METRICS_LISTEN": "",
+            "PETSTORE_ACME_URL": "acme://me:***@there:1/0",
+            "PETSTORE_ACME_TIMEOUT": "5",
+            "PETSTORE_ACME_PASSWORD": "***",
+        }
+        assert re.fullmatch(r"ok: the backend 'acme' \(acme-.* 0\.1\.0\) responded in .* ms", last)
+
+
+class TestOpen:
+    @pytest.mark.parametrize("arguments", [["serve", "--listen", "127.0.0.1:0"], ["check"]])
+    def test_settings_that_the_backend_refuses_are_a_configuration_error(
+        self, site: Site, arguments: list[str]
+    ) -> None:
+        site.install(opening='raise SettingsError("PETSTORE_ACME_URL names no acme; use another")')
+        message = error_message(in_process(*arguments, backend="acme", api_keys="key"))
+        assert message == "petstore: PETSTORE_ACME_URL names no acme; use another\n"
+
+    @pytest.mark.parametrize("arguments", [["serve", "--listen", "127.0.0.1:0"], ["check"]])
+    def test_a_storage_that_cannot_be_reached_is_status_69(
+        self, site: Site, arguments: list[str]
+    ) -> None:
+        site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
+        outcome = command(*arguments, backend="acme", api_keys="key")
+        assert error_message(outcome, cli.UNAVAILABLE) == (
+            "petstore: cannot reach the storage: acme at acme://here: connection refused\n"
+        )
+
+    def test_a_storage_that_is_lost_before_the_port_is_open_is_status_69_too(
+        self, site: Site, tmp_path: Path
+    ) -> None:
+        marker = tmp_path / "opened"
+        site.install(
+            opening=f"""marker = Path({str(marker)!r})
+    if marker.exists():
+        raise UnavailableError("gone")
+    marker.touch()"""
+        )
+        outcome = command("serve", backend="acme", api_keys="key", listen="127.0.0.1:0")
+        message = error_message(outcome, cli.UNAVAILABLE)
+        assert message == "petstore: cannot reach the storage: gone\n"
+
+    def test_ctrl_c_while_it_opens_leaves_no_traceback(self, site: Site, tmp_path: Path) -> None:
+        site.install(opening='print("opening", flush=True); await asyncio.sleep(30)')
+        with running(tmp_path, "check", backend="acme") as process:
+            until(lambda: "opening" in (tmp_path / "stdout").read_text())
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+        assert (tmp_path / "stderr").read_text() == ""
+
+
+class TestWorkers:
+    environ: Final = {"PETSTORE_API_KEYS": "key", "PETSTORE_WORKERS": "4"}
+
+    def test_a_shared_backend_may_have_several_workers(self, site: Site) -> None:
+        site.install(backend="make(shared=True)")
+        assert configure({**self.environ, "PETSTORE_BACKEND": "acme"}, {}).settings.workers == 4
+
+    def test_other_backends_are_refused_and_each_shared_backend_is_named_once(
+        self, site: Site
+    ) -> None:
+        site.install("acme", "petstore-acme 1.0.0", backend="make(shared=True)")
+        site.install("acme", "other-acme 1.0.0", backend="make(shared=True)")
+        site.install("best", "best 1", backend="make(shared=True)")
+        site.install("broken", "broken 1", backend="1 / 0")
+        site.install("own", "own 1", backend="make(durable=True)")
+        with pytest.raises(ConfigurationError) as caught:
+            configure({**self.environ, "PETSTORE_BACKEND": "own"}, {})
+        shared = sorted({p.name for p in discovery.installed()} - {"own", "broken", "memory"})
+        assert {"acme", "best"} <= set(shared)
+        assert str(caught.value) == (
+            "the backend 'own' keeps its data in one process; 4 workers would serve 4 different"
+            f" stores. Set --workers 1, or choose a shared backend: {', '.join(shared)}"
+        )

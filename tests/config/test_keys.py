@@ -1,0 +1,242 @@
+"""API keys: how they are generated, configured and reloaded, and that nothing reveals them."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore.config import keys as keys_module
+from petstore.config.errors import ConfigurationError
+from petstore.config.keys import Keys
+from petstore.config.settings import Settings
+from tests.support.command import SECRET, error_message, in_process
+from tests.support.key_files import key_line, replace
+from tests.support.services import Live, Start
+from tests.support.waiting import until
+
+DIGEST = hashlib.sha256(b"key").hexdigest()
+OTHER = hashlib.sha256(b"other").hexdigest()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a key file that accepts the key `key` from the client `a`."""
+    path = tmp_path / "keys"
+    path.write_text(f"a:{DIGEST}\n")
+    return path
+
+
+class TestNewKey:
+    def test_stdout_has_the_key_and_its_line_and_nothing_else(self, tmp_path: Path) -> None:
+        outcome = in_process("keys", "new", "shop-1")
+        assert outcome.status == 0
+        key, line = outcome.stdout.splitlines()
+        assert re.fullmatch(r"ps_[A-Za-z0-9_-]{43}", key)
+        assert line == f"shop-1:{hashlib.sha256(key.encode()).hexdigest()}"
+        assert key not in outcome.stderr
+        (tmp_path / "keys").write_text(line)
+        assert Keys(file=tmp_path / "keys").client(key.encode()) == "shop-1"
+
+    def test_every_key_is_different(self) -> None:
+        assert len({in_process("keys", "new").stdout for _ in range(20)}) == 20
+
+    def test_the_name_is_optional(self) -> None:
+        assert in_process("keys", "new").stdout.splitlines()[1].startswith("client:")
+
+    @pytest.mark.parametrize(
+        "name", ["", "a b", "a:b", ".a", "_a", "\u00e4", "a\n", "#a", "a" * 65]
+    )
+    def test_a_name_that_is_not_valid_in_a_key_file_is_refused(self, name: str) -> None:
+        message = error_message(in_process("keys", "new", name))
+        assert message.startswith(
+            "petstore: the name of a key must have up to 64 letters, digits, "
+        )
+
+    @given(name=st.text())
+    def test_every_generated_line_can_be_read(self, name: str) -> None:
+        try:
+            key, line = keys_module.new_key(name)
+        except ConfigurationError:
+            return
+        assert line == key_line(name, key)
+        found = keys_module._parse(f"{line}\n", Path("keys"))  # noqa: SLF001 - saves a file per name
+        assert found == {keys_module.digest(key.encode()): name}
+
+
+class TestFile:
+    @pytest.mark.parametrize(
+        ("text", "clients"),
+        [
+            (f"a:{DIGEST}", {"key": "a", "other": None}),
+            (f"a:{DIGEST}\nb:{OTHER}\n", {"key": "a", "other": "b", "a": None, DIGEST: None}),
+            (f"# shops\n\n  \n  # more\n  a:{DIGEST}  \n", {"key": "a"}),
+            (f"a:{DIGEST}\r\nb:{OTHER}\r\n", {"key": "a", "other": "b"}),
+            (f"\ufeffa:{DIGEST}\n", {"key": "a"}),
+            (f"a:{DIGEST.upper()}\n", {"key": "a"}),
+            (f"a:{DIGEST}\na:{OTHER}\n", {"key": "a", "other": "a"}),
+            (f"a:{DIGEST}\na:{DIGEST}\n", {"key": "a"}),
+            (f"Shop_1.de-x:{DIGEST}\n", {"key": "Shop_1.de-x"}),
+        ],
+        ids=["one", "two", "comments", "CRLF", "BOM", "upper", "rotation", "repeated", "name"],
+    )
+    def test_its_clients_are_accepted(
+        self, file: Path, text: str, clients: dict[str, str | None]
+    ) -> None:
+        file.write_bytes(text.encode())
+        keys = Keys(file=file)
+        assert {key: keys.client(key.encode()) for key in clients} == clients
+
+    @pytest.mark.parametrize(
+        ("content", "reason"),
+        [
+            (b"", "contains no key"),
+            (b"# nothing yet\n\n", "contains no key"),
+            (f"a:{DIGEST}\nb:{DIGEST}\n".encode(), "contains the key of line 2 under two names"),
+            (f"# shops\na:{DIGEST}\n{SECRET}\n".encode(), "is invalid in line 3: expected name:s"),
+            (f"a:{SECRET}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (f"a:{DIGEST}{SECRET}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (f"a:{DIGEST[:-1]}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (f"a: {DIGEST}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (f"{DIGEST}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (f"a b:{DIGEST}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (f"a:{DIGEST} # {SECRET}\n".encode(), "is invalid in line 1: expected name:sha256-hex"),
+            (SECRET.encode() + b"\xff\xfe", "is not UTF-8 text"),
+        ],
+    )
+    def test_an_invalid_line_is_reported_by_its_number_without_its_content(
+        self, file: Path, content: bytes, reason: str
+    ) -> None:
+        file.write_bytes(content)
+        outcome = in_process("serve", backend="memory", api_keys_file=str(file))
+        message = error_message(outcome)
+        assert message.startswith(f"petstore: the key file {file} {reason}")
+        assert DIGEST[:-1] not in message
+
+    @pytest.mark.parametrize(
+        ("path", "reason"),
+        [("/nothing/keys", "No such file or directory"), ("/", "Is a directory")],
+    )
+    def test_an_unreadable_file_is_reported(self, path: str, reason: str) -> None:
+        message = error_message(in_process("check", backend="memory", api_keys_file=path))
+        assert message == f"petstore: cannot read the key file {path}: {reason}\n"
+
+    def test_keys_in_clear_are_valid_too(self, file: Path) -> None:
+        keys = Keys(["other"], file)
+        assert len(keys) == 2
+        assert (keys.client(b"key"), keys.client(b"other")) == ("a", f"sha256:{OTHER}")
+
+    def test_a_replaced_file_is_reloaded_even_if_its_size_and_time_are_the_same(
+        self, file: Path
+    ) -> None:
+        keys = Keys(file=file)
+        assert not keys.reload()
+        new = file.with_name("new")
+        new.write_text(f"b:{OTHER}\n")
+        stat = file.stat()
+        os.utime(new, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        new.replace(file)  # as Kubernetes does for a mounted Secret
+        assert keys.reload()
+        assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
+
+
+class TestKeysInClear:
+    @pytest.mark.parametrize(
+        ("text", "keys"),
+        [("a", ("a",)), (" a , b ", ("a", "b")), ("a,,b,", ("a", "b")), (" , ", ()), ("", ())],
+    )
+    def test_keys_are_separated_by_commas_and_optional_spaces(
+        self, text: str, keys: tuple[str, ...]
+    ) -> None:
+        assert Settings.read({"PETSTORE_API_KEYS": text}).keys == keys
+
+    @pytest.mark.parametrize(
+        "key",
+        [f"{SECRET} {SECRET}", f"{SECRET}\u00e4", f"{SECRET}=x", f'"{SECRET}"', f"{SECRET}\n"],
+    )
+    def test_a_key_that_no_client_could_send_is_refused_and_not_shown(self, key: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"^key 2 of .* cannot be sent") as caught:
+            Keys(["good", key])
+        assert SECRET not in str(caught.value)
+
+    @given(key=st.from_regex(r"[A-Za-z0-9._~+/-]+=*", fullmatch=True))
+    def test_every_bearer_token_can_be_a_key(self, key: str) -> None:
+        keys = Keys([key])
+        assert keys.client(key.encode()) == f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+        assert keys.client(key.encode() + b"=") is None
+
+
+def status(live: Live, key: str) -> int:
+    """Return the status code of a request with this key."""
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.get(f"{live.url}/v1/pets", headers=headers, timeout=10).status_code
+
+
+class TestReload:
+    def test_a_running_service_reloads_a_changed_file_within_5_seconds(
+        self, start: Start, file: Path
+    ) -> None:
+        live = start(api_keys_file=str(file))
+        assert [status(live, key) for key in ("key", "other")] == [200, 401]
+        replace(file, f"a:{DIGEST}\na:{OTHER}\n".encode())
+        until(lambda: status(live, "other") == 200, 5)
+        assert status(live, "key") == 200
+        replace(file, f"a:{OTHER}\n".encode())
+        until(lambda: status(live, "key") == 401, 5)
+        assert [status(live, key) for key in ("other", live.key)] == [200, 200]
+
+    @pytest.mark.parametrize("invalid", [b"", SECRET.encode(), b"\xff", None])
+    def test_a_file_that_becomes_invalid_is_logged_once_and_the_keys_stay_until_it_is_repaired(
+        self,
+        file: Path,
+        invalid: bytes | None,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(keys_module, "WATCH_SECONDS", 0.01)
+        caplog.set_level(logging.INFO, "petstore.keys")
+        keys = Keys(file=file)
+
+        async def logged(level: int) -> None:
+            async with asyncio.timeout(5):
+                while level not in [record.levelno for record in caplog.records]:  # noqa: ASYNC110 - nothing signals a log record
+                    await asyncio.sleep(0.01)
+
+        async def change() -> None:
+            watcher = asyncio.create_task(keys.watch())
+            await asyncio.to_thread(replace, file, invalid)
+            await logged(logging.ERROR)
+            await asyncio.sleep(0.1)
+            assert [record.levelname for record in caplog.records] == ["ERROR"]
+            assert keys.client(b"key") == "a"
+            assert SECRET not in caplog.text
+            await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
+            await logged(logging.INFO)
+            assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
+            watcher.cancel()
+
+        asyncio.run(change())
+
+
+class TestLog:
+    def test_it_contains_no_key_and_no_digest_of_a_key_file(
+        self, start: Start, tmp_path: Path, file: Path
+    ) -> None:
+        file.write_text(key_line("shop", "file-key"))
+        live = start(api_keys=SECRET, api_keys_file=str(file), drain_seconds="0")
+        for key in ("file-key", "wrong-key", SECRET, DIGEST):
+            assert status(live, key) == (200 if key in {"file-key", SECRET} else 401)
+        with live.anonymous() as client:
+            client.get("/v1/pets", headers={"Authorization": f"Basic {SECRET}"})
+            client.get(f"/v1/pets?key={SECRET}", headers={"Authorization": SECRET})
+        live.stop()
+        log = (tmp_path / "service-1" / "serve.log").read_text()
+        assert '"client":"shop"' in log
+        digest = hashlib.sha256(b"file-key").hexdigest()
+        assert not re.search(f"file-key|wrong-key|{SECRET}|{DIGEST}|{digest}", log)

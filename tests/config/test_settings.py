@@ -1,0 +1,295 @@
+"""How settings are gathered, checked, converted and masked."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Meta, Struct
+
+from petstore.config.addresses import is_loopback, split_address
+from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
+from petstore.config.settings import Settings, convert, gather, is_secret, mask, setting_names
+from tests.support.kubernetes import KUBERNETES
+
+NAMES = list(setting_names(Settings, PREFIX))
+
+texts = st.text() | st.binary().map(os.fsdecode)  # everything that an environment can hold
+ports = st.integers(0, 65535)
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Toy(Struct, frozen=True):
+    """A field of every type that backends use."""
+
+    path: str
+    count: Annotated[int, Meta(ge=0, description="an integer from 0")] = 0
+    ratio: float = 0.5
+    sync: bool = False
+    color: Color = Color.RED
+    password: Annotated[str, Meta(min_length=3, description="three characters or more")] | None = (
+        None
+    )
+
+
+class TestConvert:
+    @pytest.mark.parametrize(
+        ("field", "text", "value"),
+        [
+            ("path", " a b ", "a b"),
+            ("path", "7", "7"),
+            ("path", "null", "null"),
+            ("path", "true", "true"),
+            ("count", "7", 7),
+            ("count", " 7 ", 7),
+            ("ratio", "2", 2.0),
+            ("ratio", "0.25", 0.25),
+            ("sync", "true", True),
+            ("sync", "True", True),
+            ("sync", "1", True),
+            ("sync", "false", False),
+            ("sync", "0", False),
+            ("color", "red", Color.RED),
+            ("password", "hunter2", "hunter2"),
+        ],
+    )
+    def test_text_is_converted_to_the_type_of_its_field(
+        self, field: str, text: str, value: object
+    ) -> None:
+        toy = convert(Toy, "TOY_", {"TOY_PATH": "p", f"TOY_{field.upper()}": text})
+        converted = getattr(toy, field)
+        assert converted == value
+        assert type(converted) is type(value)
+
+    def test_a_setting_that_is_not_given_has_its_default(self) -> None:
+        assert convert(Toy, "TOY_", {"TOY_PATH": "p", "OTHER_COUNT": "7"}) == Toy("p")
+
+    def test_a_missing_setting_is_named(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"^TOY_PATH is not set"):
+            convert(Toy, "TOY_", {})
+
+    @pytest.mark.parametrize(
+        ("field", "text", "message"),
+        [
+            ("count", "two", "TOY_COUNT must be an integer from 0; it is 'two'"),
+            ("count", "-1", "TOY_COUNT must be an integer from 0; it is '-1'"),
+            ("ratio", "x", "TOY_RATIO must be a valid value of Toy.ratio; it is 'x'"),
+            ("password", "h2", "TOY_PASSWORD must be three characters or more"),
+        ],
+    )
+    def test_a_wrong_value_is_reported_with_the_expected_one(
+        self, field: str, text: str, message: str
+    ) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            convert(Toy, "TOY_", {"TOY_PATH": "p", f"TOY_{field.upper()}": text})
+        assert str(caught.value) == message
+
+    def test_a_wrong_value_is_shown_without_its_password(self) -> None:
+        class Store(Struct):
+            url: Annotated[str, Meta(pattern="^redis://")]
+
+        with pytest.raises(ConfigurationError) as caught:
+            convert(Store, "STORE_", {"STORE_URL": "http://me:hunter2@db/0"})
+        assert "hunter2" not in str(caught.value)
+
+    @pytest.mark.parametrize("name", NAMES)
+    @given(text=texts)
+    @example(text="\udcff")
+    @example(text="a..b:80")
+    @example(text="0:8000")  # the default's port
+    @example(text="9" * 5000)
+    @example(text="\U00012544" * 5000)
+    @example(text="line\nline")
+    def test_any_text_gives_settings_or_a_message_of_one_line_that_names_the_setting(
+        self, name: str, text: str
+    ) -> None:
+        try:
+            Settings.read({name: text})
+        except ConfigurationError as error:
+            message = str(error)
+            other_port = "PETSTORE_METRICS_LISTEN must use another port than PETSTORE_LISTEN; "
+            assert message.startswith((f"{name} must be ", other_port))
+            assert len(message.splitlines()) == 1
+            assert len(message) < 300
+
+    @given(number=st.integers(1, 1024))
+    def test_a_number_in_its_range_is_accepted(self, number: int) -> None:
+        assert Settings.read({"PETSTORE_WORKERS": str(number)}).workers == number
+
+    @given(number=st.integers().filter(lambda n: not 1 <= n <= 1024))
+    def test_a_number_out_of_its_range_is_refused(self, number: int) -> None:
+        with pytest.raises(ConfigurationError, match=r"^PETSTORE_WORKERS must be an integer from"):
+            Settings.read({"PETSTORE_WORKERS": str(number)})
+
+    @pytest.mark.parametrize("text", ["nan", "inf", "-1", "3601", "1 s", ""])
+    def test_seconds_are_a_number_in_their_range(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"^PETSTORE_DRAIN_SECONDS must be a number"):
+            Settings.read({"PETSTORE_DRAIN_SECONDS": text})
+
+    @pytest.mark.parametrize("text", ["shop", "/", "/shop/", "//shop", "/a b", "/a?b", "http://x"])
+    def test_a_root_path_begins_but_does_not_end_with_a_slash(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"^PETSTORE_ROOT_PATH must be a path"):
+            Settings.read({"PETSTORE_ROOT_PATH": text})
+
+
+class TestGather:
+    @given(
+        flags=st.dictionaries(st.sampled_from(NAMES), st.text(min_size=1) | st.none()),
+        environ=st.dictionaries(st.sampled_from(NAMES), st.text()),
+    )
+    def test_a_flag_overrides_the_environment(
+        self, flags: dict[str, str | None], environ: dict[str, str]
+    ) -> None:
+        given_flags = {name: text for name, text in flags.items() if text is not None}
+        in_environ = {name: text for name, text in environ.items() if text}
+        assert gather(environ, flags).values == {**in_environ, **given_flags}
+
+    def test_the_environment_overrides_the_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "petstore.toml"
+        file.write_text('PETSTORE_WORKERS = 2\nPETSTORE_LOG = "off"\nPETSTORE_ACME_SYNC = true\n')
+        gathered = gather({"PETSTORE_CONFIG": str(file), "PETSTORE_WORKERS": "3"}, {})
+        assert gathered.values == {
+            "PETSTORE_WORKERS": "3",
+            "PETSTORE_LOG": "off",
+            "PETSTORE_ACME_SYNC": "True",
+        }
+        assert gathered.in_file == {"PETSTORE_WORKERS", "PETSTORE_LOG", "PETSTORE_ACME_SYNC"}
+
+    def test_an_empty_variable_counts_as_not_set(self, tmp_path: Path) -> None:
+        file = tmp_path / "petstore.toml"
+        file.write_text("PETSTORE_WORKERS = 2\n")
+        environ = {"PETSTORE_CONFIG": str(file), "PETSTORE_WORKERS": "", "PETSTORE_LOG": ""}
+        assert gather(environ, {}).values == {"PETSTORE_WORKERS": "2"}
+        assert gather({"PETSTORE_CONFIG": ""}, {}).values == {}
+
+    @pytest.mark.parametrize("name", KUBERNETES)
+    def test_what_kubernetes_injects_is_ignored(self, name: str) -> None:
+        assert gather({name: "tcp://10.0.0.1:80"}, {}).values == {}
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_no_setting_has_a_name_that_kubernetes_injects(self, name: str) -> None:
+        assert gather({name: "x"}, {}).values == {name: "x"}
+
+    def test_other_variables_are_ignored(self) -> None:
+        assert gather(
+            {"HOME": "/home/me", "petstore_log": "off", "XPETSTORE_LOG": "x"}, {}
+        ) == gather({}, {})
+
+
+class TestAddress:
+    @given(address=st.ip_addresses(v=4), port=ports)
+    def test_an_ipv4_address_is_split_from_its_port(self, address: object, port: int) -> None:
+        assert split_address(f"{address}:{port}") == (str(address), port)
+
+    @given(address=st.ip_addresses(v=6), port=ports)
+    def test_an_ipv6_address_must_be_in_brackets(self, address: object, port: int) -> None:
+        assert split_address(f"[{address}]:{port}") == (str(address), port)
+        with pytest.raises(ConfigurationError):
+            split_address(f"{address}:{port}")
+
+    @given(name=st.from_regex(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", fullmatch=True), port=ports)
+    def test_a_host_may_be_a_name(self, name: str, port: int) -> None:
+        assert split_address(f"{name}:{port}") == (name, port)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "8000",
+            ":8000",
+            "127.0.0.1",
+            "127.0.0.1:",
+            "127.0.0.1:65536",
+            "127.0.0.1:-1",
+            "127.0.0.1:http",
+            "::1:8000",
+            "[::1]",
+            "http://127.0.0.1:80",
+            "a@b:80",
+            "127.0.0.1:80/",
+            "127.0.0.1 :80",
+            "127.0.0.1:\u0663",
+        ],
+    )
+    def test_anything_else_is_refused_with_examples(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"HOST:PORT, .* or \[::1\]:8000"):
+            split_address(text)
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+    def test_a_loopback_address_is_recognized(self, host: str) -> None:
+        assert is_loopback(host)
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.x"])  # noqa: S104 - the test is about not listening there
+    def test_other_addresses_are_not_loopback(self, host: str) -> None:
+        assert not is_loopback(host)
+
+
+class TestMask:
+    parts = st.text(st.characters(min_codepoint=32, max_codepoint=126))
+
+    @given(user=st.from_regex(r"[a-z]*", fullmatch=True), before=parts, after=parts)
+    @example(user="me", before="a:", after="")
+    @example(user="", before="a/", after="b")
+    @example(user="", before="", after="@a")
+    def test_any_password_in_a_url_is_masked(self, user: str, before: str, after: str) -> None:
+        shown = mask("url", f"redis://{user}:{before}hunter2{after}@db.example:6379/0")
+        assert shown == f"redis://{user}:***@db.example:6379/0"
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "redis://db/0?password=hunter2",
+            "postgresql://db/x?user=me&password=hunter2&a=b",
+            "host=db password=hunter2 user=me",
+        ],
+    )
+    def test_a_password_parameter_is_masked(self, value: str) -> None:
+        assert mask("url", value) == value.replace("hunter2", "***")
+
+    @pytest.mark.parametrize(
+        "value", ["redis://db.example:6379/0", "/var/lib/petstore.db", "127.0.0.1:8000", 7, True]
+    )
+    def test_other_values_are_shown(self, value: object) -> None:
+        assert mask("url", value) == str(value)
+
+    @pytest.mark.parametrize("field", ["password", "api_keys", "access_key", "token", "db_secret"])
+    @given(value=st.text(min_size=1))
+    def test_a_secret_field_is_masked(self, field: str, value: str) -> None:
+        assert is_secret(field)
+        assert mask(field, value) == "***"
+
+    @pytest.mark.parametrize("field", ["path", "keyspace", "api_keys_file"])
+    def test_other_fields_are_shown(self, field: str) -> None:
+        assert mask(field, "/etc/petstore") == "/etc/petstore"
+
+    @pytest.mark.parametrize("value", [None, ""])
+    def test_an_unset_value_is_shown_as_empty(self, value: object) -> None:
+        assert mask("password", value) == mask("path", value) == ""
+
+
+class TestDidYouMean:
+    @given(data=st.data(), name=st.sampled_from(NAMES))
+    def test_a_name_with_a_letter_missing_is_recognized(
+        self, data: st.DataObject, name: str
+    ) -> None:
+        index = data.draw(st.integers(len(PREFIX), len(name) - 1))
+        word = name[:index] + name[index + 1 :]
+        assert did_you_mean(word, NAMES) == f" Did you mean {name}?"
+
+    @given(data=st.data(), name=st.sampled_from(NAMES))
+    def test_a_name_with_two_letters_swapped_is_recognized(
+        self, data: st.DataObject, name: str
+    ) -> None:
+        index = data.draw(st.integers(len(PREFIX), len(name) - 2))
+        word = name[:index] + name[index + 1] + name[index] + name[index + 2 :]
+        assert did_you_mean(word, NAMES) == f" Did you mean {name}?"
+
+    @pytest.mark.parametrize("word", ["IMAGE", "ENV", "COLOR", "VERSION", "XYZZY", "TIMEOUT"])
+    def test_a_name_that_resembles_no_other_gets_no_suggestion(self, word: str) -> None:
+        assert did_you_mean(f"PETSTORE_{word}", NAMES) == ""

@@ -1,0 +1,252 @@
+"""What a backend may do wrong with orders."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
+from tests.contract.saboteurs.registry import breaks
+from tests.support.honest import Honest, Store
+
+
+@breaks("sold-once")
+class ChecksThenSells(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        pet = self.store.pets.get(pet_id)
+        if pet is None:
+            raise NotFoundError("no such pet")
+        self.check_available(pet)
+        await asyncio.sleep(0)
+        self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("shared-orders")
+class LocksOnlyItsOwnRepository(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        async with self.lock:
+            if receipt := self.find(token):
+                return receipt
+            self.check_available(self.store.pets[pet_id])
+            await asyncio.sleep(0)
+            order_id = self.next_order_id()
+            self.store.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
+            self.set_status(pet_id, PetStatus.PENDING)
+            self.record(token, order_id)
+            return Receipt(order_id)
+
+
+@breaks("order-reserves")
+class LeavesThePetAvailable(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.PENDING:
+            super().set_status(pet_id, status)
+
+
+@breaks("order-reserves")
+class ReservesLater(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        self.set_status(pet_id, PetStatus.AVAILABLE)
+        await asyncio.sleep(0)
+        self.set_status(pet_id, PetStatus.PENDING)
+        return receipt
+
+
+@breaks("order-reserves")
+class FilteredListLagsBehind(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.stale = pet_id, status
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        found = super().matching(after, status)
+        pet_id, latest = getattr(self, "stale", (0, None))
+        return [pet for pet in found if not (status is latest and pet.id == pet_id)]
+
+
+@breaks("order-id")
+class UsesThePetIdAsOrderId(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        order = self.store.orders.pop(receipt.id)
+        self.store.orders[pet_id] = replace(order, id=pet_id)
+        return Receipt(pet_id, receipt.replayed)
+
+
+@breaks("order-id")
+class CountsPlacedOrdersForTheNextId(Honest):
+    def next_order_id(self) -> int:
+        orders = self.store.orders.values()
+        return 1 + len([order for order in orders if order.status is OrderStatus.PLACED])
+
+
+@breaks("order-exact")
+class CutsTimesToSeconds(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id, at.replace(microsecond=0), token)
+
+
+@breaks("order-exact")
+class DropsTheTimeZone(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id, at.replace(tzinfo=None), token)
+
+
+@breaks("order-of-nothing")
+class OrdersAbsentPets(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.store.pets.setdefault(pet_id, Pet(pet_id, "", 0, PetStatus.AVAILABLE))
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("order-of-nothing")
+class AbsentPetIsAConflict(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except NotFoundError:
+            raise ConflictError("not available") from None
+
+
+@breaks("order-refused")
+class OrdersPetsWithoutStatus(Honest):
+    def check_available(self, pet: Pet) -> None:
+        if pet.status:
+            super().check_available(pet)
+
+
+@breaks("order-refused")
+class OrdersSoldPets(Honest):
+    def check_available(self, pet: Pet) -> None:
+        if pet.status is not PetStatus.SOLD:
+            super().check_available(pet)
+
+
+@breaks("order-get")
+class ReturnsEveryOrderAsPlaced(Honest):
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await super().get_order(order_id)
+        return order and replace(order, status=OrderStatus.PLACED)
+
+
+@breaks("orders-page")
+class SortsOrdersByPet(Honest):
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        found = await super().list_orders(after, count, status)
+        return sorted(found, key=lambda order: -order.pet_id)
+
+
+@breaks("orders-page")
+class OrderPagesOverlap(Honest):
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        return await super().list_orders(max(0, after - 1), count, status)
+
+
+@breaks("orders-status")
+class PlacedFilterMatchesEveryOrder(Honest):
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        status = None if status is OrderStatus.PLACED else status
+        return await super().list_orders(after, count, status)
+
+
+@breaks("order-completed")
+class SellsLater(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = await super().update_order(order_id, status)
+        if status is OrderStatus.COMPLETED:
+            self.set_status(order.pet_id, PetStatus.PENDING)
+            await asyncio.sleep(0)
+            self.set_status(order.pet_id, PetStatus.SOLD)
+        return order
+
+
+@breaks("order-completed")
+class CompletesWithoutSelling(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.SOLD:
+            super().set_status(pet_id, status)
+
+
+@breaks("order-cancelled")
+class CancelsWithoutReleasingThePet(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.AVAILABLE:
+            super().set_status(pet_id, status)
+
+
+@breaks("order-same")
+class ReleasesThePetAgain(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = await super().update_order(order_id, status)
+        if status is OrderStatus.CANCELLED:
+            self.set_status(order.pet_id, PetStatus.AVAILABLE)
+        return order
+
+
+@breaks("order-same")
+class RefusesTheSameStatus(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        if order_id in self.store.orders:
+            self.check_placed(self.store.orders[order_id])
+        return await super().update_order(order_id, status)
+
+
+@breaks("order-final")
+class ChangesCompletedOrders(Honest):
+    def check_placed(self, order: Order) -> None:
+        if order.status is OrderStatus.CANCELLED:
+            super().check_placed(order)
+
+
+@breaks("order-absent")
+class AcceptsAbsentOrders(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        if order_id not in self.store.orders:
+            return Order(order_id, 1, status, datetime.now(UTC))
+        return await super().update_order(order_id, status)
+
+
+@breaks("durable-orders")
+class ReopensOrdersAsPlaced(Honest):
+    def close(self) -> None:
+        super().close()
+        orders = self.store.orders
+        orders |= {id_: replace(o, status=OrderStatus.PLACED) for id_, o in orders.items()}

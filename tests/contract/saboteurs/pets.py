@@ -1,0 +1,331 @@
+"""What a backend may do wrong with pets, pages, calls and places."""
+
+import asyncio
+import unicodedata
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from petstore.contract import IdempotencyToken, NewPet, Pet, PetStatus, Receipt
+from tests.contract.saboteurs.registry import breaks
+from tests.support.honest import STORES, Honest, PlaceSettings, Store
+
+
+def storing(clause: str, name: str, change: Callable[[Pet], Pet]) -> None:
+    """Register a saboteur that changes pets as it stores them."""
+
+    def put(self: Honest, pet: Pet) -> None:
+        Honest.put(self, change(pet))
+
+    breaks(clause)(type(name, (Honest,), {"put": put}))
+
+
+def listing(
+    clause: str, name: str, choose: Callable[[list[Pet], int, int, PetStatus | None], Any]
+) -> None:
+    """Register a saboteur that chooses the pets of a page (from all pets, after, count, status)."""
+
+    async def list_pets(self: Honest, after: int, count: int, status: PetStatus | None) -> Any:
+        self.check()
+        return choose(self.matching(0, None), after, count, status)
+
+    breaks(clause)(type(name, (Honest,), {"list_pets": list_pets}))
+
+
+def matching(pets: list[Pet], after: int, status: PetStatus | None) -> list[Pet]:
+    return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
+
+
+storing("name-exact", "TrimsNames", lambda pet: replace(pet, name=pet.name.strip()))
+storing("name-exact", "FoldsNames", lambda pet: replace(pet, name=pet.name.casefold()))
+storing("name-exact", "CutsNames", lambda pet: replace(pet, name=pet.name[:255]))
+storing("name-exact", "EndsNamesAtNull", lambda pet: replace(pet, name=pet.name.split("\0")[0]))
+storing(
+    "name-exact",
+    "NormalizesNames",
+    lambda pet: replace(pet, name=unicodedata.normalize("NFC", pet.name)),
+)
+storing(
+    "category-exact",
+    "CategoryThroughFloat",
+    lambda pet: replace(pet, category_id=int(float(pet.category_id)) % 2**63),
+)
+storing(
+    "category-exact",
+    "CategoryIn32Bits",
+    lambda pet: replace(pet, category_id=pet.category_id % 2**32),
+)
+storing(
+    "status-exact",
+    "AbsentStatusIsAvailable",
+    lambda pet: replace(pet, status=pet.status or PetStatus.AVAILABLE),
+)
+storing(
+    "status-exact",
+    "AbsentStatusIsNone",
+    lambda pet: replace(pet, status=None) if pet.status is UNSET else pet,
+)
+storing(
+    "exact-types",
+    "StatusIsText",
+    lambda pet: replace(pet, status=str(pet.status)) if pet.status else pet,
+)
+storing(
+    "get-stored",
+    "StoresEverySeventhPetUnderTheWrongId",
+    lambda pet: replace(pet, id=pet.id - (pet.id % 7 == 0)),
+)
+
+listing(
+    "page-order",
+    "SortsIdsAsText",
+    lambda pets, after, count, status: sorted(
+        matching(pets, after, status), key=lambda pet: str(pet.id)
+    )[:count],
+)
+listing(
+    "page-after",
+    "IncludesTheCursor",
+    lambda pets, after, count, status: matching(pets, after - 1, status)[:count],
+)
+listing(
+    "page-after",
+    "SkipsThePetAfterTheCursor",
+    lambda pets, after, count, status: matching(pets, after + (after > 0), status)[:count],
+)
+listing(
+    "page-count",
+    "HasItsOwnLimit",
+    lambda pets, after, count, status: matching(pets, after, status)[: min(count, 100)],
+)
+listing(
+    "page-count",
+    "CountsBeforeItFilters",
+    lambda pets, after, count, status: matching(matching(pets, after, None)[:count], after, status),
+)
+listing(
+    "page-status",
+    "AbsentStatusMatches",
+    lambda pets, after, count, status: [
+        pet for pet in matching(pets, after, None) if pet.status in (status, UNSET) or not status
+    ][:count],
+)
+listing(
+    "page-status",
+    "LastPageIsNotFiltered",
+    lambda pets, after, count, status: matching(
+        pets, after, status if len(matching(pets, after, status)) > count else None
+    )[:count],
+)
+listing(
+    "page-empty",
+    "StartsOverAfterTheLastPage",
+    lambda pets, after, count, status: (matching(pets, after, status) or matching(pets, 0, status))[
+        :count
+    ],
+)
+listing(
+    "page-empty",
+    "EmptyPageIsNone",
+    lambda pets, after, count, status: matching(pets, after, status)[:count] or None,
+)
+listing(
+    "page-walk",
+    "SkipsAtABoundary",
+    lambda pets, after, count, status: [
+        *matching(pets, after, status)[: count - 1],
+        *matching(pets, after, status)[count:][:1],
+    ],
+)
+listing(
+    "model",
+    "FilteredPagesOfThreeAreOneShort",
+    lambda pets, after, count, status: matching(pets, after, status)[
+        : count - (count == 3 and status is not None)
+    ],
+)
+
+
+@breaks("id-range")
+class CountsFromZero(Honest):
+    def next_id(self) -> int:
+        return super().next_id() - 1
+
+
+@breaks("id-once")
+class CountsToAHundred(Honest):
+    def next_id(self) -> int:
+        return super().next_id() % 100 + 1
+
+
+@breaks("overlapping-calls")
+class ChecksThenCounts(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        pet_id = self.store.last_id + 1
+        await asyncio.sleep(0)
+        self.store.last_id = pet_id
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        return Receipt(pet_id)
+
+
+@breaks("get-absent")
+class FindsTheNearestPet(Honest):
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        lower = [pet for pet in self.matching(0, None) if pet.id <= pet_id]
+        return lower[-1] if lower else None
+
+
+@breaks("get-absent")
+class RaisesInsteadOfReturningNone(Honest):
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        return self.store.pets[pet_id]
+
+
+@breaks("read-after-write")
+class AcknowledgesTooEarly(Honest):
+    def put(self, pet: Pet) -> None:
+        asyncio.get_running_loop().call_later(0.01, super().put, pet)
+
+
+@breaks("cancelled-write")
+class StoresInTwoSteps(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(NewPet(new.name, new.category_id))
+        await asyncio.sleep(0)
+        self.put(Pet(receipt.id, new.name, new.category_id, new.status))
+        return receipt
+
+
+@breaks("cancellation")
+class SwallowsCancellation(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return await super().create_pet(new)
+
+
+@breaks("after-cancellation")
+class KeepsItsLock(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        await self.lock.acquire()
+        receipt = await super().create_pet(new)
+        self.lock.release()
+        return receipt
+
+
+@breaks("no-aliasing")
+class ReturnsItsOwnList(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.own = defaultdict[PetStatus | None, list[Pet]](list)
+
+    def put(self, pet: Pet) -> None:
+        for status in {None, pet.status or None}:
+            self.own[status].append(pet)
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        own = self.own[status]
+        return own if count >= len(own) else own[:count]
+
+
+@breaks("closed")
+class KeepsWorkingWhenClosed(Honest):
+    def check(self) -> None:
+        pass
+
+
+@breaks("closed")
+class RaisesAnotherErrorWhenClosed(Honest):
+    def check(self) -> None:
+        if not self.open:
+            raise RuntimeError("connection is None")
+
+
+@asynccontextmanager
+async def used_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    STORES[settings.place].pets.setdefault(1, Pet(1, "an old pet", 1))
+    yield settings
+
+
+@breaks("scratch-empty", scratch=used_place)
+class ScratchIsInUse(Honest):
+    pass
+
+
+@asynccontextmanager
+async def one_place(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    STORES.pop("one", None)
+    yield PlaceSettings("one")
+
+
+@breaks("scratch-apart", scratch=one_place)
+class ScratchIsOnePlace(Honest):
+    pass
+
+
+@breaks("durable-pets")
+class LosesItsBuffer(Honest):
+    def close(self) -> None:
+        super().close()
+        for pet_id in sorted(self.store.pets)[-3:]:
+            del self.store.pets[pet_id]
+
+
+@breaks("durable-ids")
+class RestartsItsCounter(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = 0
+
+
+@breaks("durable-reads")
+class ListsBeforeItStores(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.unsaved: dict[int, Pet] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        pet_id = self.next_id()
+        self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
+        await asyncio.sleep(0.001)
+        self.put(pet)
+        return Receipt(pet_id)
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        pets = sorted((self.store.pets | self.unsaved).values(), key=lambda pet: pet.id)
+        return matching(pets, after, status)
+
+
+@breaks("shared-reads")
+class ReadsACopy(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.copy = dict(store.pets)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        return self.copy.get(pet_id)
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.copy[pet.id] = pet
+
+
+@breaks("shared-ids")
+class CountsForItself(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.last_id = max(store.pets, default=0)
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id

@@ -1,0 +1,116 @@
+"""The kit catches every saboteur with the clause that it breaks, whatever the seed."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from petstore.conformance import Conformance, Kit, RemoteConformance, concurrency, machine
+from petstore.conformance.kit import clauses
+from petstore.contract import Backend
+from tests.contract.saboteurs import SABOTEURS
+from tests.support.documents import ROOT
+from tests.support.honest import Honest, PlaceSettings, backend
+
+SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
+CONTRACT = (ROOT / "petstore" / "contract.py").read_text()
+CLAUSES = clauses(Conformance)
+
+CAUGHT_BY_THE_MODEL_ALONE = 45
+"""How many saboteurs the state machine alone must catch, with 10 runs for each."""
+
+
+def kit(backend: Backend) -> Conformance:
+    class SaboteurConformance(Conformance):
+        pass
+
+    SaboteurConformance.backend, SaboteurConformance.settings = backend, PlaceSettings()
+    return SaboteurConformance()
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip shrinking, and do not wait long for calls that hang."""
+    monkeypatch.setattr(concurrency, "CANCEL_SECONDS", 0.5)
+    monkeypatch.setattr(machine, "PHASES", [hypothesis.Phase.generate])
+
+
+@pytest.fixture(params=SEEDS)
+def seed(request: pytest.FixtureRequest, quickly: None) -> Iterator[int]:
+    """Seed Hypothesis."""
+    hypothesis.core.global_force_seed = request.param
+    yield int(request.param)
+    hypothesis.core.global_force_seed = None
+
+
+def test_every_clause_of_the_contract_has_a_test_and_every_test_has_a_clause() -> None:
+    named = re.findall(r"\[([a-z]+(?:-[a-z]+)*)\]$", CONTRACT, re.MULTILINE)
+    assert len(set(named)) == len(named), "two clauses share a name"
+    assert set(named) == set(CLAUSES)
+
+
+def test_every_docstring_of_a_clause_says_what_a_failing_backend_does_wrong() -> None:
+    for test in CLAUSES.values():
+        assert (getattr(Conformance, test).__doc__ or "").strip(), test
+
+
+@pytest.mark.parametrize("name", sorted(CLAUSES))
+def test_an_honest_repository_passes(name: str) -> None:
+    getattr(kit(backend(Honest)), CLAUSES[name])()
+
+
+def test_every_clause_has_a_saboteur_and_there_are_at_least_25() -> None:
+    assert {clause for clause, _ in SABOTEURS.values()} == set(CLAUSES)
+    assert len(SABOTEURS) >= 25
+
+
+@pytest.mark.parametrize("name", sorted(SABOTEURS))
+def test_a_saboteur_is_caught_by_the_clause_that_it_breaks(name: str, seed: int) -> None:
+    clause, saboteur = SABOTEURS[name]
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        getattr(kit(saboteur), CLAUSES[clause])()
+
+
+def test_the_model_alone_catches_most_saboteurs(quickly: None) -> None:
+    caught = []
+    for name, (_, saboteur) in SABOTEURS.items():
+        try:
+            tested = kit(saboteur)
+            type(tested).machine_examples = 10
+            getattr(tested, CLAUSES["model"])()
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001 - a saboteur may fail with any error
+            caught.append(name)
+    assert len(caught) >= CAUGHT_BY_THE_MODEL_ALONE, caught
+
+
+def test_a_clause_cannot_be_overridden_or_deleted() -> None:
+    name = CLAUSES["id-range"]
+    for replacement in (lambda _: None, None):
+        with pytest.raises(TypeError, match="would replace a clause"):
+            type("Mine", (Conformance,), {name: replacement})
+
+
+def test_a_remote_repository_skips_only_the_clauses_of_places_time_and_restoring() -> None:
+    skipped = set(CLAUSES) - set(clauses(RemoteConformance))
+    assert skipped == {
+        "closed",
+        "scratch-empty",
+        "scratch-apart",
+        "durable-pets",
+        "durable-ids",
+        "durable-reads",
+        "durable-orders",
+        "shared-reads",
+        "shared-ids",
+        "shared-orders",
+        "token-expired",
+        "restore-exact",
+        "restore-again",
+        "restore-other",
+        "restore-next",
+        "restore-order",
+        "restore-live",
+    }
+    assert issubclass(Conformance, Kit)

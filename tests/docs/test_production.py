@@ -1,0 +1,87 @@
+"""The section "Running in production" works when it is followed literally, on an empty machine.
+
+It starts in an empty directory. Only the port, the address of the git repository and the Python
+that creates the environment are replaced. pip uses the package index that is configured.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from petstore import cli
+from tests.support.documents import ROOT, blocks
+from tests.support.ports import free_port
+from tests.support.transcripts import differences, follow, section, steps
+
+PRODUCTION: Final = section("## Running in production")
+STEPS: Final = steps(PRODUCTION)
+INSTALL: Final = "pip install ./checkout ./checkout/backends/sqlite\n"
+LOCKED: Final = "".join(
+    re.findall(r"^\$ (pip .+\n)", blocks(PRODUCTION, "console")[0], re.MULTILINE)
+)
+SECONDS: Final = 300
+
+NOT_COPIED: Final = shutil.ignore_patterns(
+    *(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "node_modules")
+)
+GIT: Final = ("git", "-c", "user.name=test", "-c", "user.email=test@example.test")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create a git repository of the checkout as it is, with uncommitted changes."""
+    origin = tmp_path_factory.mktemp("origin") / "petstore"
+    shutil.copytree(ROOT, origin, ignore=NOT_COPIED)
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "As it is")):
+        subprocess.run([*GIT, *command], cwd=origin, check=True)
+    return origin
+
+
+@pytest.mark.parametrize("install", [INSTALL, LOCKED], ids=["latest", "locked"])
+def test_production_works_when_followed_literally(
+    install: str, repository: Path, tmp_path: Path
+) -> None:
+    commands = "\0".join(step.command for step in STEPS)
+    assert commands.count("git clone ... ") == commands.count(INSTALL) == 1
+    commands = commands.replace("git clone ... ", f"git clone -q '{repository}' ")
+    commands = commands.replace("python3 -m venv", f"'{Path(sys.executable).resolve()}' -m venv")
+    commands = commands.replace(INSTALL, install)
+    commands = commands.replace("127.0.0.1:8000", f"127.0.0.1:{free_port()}")
+    environ = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("PETSTORE_", "PYTHON")) and name != "VIRTUAL_ENV"
+    }
+    # Keep out the environment of the tests, and install nothing outside the new environment.
+    own = str(Path(sys.prefix) / "bin")
+    environ["PATH"] = ":".join(part for part in environ["PATH"].split(":") if part != own)
+    environ["PIP_REQUIRE_VIRTUALENV"] = "1"
+    outcomes = follow(commands.split("\0"), tmp_path, environ, SECONDS)
+
+    log = tmp_path / "petstore.log"
+    assert [outcome.status for outcome in outcomes] == [0] * len(STEPS), log.read_text()
+    for step, outcome in zip(STEPS, outcomes, strict=True):
+        if step.shown:
+            assert differences(step.shown, outcome.printed) == []
+    installed, key, checked, *_ = outcomes
+    assert re.search(r"^sqlite  petstore-sqlite ", installed.printed, re.MULTILINE)
+    assert key.printed == ""
+    assert checked.printed.splitlines()[-1].startswith("ok")
+    assert '"client":"shop-frontend"' in log.read_text()
+    assert re.fullmatch(r"shop-frontend:[0-9a-f]{64}\n", (tmp_path / "keys").read_text())
+    for file in ("keys", "pets.sqlite", "petstore.log"):
+        assert (tmp_path / file).stat().st_mode & 0o077 == 0, file
+
+
+def test_every_exit_status_is_in_the_readme() -> None:
+    table = section("### Exit statuses")
+    statuses = {value for value in vars(cli).values() if type(value) is int}
+    assert {cli.CONFIGURATION, cli.UNAVAILABLE} <= statuses
+    for status in (0, 1, 130, *statuses):
+        assert f"\n| {status} | " in table

@@ -1,0 +1,125 @@
+"""The quick start of the README works when it is followed literally, from the banner on.
+
+Only the address and the key are replaced: by a free port, and the key in the banner.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.documents import blocks
+from tests.support.services import environment
+from tests.support.transcripts import (
+    README,
+    Outcome,
+    Step,
+    differences,
+    follow,
+    section,
+    steps,
+)
+
+ADDRESS: Final = "127.0.0.1:8000"
+QUICK_START: Final = section("## Quick start")
+SHOWN: Final[list[str]] = [*blocks(QUICK_START, "http")[:1], *(s.shown for s in steps(QUICK_START))]
+"""The blocks shown after the command of the banner and after each step; "" for none."""
+
+SECONDS: Final = 60
+ENVIRONMENT: Final = {
+    name: text for name, text in environment().items() if name not in ("KEY", "PET", "ORDER")
+}
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """Run the command of `make run` on a free port; yield the banner."""
+    command = [sys.executable, "-m", "petstore", "serve", "--dev", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if "-d '" in line:  # the end of the command
+                    break
+            yield "".join(lines)
+        finally:
+            process.terminate()
+
+
+def followed(banner: str, directory: Path, todo: list[Step]) -> list[Outcome]:
+    """Run the command of the banner, then the steps, as a reader does."""
+    key, address = re.search(r"API key +(\S+)", banner), re.search(r"http://(\S+)/v1", banner)
+    assert key is not None
+    assert address is not None
+    commands = [
+        step.command.replace("KEY=...\n", f"KEY={key[1]}\n").replace(ADDRESS, address[1])
+        for step in todo
+    ]
+    return follow([banner.partition("Add a pet:\n")[2], *commands], directory, ENVIRONMENT, SECONDS)
+
+
+def wrong(shown: list[str], outcomes: list[Outcome]) -> list[str]:
+    """Return the lines that the README shows and a reader does not get."""
+    pairs = zip(shown, outcomes, strict=True)
+    return [line for text, outcome in pairs if text for line in differences(text, outcome.printed)]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    with running() as banner:
+        return followed(banner, tmp_path_factory.mktemp("quick-start"), steps(QUICK_START))
+
+
+def test_the_quick_start_works_when_followed_literally(outcomes: list[Outcome]) -> None:
+    assert all(outcome.status == 0 for outcome in outcomes)
+    assert wrong(SHOWN, outcomes) == []
+
+
+def test_every_request_of_the_quick_start_shows_its_response() -> None:
+    for step in steps(QUICK_START):
+        assert bool(step.shown) == ("curl" in step.command)
+
+
+def test_the_last_page_has_no_next_link(outcomes: list[Outcome]) -> None:
+    (last,) = [
+        outcome.printed
+        for step, outcome in zip(steps(QUICK_START), outcomes[1:], strict=True)
+        if "cursor=" in step.command
+    ]
+    assert "\nlink:" not in last
+
+
+def test_the_banner_of_the_readme_is_what_is_printed() -> None:
+    (shown,) = [block for block in blocks(README, "text") if "press Ctrl-C" in block]
+    with running() as banner:
+        printed = re.sub(r"(?<=http://)[0-9.:]+", ADDRESS, banner)
+    key = re.compile(r"(?<=API key  )  (\S+)|(?<=Bearer )([^']+)")
+    assert key.sub("KEY", printed).strip() == key.sub("KEY", shown).strip()
+    assert len(set(re.findall(r"dev-[\w-]+", shown))) == 1
+
+
+@pytest.mark.parametrize("index", range(len(SHOWN) - 1))
+def test_a_response_in_the_wrong_place_is_noticed(index: int, outcomes: list[Outcome]) -> None:
+    """Each block is exchanged with the next one that shows something else."""
+    shown = list(SHOWN)
+    later = next(i for i in range(index, len(shown)) if shown[i] != shown[index])
+    shown[index], shown[later] = shown[later], shown[index]
+    assert wrong(shown, outcomes)
+
+
+@pytest.mark.parametrize("text", ["export KEY=", "for NAME in", "order-4711"])
+def test_a_step_that_is_left_out_is_noticed(text: str, tmp_path: Path) -> None:
+    todo, shown = steps(QUICK_START), list(SHOWN)
+    left_out = next(index for index, step in enumerate(todo) if text in step.command)
+    del todo[left_out], shown[left_out + 1]
+    with running() as banner:
+        assert wrong(shown, followed(banner, tmp_path, todo))

@@ -1,0 +1,390 @@
+"""Malformed HTTP, and requests that arrive in odd ways: over raw sockets, byte by byte."""
+
+import contextlib
+import json
+import re
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from petstore.server import connection as http_connection
+from tests.support.raw_http import (
+    AUTHORIZED,
+    CHUNKED,
+    CLOSE,
+    HOST,
+    JSON,
+    chunk,
+    each,
+    head,
+    parse_responses,
+    statuses,
+)
+from tests.support.responses import check_error
+from tests.support.services import KEY, Live, Start, in_thread
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("still_healthy")
+
+PET = b'{"name":"Rex","categoryId":7}'
+
+
+def get(request_id: str) -> bytes:
+    """Return a complete request with this `X-Request-Id`."""
+    return head("GET /v1/pets?limit=1", HOST, AUTHORIZED, f"X-Request-Id: {request_id}")
+
+
+def post(*headers: str) -> bytes:
+    """Return the head of a request that creates a pet."""
+    return head("POST /v1/pets", HOST, JSON, *headers)
+
+
+def check_refused(raw: bytes) -> None:
+    """Check that the only response is a 400 with `Connection: close`."""
+    (response,) = parse_responses(raw)
+    assert check_error(response, 400, "invalid_request").startswith("HTTP: ")
+    assert response.headers["connection"] == "close"
+    assert response.headers["cache-control"] == "no-store"
+
+
+def check_first_is_served(raw: bytes) -> None:
+    """Check that `get("first")` was served, and that after it came nothing or a 400."""
+    first, *rest = parse_responses(raw)
+    assert (first.status_code, first.headers["x-request-id"]) == (200, "first")
+    assert [response.status_code for response in rest] in ([], [400])
+
+
+def connect(live: Live) -> socket.socket:
+    """Open a connection that never blocks for long and sends data at once."""
+    connection = socket.create_connection((live.host, live.port), timeout=10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Return everything received until the connection is closed or reset."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(65536):
+            found += piece
+    return found
+
+
+UPLOAD = post(AUTHORIZED, CHUNKED)
+INCOMPLETE = [
+    b"GET /v1/pe",
+    b"GET /v1/pets HTTP/1.1\r\nHost: x\r\n",
+    UPLOAD,
+    UPLOAD + b"9\r\n{",
+    post(AUTHORIZED, "Content-Length: 9"),
+    post(AUTHORIZED, "Content-Length: 9") + b"{",
+]
+MALFORMED = [
+    b"\x00\xff\x01\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),  # TLS
+    b"how are you?\r\n\r\n",
+    b"GET /livez HTTP/1.1\nHost: x\n\n",
+    b"GET /livez\r\n\r\n",
+    *(b"GET /livez HTTP/%s\r\nHost: x\r\n\r\n" % version for version in (b"0.9", b"1.2", b"2.0")),
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    *(
+        head(line, HOST)
+        for line in (
+            "GET",
+            "GET livez",
+            "GET /v1/pets/\u00d9\u00a1",
+            "GET /v1/pets?\u00ff",
+            "GET http://",
+            "GET http://x:99999/",
+            "CONNECT x:80",
+            "FOO /livez",
+            "get /livez",
+            "GET /" + "a" * 33_000,
+        )
+    ),
+    *(
+        head("GET /livez", *headers)
+        for headers in (
+            [],
+            [HOST, HOST],
+            ["Host : x"],
+            [HOST, "nonsense"],
+            [HOST, "A: b", " folded"],
+            [HOST, "A: b\x00"],
+            [HOST, *["A: b"] * 100],
+            [HOST, *["A: b"] * 5000],
+            *([HOST, "A: " + "b" * n] for n in (33_000, 200_000)),
+            [HOST, *["A: " + "b" * 500] * 80],
+        )
+    ),
+    *(
+        post(*headers)
+        for headers in (
+            ["Content-Length: 5", CHUNKED],
+            [CHUNKED, "Content-Length: 5"],
+            ["Content-Length: 5", "Content-Length: 6"],
+            ["Content-Length: 5, 6"],
+            ["Content-Length: -1"],
+            ["Content-Length: +5"],
+            [f"Content-Length: {'9' * 30}"],
+            ["Transfer-Encoding: gzip"],
+            ["Transfer-Encoding: chunked, gzip"],
+        )
+    ),
+    *(
+        UPLOAD + chunks
+        for chunks in (
+            b"zz\r\n",
+            b"-1\r\n",
+            b"0x1\r\n{\r\n",
+            b"\r\n",
+            b";\r\n",
+            b"2 \r\n{}\r\n",
+            b"2\n{}\n",
+            b"F" * 17 + b"\r\n",
+            b"2\r\n{}{}\r\n",
+            b"2\r\n{}\n0\r\n\r\n",
+            b"0\r\nno trailer\r\n\r\n",
+        )
+    ),
+]
+malformed = each("data", MALFORMED)
+incomplete = each("data", INCOMPLETE)
+
+
+@malformed
+def test_malformed_http_is_400(service: Live, data: bytes) -> None:
+    check_refused(service.raw(data))
+
+
+@malformed
+def test_it_is_400_on_a_persistent_connection_too(service: Live, data: bytes) -> None:
+    with connect(service) as connection:
+        connection.sendall(head("HEAD /livez", HOST))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(data)
+        check_refused(receive(connection))
+
+
+@malformed
+def test_a_complete_request_before_it_is_served(service: Live, data: bytes) -> None:
+    check_first_is_served(service.raw(get("first") + data))
+
+
+ODD = [
+    b"GET /livez HTTP/1.0\r\n\r\n",
+    b"\r\n\r\n" + head("GET /livez", HOST, CLOSE),
+    head("GET /livez", "Host:", CLOSE),
+    head("GET http://other/livez", HOST, CLOSE),
+    head("GET /livez", HOST, CLOSE, *["A: b"] * 98),
+    head("GET /livez", HOST, CLOSE, f"A: {'b' * 31_000}"),
+]
+
+
+@each("data", ODD)
+def test_odd_but_valid_http_is_served(service: Live, data: bytes) -> None:
+    assert [(r.status_code, r.text) for r in parse_responses(service.raw(data))] == [(200, "ok\n")]
+
+
+@each("data", [b"", b"\x81\x05hello"])
+@each("protocol", ["websocket", "h2c"])
+def test_an_upgrade_is_served_as_a_plain_get(service: Live, protocol: str, data: bytes) -> None:
+    headers = (
+        "Connection: Upgrade",
+        f"Upgrade: {protocol}",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAA",
+    )
+    assert statuses(service.raw(head("GET /v1/pets", HOST, AUTHORIZED, *headers) + data)) == [200]
+    assert statuses(service.raw(head("GET /v1/pets", HOST, *headers) + data)) == [401]
+
+
+def test_a_client_of_http_1_0_is_sent_no_100(service: Live) -> None:  # RFC 9110, section 10.1.1
+    data = post(AUTHORIZED, "Expect: 100-continue", f"Content-Length: {len(PET)}") + PET
+    assert statuses(service.raw(data.replace(b"HTTP/1.1", b"HTTP/1.0"))) == [201]
+
+
+def test_a_trailer_is_not_a_header(service: Live) -> None:
+    data = post(CHUNKED, CLOSE) + chunk(PET) + f"0\r\n{AUTHORIZED}\r\n\r\n".encode()
+    assert statuses(service.raw(data)) == [401]
+
+
+def test_pipelined_requests_are_served_in_order(service: Live) -> None:
+    sent = []
+    for n in range(0, 60, 2):
+        upload = post(AUTHORIZED, f"X-Request-Id: {n + 1}", CHUNKED) + chunk(PET) + b"0\r\n\r\n"
+        sent += [get(f"{n}"), upload]
+    found = parse_responses(service.raw(b"".join(sent), half_close=True))
+    assert [response.headers["x-request-id"] for response in found] == [str(n) for n in range(60)]
+    assert [response.status_code for response in found] == [200, 201] * 30
+
+
+def test_requests_may_be_cut_into_pieces_anywhere(service: Live) -> None:
+    with connect(service) as connection:
+        for byte in get("a") + UPLOAD + chunk(PET) + b"0\r\n\r\n" + get("b"):
+            connection.sendall(bytes([byte]))
+        connection.shutdown(socket.SHUT_WR)
+        assert statuses(receive(connection)) == [200, 201, 200]
+
+
+@each("end", [CLOSE, "Connection: keep-alive"])
+def test_a_client_may_send_its_body_before_it_reads_the_response(service: Live, end: str) -> None:
+    with connect(service) as connection:
+        connection.sendall(post(CHUNKED, end))
+        for _ in range(10):
+            time.sleep(0.005)  # by then the response has arrived
+            connection.sendall(chunk(bytes(50_000)))
+        connection.sendall(b"0\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert statuses(receive(connection)) == [401]
+
+
+def test_the_body_of_a_refused_request_is_not_taken_for_a_request(service: Live) -> None:
+    data = post(f"Content-Length: {len(get('smuggled'))}") + get("smuggled")
+    assert statuses(service.raw(data + get("last"), half_close=True)) == [401, 200]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (get("a"), [200]),
+        (get("a") * 2, [200, 200]),
+        (b"", []),
+        (b"\r\n", []),
+        (UPLOAD + chunk(PET) + b"0\r\n\r\n", [201]),
+    ],
+)
+def test_complete_requests_are_served_after_a_half_close(
+    service: Live, data: bytes, expected: list[int]
+) -> None:
+    assert statuses(service.raw(data, half_close=True)) == expected
+
+
+@incomplete
+def test_a_half_close_in_mid_request_is_400(service: Live, data: bytes) -> None:
+    check_refused(service.raw(data, half_close=True))
+    check_first_is_served(service.raw(get("first") + data, half_close=True))
+
+
+@incomplete
+def test_a_reset_in_mid_request_does_no_harm(service: Live, data: bytes) -> None:
+    with connect(service) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sendall(head("GET /docs/swagger-ui-bundle.js", HOST) * 20 + data)
+        assert connection.recv(1)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"not HTTP\r\n\r\n",
+        b"GET /v1/pets HTTP/1.1\r\n\r\n",
+        b"POST /v1/pets HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer %b\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n1" % KEY.encode(),
+    ],
+    ids=["not HTTP", "no Host", "half a body"],
+)
+def test_a_rejected_request_is_logged_once_under_the_id_of_its_response(
+    start: Start, tmp_path: Path, sent: bytes
+) -> None:
+    raw = start(drain_seconds="0").raw(sent, half_close=True)
+    match = re.search(rb"\r\nx-request-id: (\S+)\r\n", raw)
+    assert match is not None
+    log = tmp_path / "service-1" / "serve.log"
+    until(lambda: '"request"' in log.read_text())
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    requests = [(line["request_id"], line["status"]) for line in lines if "status" in line]
+    assert requests == [(match[1].decode(), 400)]
+
+
+SLOW: dict[str, tuple[bytes, bytes, list[int]]] = {
+    "nothing": (b"", b"", []),
+    "blank lines": (b"", b"\r\n", []),
+    "a growing head": (b"GET /v1/pets HTTP/1.1\r\nHost: ", b"x", [400]),
+    "a growing body": (UPLOAD, b"1\r\n \r\n", [400]),
+    "a growing chunk extension": (UPLOAD + b"1;", b"a", [400]),
+    "a growing trailer": (UPLOAD + chunk(PET) + b"0\r\n", b"A: b\r\n", [400]),
+    "a refused body": (post(CHUNKED), b"1\r\n \r\n", [401]),
+    "a second request": (get("first") + b"GET /v1", b"", [200, 400]),
+}
+
+
+def drip(live: Live, begin: bytes, drop: bytes) -> list[int]:
+    """Send data, then drops of more until disconnected; return the responses' status codes."""
+    found = b""
+    with connect(live) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(begin)
+        connection.settimeout(0.1)
+        for _ in range(100):
+            with contextlib.suppress(TimeoutError):
+                if not (piece := connection.recv(65536)):
+                    break
+                found += piece
+            connection.sendall(drop)
+        else:
+            pytest.fail("not disconnected")
+    return statuses(found)
+
+
+def test_a_request_that_takes_too_long_is_400_and_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.5)
+    with in_thread() as live, connect(live) as idle, ThreadPoolExecutor(len(SLOW)) as pool:
+        idle.sendall(head("HEAD /livez", HOST))
+        slow = {name: pool.submit(drip, live, *sent) for name, (*sent, _) in SLOW.items()}
+        found = {name: client.result() for name, client in slow.items()}
+        idle.sendall(head("HEAD /livez", HOST, CLOSE))  # a client may wait between requests
+        assert len(parse_responses(receive(idle), bodies=False)) == 2
+    assert found == {name: expected for name, (*_, expected) in SLOW.items()}
+
+
+ENDLESS = {
+    "header": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 20_000, [400]),
+    "dribbled header": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 500, [400]),
+    "headers": (b"GET /livez HTTP/1.1\r\n", b"A: b\r\n" * 4000, [400]),
+    "chunk extension": (UPLOAD + b"1;", b"a" * 20_000, [400]),
+    "trailer": (UPLOAD + chunk(PET) + b"0\r\nA: ", b"b" * 20_000, [400]),
+    "trailers": (UPLOAD + chunk(PET) + b"0\r\n", b"A: b\r\n" * 4000, [400]),
+    "body over the limit": (UPLOAD, chunk(bytes(50_000)), [413]),
+    "body without a key": (post(CHUNKED), chunk(bytes(50_000)), [401]),
+    "declared body without a key": (post(f"Content-Length: {10**12}"), bytes(50_000), [401]),
+    "body of a GET": (head("GET /v1/pets", HOST, AUTHORIZED, CHUNKED), chunk(bytes(50_000)), [200]),
+}
+
+
+@each("name", ENDLESS)
+def test_an_endless_request_is_cut_off_and_uses_no_memory(start: Start, name: str) -> None:
+    begin, piece, expected = ENDLESS[name]
+    service = start()
+    size, sent, before = 50_000_000, 0, service.resident()
+    with connect(service) as connection:
+        connection.sendall(begin)
+        with contextlib.suppress(ConnectionError):
+            while sent < size:
+                connection.sendall(piece)
+                sent += len(piece)
+        grown = service.resident() - before
+        assert sent < size
+        assert statuses(receive(connection)) == expected
+    assert grown < 8_000_000
+
+
+def test_a_client_that_never_reads_uses_no_memory(start: Start) -> None:
+    service = start()
+    before = service.resident()
+    with connect(service) as connection, contextlib.suppress(TimeoutError, ConnectionError):
+        connection.settimeout(1)
+        for _ in range(1000):
+            connection.sendall(head("GET /docs/swagger-ui-bundle.js", HOST) * 1000)
+    assert service.resident() - before < 8_000_000
+
+
+def test_500_open_connections_do_not_stop_the_service(service: Live) -> None:
+    with contextlib.ExitStack() as stack:
+        for data in (b"", *INCOMPLETE) * 72:
+            stack.enter_context(connect(service)).sendall(data)
+        assert statuses(service.raw(get("a"), half_close=True)) == [200]

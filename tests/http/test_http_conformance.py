@@ -1,0 +1,176 @@
+"""The running service keeps the storage contract through controllers, guards and errors."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TypeVar
+
+import httpx
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from petstore.config.settings import Settings
+from petstore.conformance import RemoteConformance
+from petstore.contract import (
+    Backend,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+    TokenReusedError,
+)
+from petstore.http import pagination
+from petstore.http.pagination import MAX_LIMIT
+from tests.support.services import BACKEND, KEY, in_thread
+
+Item = TypeVar("Item", Pet, Order)
+
+
+class HttpSettings(Struct, frozen=True):
+    """The backend that the service runs on, and the URL of the service once it runs."""
+
+    backend: str
+    url: str = ""
+
+
+class HttpRepository(Repository):
+    """A repository whose calls are requests to the service."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self._times: dict[int, tuple[datetime, datetime]] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        response = await self._write("POST", "/v1/pets", msgspec.json.encode(new), token)
+        assert response.status_code == 201, response.text
+        pet = msgspec.json.decode(response.content, type=Pet)
+        assert response.headers["location"] == f"/v1/pets/{pet.id}"
+        assert pet == Pet(pet.id, new.name, new.category_id, new.status)
+        return _receipt(pet.id, response)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        return await self._get(f"/v1/pets/{pet_id}", Pet)
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        return await self._list(
+            "/v1/pets", Pet, pagination.encode_cursor("p", after), count, status
+        )
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        body = msgspec.json.encode({"petId": pet_id})
+        response = await self._write("POST", "/v1/store/orders", body, token)
+        assert response.status_code == 201, response.text
+        order = msgspec.json.decode(response.content, type=Order)
+        assert response.headers["location"] == f"/v1/store/orders/{order.id}"
+        receipt = _receipt(order.id, response)
+        served, _ = self._times.setdefault(order.id, (order.placed_at, at))
+        assert order == Order(order.id, pet_id, OrderStatus.PLACED, served)
+        return receipt
+
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await self._get(f"/v1/store/orders/{order_id}", Order)
+        return order and self._as_placed(order)
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        cursor = pagination.encode_cursor("o", after)
+        orders = await self._list("/v1/store/orders", Order, cursor, count, status)
+        return [self._as_placed(order) for order in orders]
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        body = msgspec.json.encode({"status": status})
+        response = await self._write("PATCH", f"/v1/store/orders/{order_id}", body)
+        assert response.status_code == 200, response.text
+        return self._as_placed(msgspec.json.decode(response.content, type=Order))
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        raise NotImplementedError("the HTTP interface has no such operation")
+
+    def _as_placed(self, order: Order) -> Order:
+        """Give an order the time that the kit passed: the service has its own clock."""
+        served, passed = self._times.get(order.id, (order.placed_at, order.placed_at))
+        assert order.placed_at == served
+        return replace(order, placed_at=passed)
+
+    async def _write(
+        self, method: str, path: str, body: bytes, token: IdempotencyToken | None = None
+    ) -> httpx.Response:
+        headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Idempotency-Key"] = token.value.hex()
+        response = await self._client.request(method, path, content=body, headers=headers)
+        if response.status_code == 404:
+            raise NotFoundError(response.text)
+        if response.status_code == 409:
+            reused = response.json()["message"].startswith("Idempotency-Key")
+            raise TokenReusedError(response.text) if reused else ConflictError(response.text)
+        return response
+
+    async def _get(self, path: str, type_: type[Item]) -> Item | None:
+        response = await self._client.get(path)
+        if response.status_code == 404:
+            return None
+        assert response.status_code == 200, response.text
+        return msgspec.json.decode(response.content, type=type_)
+
+    async def _list(
+        self, path: str, type_: type[Item], cursor: str, count: int, status: str | None
+    ) -> list[Item]:
+        """Walk from page to page until there are enough items, or no more."""
+        items: list[Item] = []
+        query = f"limit={min(count, MAX_LIMIT)}&cursor={cursor}"
+        url: str | None = f"{path}?{query}" + (f"&status={status}" if status else "")
+        while url is not None and len(items) < count:
+            response = await self._client.get(url)
+            assert response.status_code == 200, response.text
+            items += msgspec.json.decode(response.content, type=list[type_])  # type: ignore[valid-type]
+            url = response.links.get("next", {}).get("url")
+        return items[:count]
+
+
+def _receipt(id_: int, response: httpx.Response) -> Receipt:
+    assert response.headers.get("idempotency-replayed") in (None, "true")
+    return Receipt(id_, replayed="idempotency-replayed" in response.headers)
+
+
+@asynccontextmanager
+async def open_http(settings: HttpSettings) -> AsyncIterator[HttpRepository]:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(base_url=settings.url, headers=headers, timeout=30) as client:
+        yield HttpRepository(client)
+
+
+@asynccontextmanager
+async def scratch_service(settings: HttpSettings) -> AsyncIterator[HttpSettings]:
+    """Start a service on an empty place of its backend."""
+    roomy = Settings(drain_seconds=0, max_body_bytes=2**20)  # the kit creates pets with long names
+    with in_thread(roomy, backend=settings.backend) as live:
+        yield HttpSettings(settings.backend, live.url)
+
+
+served = Backend(
+    contract=1,
+    settings=HttpSettings,
+    open=open_http,
+    scratch=scratch_service,
+    shared=False,
+    durable=False,
+)
+
+
+class TestService(RemoteConformance):
+    """On memory, or on the backend of PETSTORE_TEST_BACKEND."""
+
+    backend = served
+    settings = HttpSettings(BACKEND)
+    machine_examples = 10

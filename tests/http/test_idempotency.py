@@ -1,0 +1,382 @@
+"""Safe retries: what `Idempotency-Key` guarantees to a client that repeats a POST.
+
+First the effect of a repeated request, then the syntax of a key and its scope.
+"""
+
+import asyncio
+import string
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from httpx import Response
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from tests.support.interface import ORDERS, PETS
+from tests.support.key_files import key_line
+from tests.support.orders import CLOSED, PET_STATUS, ordered, place_order, update_order
+from tests.support.pets import NEW_PETS, REX, add_pet, pet_status
+from tests.support.raw_http import JSON, LIMIT, each, request
+from tests.support.responses import check_error
+from tests.support.services import KEY, OTHER_KEY, Live, Start
+
+PATHS = (PETS, ORDERS)
+DAY = timedelta(hours=24)
+
+
+def send(
+    live: Live, path: str, body: object, key: str, *, client: str = KEY, method: str = "POST"
+) -> Response:
+    """Send a request with an Idempotency-Key, as the client with this API key."""
+    headers = {"Idempotency-Key": key, "Authorization": f"Bearer {client}"}
+    return live.client.request(method, path, json=body, headers=headers)
+
+
+def check_first(response: Response) -> Response:
+    """Check that this request, not an earlier one, created something; return the response."""
+    assert response.status_code == 201
+    assert "idempotency-replayed" not in response.headers
+    return response
+
+
+def check_replay(response: Response, first: Response) -> None:
+    """Check that a response repeats an earlier one."""
+    assert response.headers.get_list("idempotency-replayed") == ["true"]
+    assert response.status_code == first.status_code == 201
+    assert response.content == first.content
+    for name in ("location", "content-type", "cache-control"):
+        assert response.headers[name] == first.headers[name]
+
+
+def check_reused(response: Response) -> None:
+    """Check that a key was refused because it was used with another body."""
+    assert "Idempotency-Key" in check_error(response, 409, "conflict")
+
+
+def everything(live: Live) -> list[object]:
+    """Return everything in a small store."""
+    return [live.client.get(f"{path}?limit=100").json() for path in PATHS]
+
+
+def new_key() -> str:
+    """Return a key that no other test uses."""
+    return str(uuid4())
+
+
+def bodies(live: Live, path: str) -> Iterator[dict[str, object]]:
+    """Yield valid bodies for an operation, no two the same."""
+    while True:
+        yield {"petId": add_pet(live)} if path == ORDERS else {"name": new_key(), "categoryId": 7}
+
+
+@pytest.mark.parametrize("path", PATHS)
+class TestReplay:
+    def test_the_first_response_is_repeated_and_nothing_changes(
+        self, fresh: Live, path: str
+    ) -> None:
+        body = next(bodies(fresh, path))
+        first = check_first(send(fresh, path, body, "k"))
+        before = everything(fresh)
+        for _ in range(3):
+            check_replay(send(fresh, path, body, "k"), first)
+        assert everything(fresh) == before
+
+    def test_another_body_is_409_and_nothing_changes(self, fresh: Live, path: str) -> None:
+        some = bodies(fresh, path)
+        first = check_first(send(fresh, path, body := next(some), "k"))
+        other = next(some)
+        before = everything(fresh)
+        check_reused(send(fresh, path, other, "k"))
+        assert everything(fresh) == before
+        check_replay(send(fresh, path, body, "k"), first)
+        check_first(send(fresh, path, other, "l"))
+
+    def test_without_a_key_nothing_is_a_replay(self, service: Live, path: str) -> None:
+        if path == PETS:
+            pets = [service.client.post(path, json=REX) for _ in range(2)]
+            assert len({check_first(pet).json()["id"] for pet in pets}) == 2
+        else:
+            pet_id = add_pet(service)
+            check_first(place_order(service, pet_id))
+            check_error(place_order(service, pet_id), 409, "conflict")
+
+    def test_many_simultaneous_requests_have_one_effect(self, service: Live, path: str) -> None:
+        body = next(bodies(service, path))
+        got = at_once(service, path, [body] * 24, new_key())
+        [first] = [response for response in got if "idempotency-replayed" not in response.headers]
+        for response in got:
+            if response is not first:
+                check_replay(response, first)
+        check_first(first)
+
+    def test_only_one_of_many_simultaneous_bodies_has_an_effect(
+        self, service: Live, path: str
+    ) -> None:
+        some = bodies(service, path)
+        sent = [next(some) for _ in range(12)]
+        got = at_once(service, path, sent, new_key())
+        [first] = [response for response in got if response.status_code == 201]
+        check_first(first)
+        for response in got:
+            if response is not first:
+                check_reused(response)
+
+    def test_the_key_is_checked_after_type_and_size(self, service: Live, path: str) -> None:
+        big = b"{" * (LIMIT + 1)
+        for headers, body, status in (((), big, 415), ((JSON,), big, 413), ((JSON,), b"{}", 400)):
+            response = request(service, f"POST {path}", "Idempotency-Key: a b", *headers, body=body)
+            assert response.status_code == status
+
+
+@pytest.mark.parametrize("status", PET_STATUS)
+def test_a_replayed_order_is_placed_whatever_its_current_status(service: Live, status: str) -> None:
+    body, key = {"petId": (pet_id := add_pet(service))}, new_key()
+    first = check_first(send(service, ORDERS, body, key))
+    order = update_order(service, first.headers["location"], status).json()
+    check_replay(send(service, ORDERS, body, key), first)
+    assert first.json()["status"] == "placed"
+    assert service.client.get(first.headers["location"]).json() == order
+    assert pet_status(service, pet_id) == PET_STATUS[status]
+
+
+def test_a_replayed_pet_is_returned_as_it_was_added(service: Live) -> None:
+    body, key = REX | {"status": "available"}, new_key()
+    first = check_first(send(service, PETS, body, key))
+    place_order(service, first.json()["id"])
+    check_replay(send(service, PETS, body, key), first)
+    assert pet_status(service, first.json()["id"]) == "pending"
+
+
+def test_a_reused_key_is_409_before_the_pet_is_looked_up(service: Live) -> None:
+    send(service, ORDERS, {"petId": add_pet(service)}, key := new_key())
+    for pet_id in (0, 2**53 - 1, 2**63 - 1, add_pet(service, "sold")):
+        check_reused(send(service, ORDERS, {"petId": pet_id}, key))
+
+
+SAME = [
+    b'{"categoryId":7,"name":"Rex"}',
+    b' {\n"name" : "Rex",\t"categoryId" : 7 }\r\n',
+    b'{"name":"\\u0052\\u0065x","\\u0063ategoryId":7}',
+    b'{"name":"Ida","categoryId":7,"name":"Rex"}',
+    b'{"name":"Rex","categoryId":7,"id":5,"x":[{"y":null}]}',
+]
+OTHER = [
+    b'{"name":"rex","categoryId":7}',
+    b'{"name":"Rex ","categoryId":7}',
+    b'{"name":"Re\xcc\x81x","categoryId":7}',
+    b'{"name":"R\xc3\xa9x","categoryId":7}',
+    b'{"name":"Rex","categoryId":-7}',
+    b'{"name":"Rex","categoryId":7,"status":"available"}',
+    b'{"name":"Rex","categoryId":7,"status":"sold"}',
+]
+
+
+def test_bodies_are_the_same_when_they_are_equal_after_decoding(service: Live) -> None:
+    header = f"Idempotency-Key: {new_key()}"
+    first = check_first(request(service, f"POST {PETS}", JSON, header, body=SAME[0]))
+    for body in SAME:
+        check_replay(request(service, f"POST {PETS}", JSON, header, body=body), first)
+    for body in OTHER:
+        check_reused(request(service, f"POST {PETS}", JSON, header, body=body))
+    pet_id, header = add_pet(service), f"Idempotency-Key: {new_key()}"
+    same = [b'{"petId":%d}' % pet_id, b' {"x":1,"p\\u0065tId" :%d}' % pet_id]
+    first = check_first(request(service, f"POST {ORDERS}", JSON, header, body=same[0]))
+    check_replay(request(service, f"POST {ORDERS}", JSON, header, body=same[1]), first)
+
+
+class TestRefused:
+    """Responses other than 201 are not recorded."""
+
+    def test_a_refused_body_does_not_use_up_the_key(self, service: Live) -> None:
+        header = f"Idempotency-Key: {new_key()}"
+        refused = (((), SAME[0], 415), ((JSON,), b" " * (LIMIT + 1), 413), ((JSON,), b"{}", 400))
+        for headers, body, status in refused:
+            response = request(service, f"POST {PETS}", header, *headers, body=body)
+            assert response.status_code == status
+        check_first(request(service, f"POST {PETS}", header, JSON, body=SAME[0]))
+
+    def test_a_pet_that_is_added_later_can_be_ordered_with_the_key(self, fresh: Live) -> None:
+        body = {"petId": add_pet(fresh) + 1}
+        check_error(send(fresh, ORDERS, body, "k"), 404, "not_found")
+        assert any(add_pet(fresh) == body["petId"] for _ in range(20))  # partitions take turns
+        first = check_first(send(fresh, ORDERS, body, "k"))
+        check_replay(send(fresh, ORDERS, body, "k"), first)
+
+    def test_a_pet_that_becomes_available_can_be_ordered_with_the_key(self, service: Live) -> None:
+        body, key = service.client.get(location := ordered(service)).json(), new_key()
+        check_error(send(service, ORDERS, body, key), 409, "conflict")
+        update_order(service, location, CLOSED[1])
+        check_first(send(service, ORDERS, body, key))
+
+
+class Time(Struct):
+    """A clock that a test advances."""
+
+    now: datetime
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("part", [0, 1, 900_000])
+def test_a_key_expires_after_24_hours_however_often_it_was_repeated(
+    fresh: Live, path: str, part: int
+) -> None:
+    begin = datetime(2026, 11, 21, 9, 30, 0, part, UTC)
+    fresh.state.clock = time = Time(begin)
+    some = bodies(fresh, path)
+    first = check_first(send(fresh, path, body := next(some), "k"))
+    for later in (DAY / 2, DAY - timedelta(microseconds=1)):
+        time.now = begin + later
+        check_replay(send(fresh, path, body, "k"), first)
+        check_reused(send(fresh, path, next(some), "k"))
+    # A backend counts in whole seconds, so a record may last up to a second longer.
+    time.now = begin + DAY + timedelta(seconds=1 if part else 0)
+    second = check_first(send(fresh, path, body := next(some), "k"))
+    assert second.headers["location"] != first.headers["location"]
+    time.now += DAY - timedelta(seconds=1)
+    check_replay(send(fresh, path, body, "k"), second)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_retry_after_a_restart_is_a_replay(start: Start, tmp_path: Path, path: str) -> None:
+    stored = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets"), "drain_seconds": "0"}
+    live = start(**stored)
+    body = next(bodies(live, path))
+    first = check_first(send(live, path, body, "k"))
+    before = everything(live)
+    live.stop(9)
+    live = start(**stored)
+    check_replay(send(live, path, body, "k"), first)
+    assert everything(live) == before
+    check_reused(send(live, path, next(bodies(live, path)), "k"))
+
+
+@settings(max_examples=50)
+@given(body=NEW_PETS, other=NEW_PETS)
+def test_any_different_bodies_conflict(
+    service: Live, body: dict[str, object], other: dict[str, object]
+) -> None:
+    assume(body != other)
+    first = check_first(send(service, PETS, body, key := new_key()))
+    check_reused(send(service, PETS, other, key))
+    check_replay(send(service, PETS, dict(reversed(body.items())), key), first)
+
+
+def at_once(live: Live, path: str, sent: list[dict[str, object]], key: str) -> list[Response]:
+    """Send many requests with one key at the same time, each over its own connection."""
+    headers = {"Idempotency-Key": key, "Authorization": f"Bearer {KEY}"}
+
+    async def run() -> list[Response]:
+        async with httpx.AsyncClient(base_url=live.url, headers=headers, timeout=10) as client:
+            return await asyncio.gather(*(client.post(path, json=body) for body in sent))
+
+    return asyncio.run(run())
+
+
+VISIBLE = string.digits + string.ascii_letters + string.punctuation
+REX_JSON = b'{"name":"Rex","categoryId":7}'
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_keys_of_two_clients_are_independent(service: Live, path: str) -> None:
+    some, key = bodies(service, path), new_key()
+    mine, theirs = next(some), next(some)
+    first = check_first(send(service, path, mine, key))
+    second = check_first(send(service, path, theirs, key, client=OTHER_KEY))
+    check_replay(send(service, path, mine, key), first)
+    check_replay(send(service, path, theirs, key, client=OTHER_KEY), second)
+    check_reused(send(service, path, mine, key, client=OTHER_KEY))
+
+
+def test_keys_of_two_operations_are_independent(service: Live) -> None:
+    key, body = new_key(), REX | {"petId": add_pet(service)}
+    firsts = [check_first(send(service, path, body, key)) for path in PATHS]
+    for path, first in zip(PATHS, firsts, strict=True):
+        check_replay(send(service, path, body, key), first)
+
+
+def test_clients_are_the_names_in_the_key_file(start: Start, tmp_path: Path) -> None:
+    lines = [key_line(name, key) for name, key in (("a", "old"), ("a", "new"), ("b", "other"))]
+    (tmp_path / "keys").write_text("\n".join(lines))
+    live = start(api_keys_file=str(tmp_path / "keys"), drain_seconds="0")
+    first = check_first(send(live, PETS, REX, "k", client="old"))
+    check_replay(send(live, PETS, REX, "k", client="new"), first)
+    other = check_first(send(live, PETS, REX, "k", client="other"))
+    third = check_first(send(live, PETS, REX, "k", client=KEY))
+    assert len({response.json()["id"] for response in (first, other, third)}) == 3
+
+
+BAD = [
+    "",
+    " ",
+    "a b",
+    "a\tb",
+    "a" * 256,
+    "a" * 5000,
+    "\u00e4",
+    "\u00ff",
+    "a\x7f",
+    "\x01",
+    "a\x00b",
+    "\u00c3\u00a4",
+    "a\u00a0",
+    "a\r\nIdempotency-Key: a",
+    "a\r\nidempotency-key: b",
+    "a\r\nIdempotency-Key:",
+]
+
+
+def test_a_malformed_or_repeated_key_is_400(fresh: Live) -> None:
+    body = b'{"name":"Rex","categoryId":7,"petId":%d}' % add_pet(fresh)
+    before = everything(fresh)
+    for path in PATHS:
+        for value in BAD:
+            response = request(fresh, f"POST {path}", JSON, f"Idempotency-Key: {value}", body=body)
+            check_error(response, 400, "invalid_request")
+    assert everything(fresh) == before
+
+
+def test_a_key_is_1_to_255_visible_characters_none_of_them_special(fresh: Live) -> None:
+    good = ["a", "A", "a" * 255, "A" * 255, VISIBLE, '"a"', "a,b", "b,a", "a;b", "%61", "0", "00"]
+    found = {check_first(send(fresh, PETS, REX, key)).json()["id"]: key for key in good}
+    assert len(found) == len(good)
+
+
+@each("header", ["IDEMPOTENCY-KEY:k", "idempotency-key: \t k", "Idempotency-Key: k \t"])
+def test_the_header_name_is_case_insensitive_and_its_value_is_trimmed(
+    fresh: Live, header: str
+) -> None:
+    first = check_first(send(fresh, PETS, REX, "k"))  # RFC 9110, sections 5.1 and 5.5
+    check_replay(request(fresh, f"POST {PETS}", JSON, header, body=REX_JSON), first)
+
+
+def test_other_operations_ignore_it(service: Live) -> None:
+    location = ordered(service)
+    for key in ("k", "a b", ""):
+        for path in (PETS, ORDERS, location):
+            response = send(service, path, None, key, method="GET")
+            assert response.status_code == 200
+        for status in ("placed", "completed", "placed"):
+            response = send(service, location, {"status": status}, key, method="PATCH")
+            expected = service.client.get(location).json()["status"]
+            assert response.status_code == (200 if status == expected else 409)
+            assert "idempotency-replayed" not in response.headers
+
+
+@settings(max_examples=50)
+@given(keys=st.sets(st.text(VISIBLE, min_size=1, max_size=219), min_size=2, max_size=3))
+def test_any_different_keys_are_independent(service: Live, keys: set[str]) -> None:
+    begin = new_key()
+    firsts = {key: check_first(send(service, PETS, REX, begin + key)) for key in keys}
+    for key, first in firsts.items():
+        check_replay(send(service, PETS, REX, begin + key), first)
+    for one, other in combinations(firsts.values(), 2):
+        assert one.json()["id"] != other.json()["id"]

@@ -1,0 +1,147 @@
+"""A storage that fails: each error of the contract has its response, anything else is 500."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+import pytest
+from petstore_memory import MemoryRepository
+
+from petstore import contract
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    Pet,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    SettingsError,
+    StorageError,
+    TokenReusedError,
+    UnavailableError,
+)
+from petstore.http.errors import TABLE
+from tests.support.pets import REX
+from tests.support.plugins import plugin_of
+from tests.support.responses import check_error
+from tests.support.services import in_thread
+
+EXPECTED: dict[type[StorageError], tuple[int, str]] = {
+    StorageError: (500, "internal_error"),
+    RefusedError: (409, "conflict"),
+    NotFoundError: (404, "not_found"),
+    ConflictError: (409, "conflict"),
+    TokenReusedError: (409, "conflict"),
+    UnavailableError: (503, "unavailable"),
+    SettingsError: (500, "internal_error"),
+}
+
+
+class LostShardError(UnavailableError):
+    """A subclass that a backend might define."""
+
+
+class Failing(MemoryRepository):
+    """A memory repository that fails as a test sets it."""
+
+    error: Exception | None = None
+    hang = False
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        await self._fail()
+        return await super().create_pet(new, token)
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        await self._fail()
+        return await super().list_pets(after, count, status)
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        await self._fail()
+        return await super().place_order(pet_id, at, token)
+
+    async def get_order(self, order_id: int) -> Order | None:
+        await self._fail()
+        return await super().get_order(order_id)
+
+    async def _fail(self) -> None:
+        if self.hang:
+            await asyncio.sleep(60)
+        if self.error is not None:
+            raise self.error
+
+
+def test_every_storage_error_of_the_contract_has_a_row_in_the_table() -> None:
+    classes = {
+        value
+        for value in vars(contract).values()
+        if isinstance(value, type) and issubclass(value, StorageError)
+    }
+    assert classes == TABLE.keys() == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("class_", [*EXPECTED, LostShardError])
+def test_an_error_that_the_controller_does_not_map_gets_the_status_of_the_table(
+    class_: type[StorageError],
+) -> None:
+    status, code = EXPECTED[UnavailableError if class_ is LostShardError else class_]
+    repository = Failing()
+    with in_thread(plugin=plugin_of(repository)) as live:
+        repository.error = class_("no route to redis://u:geheim@db")
+        for response in (
+            live.client.get("/v1/pets"),
+            live.client.post("/v1/pets", json=REX),
+            live.client.get("/v1/store/orders/1"),
+        ):
+            assert "geheim" not in check_error(response, status, code)
+            assert ("retry-after" in response.headers) == (status == 503)
+
+
+def test_an_unavailable_storage_is_503_with_retry_after() -> None:
+    repository = Failing()
+    with in_thread(plugin=plugin_of(repository)) as live:
+        repository.error = UnavailableError("no route to redis://u:geheim@db")
+        for response in (
+            live.client.get("/v1/pets"),
+            live.client.post("/v1/pets", json=REX),
+            live.client.post("/v1/store/orders", json={"petId": 1}),
+            live.client.get("/v1/store/orders/1"),
+            live.client.patch("/v1/store/orders/1"),
+            live.client.get("/readyz"),
+        ):
+            assert "geheim" not in check_error(response, 503, "unavailable")
+            assert int(response.headers["retry-after"]) >= 1
+        assert live.client.get("/livez").status_code == 200
+        repository.error = None
+        assert live.client.post("/v1/pets", json=REX).status_code == 201
+        assert live.client.get("/readyz").status_code == 200
+
+
+def test_an_exception_outside_the_contract_is_500_and_logged_under_the_request_id(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    repository = Failing()
+    with (
+        in_thread(plugin=plugin_of(repository)) as live,
+        caplog.at_level(logging.ERROR, "petstore"),
+    ):
+        repository.error = RuntimeError("the cat is in row 17")
+        response = live.client.get("/v1/pets", headers={"X-Request-Id": "find-me"})
+        assert "cat" not in check_error(response, 500, "internal_error")
+        repository.error = None
+        assert live.client.get("/v1/pets").status_code == 200
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert record.__dict__["request_id"] == "find-me"
+
+
+def test_readiness_is_503_when_the_storage_takes_too_long() -> None:
+    repository = Failing()
+    with in_thread(plugin=plugin_of(repository)) as live:
+        repository.hang = True
+        check_error(live.client.get("/readyz"), 503, "unavailable")

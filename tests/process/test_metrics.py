@@ -1,0 +1,213 @@
+"""Prometheus metrics: on their own address, and correct even if one of several workers dies."""
+
+import os
+import re
+import signal
+import socket
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from backends.redis.tests.servers import AOF, single
+from backends.redis.tests.topologies import url_of
+from petstore.config.errors import ConfigurationError
+from petstore.config.loading import configure
+from petstore.config.settings import Settings
+from petstore.observability import metrics_server
+from tests.support.documents import ROOT
+from tests.support.pets import REX
+from tests.support.services import Live, Start
+from tests.support.waiting import until
+
+OPERATING = (ROOT / "docs/operating.md").read_text()
+
+
+def metrics_url(log: Path) -> str:
+    """Return the URL of the metrics in the start line."""
+    match = re.search(r"metrics on (http://\S+/metrics)\"?", log.read_text())
+    assert match
+    return match[1].rstrip('"}')
+
+
+def scrape(url: str) -> dict[tuple[str, ...], float]:
+    """Return the samples by name and label values; of the histogram only count and sum."""
+    found = {}
+    for family in text_string_to_metric_families(httpx.get(url).text):
+        for sample in family.samples:
+            if not sample.name.endswith("_bucket"):
+                labels = sample.labels
+                found[(sample.name, *(labels[name] for name in sorted(labels)))] = sample.value
+    return found
+
+
+def requests(url: str) -> dict[tuple[str, str], float]:
+    """Return the number of counted requests by operation and status."""
+    name = "petstore_http_requests_total"
+    return {(key[1], key[2]): value for key, value in scrape(url).items() if key[0] == name}
+
+
+def send(live: Live, count: int) -> None:
+    """Send requests, each over its own connection, so that all workers serve some of them."""
+    for _ in range(count):
+        assert httpx.get(f"{live.url}/v1/pets", headers=live.client.headers).status_code == 200
+
+
+def test_requests_are_counted_by_operation_and_status(start: Start, tmp_path: Path) -> None:
+    live = start(metrics_listen="127.0.0.1:0", log="off")
+    live.client.post("/v1/pets", json=REX)
+    live.client.get("/v1/pets/1")
+    live.client.head("/v1/pets/1")
+    live.client.get("/v1/pets/9")
+    live.client.get("/v1/pets?limit=0")
+    live.client.get("/livez")
+    live.client.get("/v1/nothing")
+    live.client.options("/v1/pets")
+    with live.anonymous() as client:
+        client.get("/v1/pets")
+    url = metrics_url(tmp_path / "service-1" / "serve.log")
+    until(lambda: sum(requests(url).values()) == 9)
+    assert requests(url) == {
+        ("createPet", "201"): 1,
+        ("getPet", "200"): 2,
+        ("getPet", "404"): 1,
+        ("listPets", "400"): 1,
+        ("listPets", "401"): 1,
+        ("livez", "200"): 1,
+        ("unknown", "404"): 1,
+        ("unknown", "204"): 1,
+    }
+    samples = scrape(url)
+    assert samples["petstore_http_request_duration_seconds_count", "getPet"] == 3
+    assert 0 < samples["petstore_http_request_duration_seconds_sum", "getPet"] < 3
+    assert samples["petstore_http_requests_in_flight",] == 0
+    assert samples["petstore_storage_failures_total",] == 0
+    types = re.findall(r"^# TYPE (\S+) (\S+)$", httpx.get(url).text, re.MULTILINE)
+    assert sorted(types) == sorted(
+        re.findall(r"^\| `(petstore_\S+)` \| (\w+) \|", OPERATING, re.MULTILINE)
+    )
+
+
+def test_there_are_no_metrics_unless_they_are_configured(fresh: Live) -> None:
+    assert fresh.client.get("/metrics").status_code == 404
+    assert "petstore_metrics" not in os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+
+
+def test_the_counts_of_all_workers_are_added_up_and_survive_them(
+    start: Start, tmp_path: Path
+) -> None:
+    live = start(
+        backend="sqlite",
+        sqlite_path=f"{tmp_path}/pets.sqlite",
+        workers="2",
+        drain_seconds="0",
+        metrics_listen="127.0.0.1:0",
+    )
+    url = metrics_url(tmp_path / "service-1" / "serve.log")
+    send(live, 40)
+    until(lambda: requests(url) == {("listPets", "200"): 40})
+    before = live.workers()
+    os.kill(before[0], signal.SIGKILL)
+    until(lambda: len(set(live.workers()) | set(before)) == 3)
+    send(live, 20)
+    until(lambda: requests(url) == {("listPets", "200"): 60})
+    assert scrape(url)["petstore_http_requests_in_flight",] == 0
+    assert live.stop() == 0
+
+
+def test_requests_in_flight_and_storage_failures_are_counted(start: Start, tmp_path: Path) -> None:
+    with single(tmp_path, *AOF) as server, ThreadPoolExecutor(1) as pool:
+        live = start(backend="redis", redis_url=url_of(server), metrics_listen="127.0.0.1:0")
+        url = metrics_url(tmp_path / "service-1" / "serve.log")
+        server.freeze()
+        waiting = pool.submit(live.client.get, "/v1/pets")
+        until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 1)
+        assert waiting.result().status_code == 503
+        server.resume()
+    samples = scrape(url)
+    assert samples["petstore_storage_failures_total",] == 1
+    assert samples["petstore_http_requests_in_flight",] == 0
+
+
+def test_a_scraper_that_resets_the_connection_causes_no_traceback(
+    start: Start, tmp_path: Path
+) -> None:
+    start(metrics_listen="127.0.0.1:0")
+    log = tmp_path / "service-1" / "serve.log"
+    url = httpx.URL(metrics_url(log))
+    for _ in range(3):
+        with socket.create_connection((url.host, url.port or 0)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert scrape(str(url))
+    assert "Traceback" not in log.read_text()
+
+
+def test_only_the_directory_of_a_killed_service_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "_IN_MEMORY", str(tmp_path))
+    for name in ("petstore-metrics-old", "petstore-metrics-new", "other"):
+        (tmp_path / name).mkdir()
+    for name in ("petstore-metrics-old", "other"):
+        os.utime(tmp_path / name, (0, 0))
+    with metrics_server._directory() as first:  # noqa: SLF001 - with a whole service this would take a minute
+        os.utime(first, (0, 0))
+        with metrics_server._directory() as second:  # noqa: SLF001 - as above
+            names = {entry.name for entry in tmp_path.iterdir()}
+            in_use = {Path(first).name, Path(second).name}
+            assert names == {"petstore-metrics-new", "other"} | in_use
+    assert {entry.name for entry in tmp_path.iterdir()} == {"petstore-metrics-new", "other"}
+
+
+def test_the_space_of_all_files_is_allocated_at_the_start(start: Start, tmp_path: Path) -> None:
+    live = start(metrics_listen="127.0.0.1:0")
+    live.client.post("/v1/pets", json=REX)
+    live.client.get("/v1/pets/1")
+    assert live.process
+    maps = Path(f"/proc/{live.process.pid}/maps").read_text()
+    files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}
+    assert {file.name.rpartition("_")[0] for file in files} == {
+        "counter",
+        "gauge_livesum",
+        "histogram",
+    }
+    assert {(stat.st_size, stat.st_blocks * 512) for stat in map(Path.stat, files)} == {
+        (65536, 65536)
+    }
+
+
+def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "_IN_MEMORY", "/nowhere")
+    monkeypatch.setattr(metrics_server, "gettempdir", lambda: "/nowhere")
+    with pytest.raises(
+        ConfigurationError, match=r"^cannot create the files of PETSTORE_METRICS_LISTEN"
+    ):
+        metrics_server._directory().__enter__()  # noqa: SLF001 - as above
+
+
+def test_a_port_in_use_is_reported(start: Start) -> None:
+    live = start()
+    message = rf"cannot listen on {live.host}:{live.port}: the port is in use.*METRICS_LISTEN"
+    with pytest.raises(AssertionError, match=message):
+        start(metrics_listen=f"{live.host}:{live.port}")
+
+
+def test_a_wrong_address_is_reported() -> None:
+    with pytest.raises(ConfigurationError, match=r"^PETSTORE_METRICS_LISTEN must be HOST:PORT"):
+        Settings.read({"PETSTORE_METRICS_LISTEN": "9100"})
+
+
+def test_metrics_and_service_need_different_ports() -> None:
+    listen = {"PETSTORE_LISTEN": "0.0.0.0:8000", "PETSTORE_METRICS_LISTEN": "127.0.0.1:8000"}
+    with pytest.raises(
+        ConfigurationError, match="must use another port than PETSTORE_LISTEN; both use 8000"
+    ):
+        Settings.read(listen)
+
+
+def test_dev_serves_metrics_only_on_loopback_addresses() -> None:
+    with pytest.raises(ConfigurationError, match="listens only on loopback addresses, not on 0"):
+        configure({"PETSTORE_METRICS_LISTEN": "0.0.0.0:9100"}, {}, dev=True)

@@ -1,0 +1,164 @@
+"""Restarts: a drain in which no request fails, and an end without a traceback."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.responses import check_error
+from tests.support.services import KEY, Live, Start, process
+from tests.support.waiting import until
+
+RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
+CLIENTS = 16
+
+
+class Clients:
+    """Clients of the service that currently runs, as a load balancer would choose it."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.responses = 0
+        self.failures: list[str] = []
+        self.over = False
+
+    async def run(self) -> None:
+        """Send requests, one after the other, over a connection that is kept if possible."""
+        request = (
+            f"GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
+        )
+        streams = None
+        while not self.over:
+            try:
+                if streams is None:
+                    streams = await asyncio.open_connection(self.live.host, self.live.port)
+                reader, writer = streams
+                writer.write(request)
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(2)  # the body: []
+            except (OSError, EOFError) as error:
+                self.failures.append(repr(error))
+                streams = None
+                continue
+            self.responses += 1
+            if not head.startswith(b"HTTP/1.1 200 "):
+                self.failures.append(head.decode())
+            if b"\r\nconnection: close\r\n" in head:
+                writer.close()
+                streams = None
+        if streams is not None:
+            streams[1].close()
+
+
+def test_a_rolling_restart_with_keep_alive_clients_fails_no_request(start: Start) -> None:
+    async def restart(clients: Clients) -> None:
+        tasks = [asyncio.create_task(clients.run()) for _ in range(CLIENTS)]
+        for _ in range(RESTARTS):
+            old = clients.live
+            clients.live = await asyncio.to_thread(start, log="off")
+            await asyncio.sleep(0.2)
+            assert await asyncio.to_thread(old.stop) == 0
+        clients.over = True
+        await asyncio.gather(*tasks)
+
+    clients = Clients(start(log="off"))
+    asyncio.run(restart(clients))
+    assert clients.failures == []
+    assert clients.responses >= 1000 * RESTARTS
+    sys.stdout.write(f"{clients.responses} requests over {RESTARTS} restarts\n")
+
+
+def test_while_draining_responses_close_connections_and_readiness_is_503(start: Start) -> None:
+    live = start(drain_seconds="2")
+    assert live.process is not None
+    assert "connection" not in live.client.get("/v1/pets").headers
+    live.process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    with live.new_client() as client:
+        response = client.get("/v1/pets")
+        assert (response.status_code, response.headers["connection"]) == (200, "close")
+        ready = client.get("/readyz")
+        check_error(ready, 503, "unavailable")
+        assert int(ready.headers["retry-after"]) >= 1
+        assert client.get("/livez").status_code == 200
+    assert live.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_service_with_status_0_and_no_traceback(
+    tmp_path: Path, signal_: int
+) -> None:
+    with process(tmp_path, drain_seconds="0") as live:
+        live.client.get("/v1/pets")
+        assert live.stop(signal_) == 0
+    log = (tmp_path / "serve.log").read_text()
+    assert "Traceback" not in log
+    assert log.splitlines()[-1].endswith('"event":"stopped"}')
+
+
+async def interrupted(live: Live, first: bytes, rest: bytes, length: int) -> bytes:
+    """Send the beginning of a body, stop the service, send the rest; return the response."""
+    assert live.process is not None
+    reader, writer = await asyncio.open_connection(live.host, live.port)
+    head = (
+        f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+    writer.write(head.encode() + first)
+    await asyncio.sleep(0.3)
+    live.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.5)
+    writer.write(rest)
+    response = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return response
+
+
+def test_a_request_in_flight_is_finished(start: Start) -> None:
+    live = start(drain_seconds="0", shutdown_seconds="10")
+    assert live.process is not None
+    first, rest = b'{"name":', b'"late","categoryId":1}'
+    response = asyncio.run(interrupted(live, first, rest, len(first + rest)))
+    assert response.startswith(b"HTTP/1.1 201 ")
+    assert live.process.wait(10) == 0
+
+
+def test_a_request_that_takes_longer_than_the_shutdown_is_503(start: Start) -> None:
+    live = start(drain_seconds="0", shutdown_seconds="1")
+    assert live.process is not None
+    response = asyncio.run(interrupted(live, b"{", b"", 100))
+    assert response.startswith(b"HTTP/1.1 503 ")
+    assert b'"unavailable"' in response
+    assert live.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_after_the_drain_new_connections_are_refused(
+    start: Start, tmp_path: Path, workers: str
+) -> None:
+    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
+    live = start(workers=workers, drain_seconds="0", shutdown_seconds="8", **storage)
+    assert live.process is not None
+    with socket.create_connection((live.host, live.port)) as busy:
+        busy.sendall(
+            f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+        )
+        busy.sendall(b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
+        live.process.terminate()
+        until(lambda: not accepts(live), 5)
+        assert live.process.poll() is None, "the service must wait for the rest of the request"
+
+
+def accepts(live: Live) -> bool:
+    """Return whether the service accepts a connection."""
+    try:
+        socket.create_connection((live.host, live.port), timeout=1).close()
+    except ConnectionError:
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""OpenTelemetry traces, received over OTLP and HTTP by a collector in the test."""
+
+import gzip
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from petstore.observability.tracing import Tracing
+from tests.support.services import KEY, process
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+
+
+class Collector:
+    """Receives spans, and keeps each with the name of the service that sent it."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Any]] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if self.headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                for group in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    names = {a.key: a.value.string_value for a in group.resource.attributes}
+                    for scope in group.scope_spans:
+                        collector.spans += [(names["service.name"], span) for span in scope.spans]
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """Run a collector."""
+    collector = Collector()
+    thread = threading.Thread(target=collector.server.serve_forever)
+    thread.start()
+    yield collector
+    collector.server.shutdown()
+    collector.server.server_close()
+    thread.join()
+
+
+def attributes(span: Any) -> dict[str, object]:
+    """Return a span's attributes."""
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in span.attributes}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_request_is_a_span_of_the_trace_that_its_headers_name(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SERVER_REQUEST", ".*")
+    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite", "workers": workers}
+    with process(tmp_path, drain_seconds="0", **settings) as live:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
+        assert live.client.get("/v1/pets/7?a=b", headers=headers).status_code == 404
+        assert live.client.head("/v1/pets/7").status_code == 404
+        assert live.client.get("/v1/nothing").status_code == 404
+        assert live.stop() == 0  # the remaining spans are sent as the process ends
+    assert {service for service, _ in collector.spans} == {"petstore"}
+    spans = {span.name: span for _, span in collector.spans}
+    assert spans.keys() == {"GET /v1/pets/{pet_id}", "HEAD /v1/pets/{pet_id}", "GET"}
+    span = spans["GET /v1/pets/{pet_id}"]
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
+    found = attributes(span)
+    assert found["http.route"] == "/v1/pets/{pet_id}"
+    assert found["http.request.method"] == "GET"
+    assert found["http.response.status_code"] == 404
+    assert KEY not in str(collector.spans), "although all headers are recorded"
+    log = (tmp_path / "serve.log").read_text().splitlines()
+    (line,) = [msgspec.json.decode(line) for line in log if '"mine"' in line]
+    assert line["trace_id"] == TRACE
+
+
+def test_a_collector_that_never_responds_delays_neither_responses_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+        with process(tmp_path, drain_seconds="0") as live:
+            assert live.client.get("/v1/pets").status_code == 200
+            begin = time.monotonic()
+            assert live.stop() == 0
+    assert time.monotonic() - begin < 5  # the library itself would wait for ten seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_SERVICE_NAME", "shop"), ("OTEL_RESOURCE_ATTRIBUTES", "service.name=shop")],
+)
+def test_the_service_has_the_configured_name(
+    collector: Collector,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
+    monkeypatch.setenv(name, value)
+    with process(tmp_path, drain_seconds="0") as live:
+        live.client.get("/livez")
+        assert live.stop() == 0
+    assert [service for service, _ in collector.spans] == ["shop"]
+
+
+def test_traces_are_off_unless_they_are_configured() -> None:
+    assert Tracing.from_environment({}) is None
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    assert Tracing.from_environment(endpoint | {"OTEL_SDK_DISABLED": "true"}) is None
+    assert Tracing.from_environment(endpoint | {"OTEL_TRACES_EXPORTER": "none"}) is None
+
+
+def test_variables_that_opentelemetry_refuses_are_logged_and_the_service_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    with process(tmp_path, drain_seconds="0") as live:
+        assert live.client.get("/v1/pets").status_code == 200
+        assert live.stop() == 0
+    log = (tmp_path / "serve.log").read_text()
+    assert "no traces: OpenTelemetry cannot start: " in log
+    assert "Traceback" not in log
+
+
+def test_without_the_extra_the_service_runs_and_logs_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.asgi", None)
+    assert Tracing.from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}) is None
+    assert "install petstore-service with its extra 'tracing'" in caplog.text

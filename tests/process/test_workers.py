@@ -1,0 +1,285 @@
+"""Several worker processes on one SQLite file: they share the work and end together."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.command import error_message, in_process
+from tests.support.key_files import key_line, replace
+from tests.support.pets import REX
+from tests.support.responses import walk
+from tests.support.services import (
+    KEY,
+    START_SECONDS,
+    Live,
+    alive,
+    children,
+    environment,
+    process,
+)
+from tests.support.waiting import until
+
+WORKERS = 2
+END_SECONDS = 6
+
+
+@contextmanager
+def served(directory: Path, **settings: str) -> Iterator[Live]:
+    """Run a service of two workers on a new file."""
+    settings = {
+        "backend": "sqlite",
+        "sqlite_path": str(directory / "pets.sqlite"),
+        "workers": str(WORKERS),
+        "drain_seconds": "0",
+        "log": "off",
+    } | settings
+    with process(directory, **settings) as live:
+        yield live
+
+
+def worker_of(response: httpx.Response) -> str:
+    """Return which process has sent a response: the first part of the request id."""
+    return str(response.headers["x-request-id"]).partition("-")[0]
+
+
+@contextmanager
+def client_of_each(live: Live, key: str = KEY) -> Iterator[list[httpx.Client]]:
+    """Yield a client for each worker, with a connection to it."""
+    found: dict[str, httpx.Client] = {}
+    end = time.monotonic() + START_SECONDS
+    with ExitStack() as stack:
+        while len(found) < WORKERS:
+            assert time.monotonic() < end, f"only {len(found)} workers respond"
+            client = stack.enter_context(live.new_client(key))
+            found.setdefault(worker_of(client.get("/livez")), client)
+        yield list(found.values())
+
+
+def check_ended(process_ids: list[int]) -> None:
+    """Check that processes end in time."""
+    until(lambda: not any(alive(id_) for id_ in process_ids), END_SECONDS)
+
+
+def is_free(live: Live) -> bool:
+    """Return whether the port of a service can be bound again."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((live.host, live.port))
+        except OSError:
+            return False
+    return True
+
+
+def test_pets_created_through_both_workers_are_unique_and_listed_alike(tmp_path: Path) -> None:
+    with served(tmp_path) as live:
+
+        def add(index: int) -> tuple[str, dict[str, Any]]:
+            body = {"name": f"{index}", "categoryId": index, "status": "sold"}
+            close = {"Connection": "close"}  # so that each request has its own connection
+            response = live.client.post("/v1/pets", json=body, headers=close)
+            assert response.status_code == 201
+            assert response.json() == {"id": response.json()["id"], **body}
+            return worker_of(response), response.json()
+
+        with ThreadPoolExecutor(16) as pool:
+            created = list(pool.map(add, range(400)))
+        served_by = [worker for worker, _ in created]
+        pets = sorted((pet for _, pet in created), key=lambda pet: int(pet["id"]))
+        assert len(set(served_by)) == WORKERS
+        assert min(served_by.count(worker) for worker in set(served_by)) >= 10
+        assert len({pet["id"] for pet in pets}) == 400
+        with client_of_each(live) as clients:
+            for client in clients:
+                assert walk(client, "/v1/pets") == pets
+            one, other = clients
+            for writer, reader in (one, other), (other, one):
+                for _ in range(50):
+                    pet = writer.post("/v1/pets", json=REX).json()
+                    assert reader.get(f"/v1/pets/{pet['id']}").json() == pet
+        assert live.stop() == 0
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    with served(tmp_path) as live:
+        before = live.workers()
+        assert len(before) == WORKERS
+        pet = live.client.post("/v1/pets", json=REX).json()
+        os.kill(before[0], signal.SIGKILL)
+        for _ in range(20):  # the other worker serves them
+            with live.new_client() as client:
+                assert client.get(f"/v1/pets/{pet['id']}").json() == pet
+        until(lambda: len(live.workers()) == WORKERS, END_SECONDS)
+        assert before[0] not in live.workers()
+        assert before[1] in live.workers()
+        with client_of_each(live) as clients:
+            for client in clients:
+                assert walk(client, "/v1/pets") == [pet]
+            assert clients[0].post("/v1/pets", json=REX).json()["id"] > pet["id"]
+        assert live.stop() == 0
+    log = (tmp_path / "serve.log").read_text()
+    assert log.count(f"worker {before[0]} ended with status -9; replacing it") == 1
+    assert "Traceback" not in log
+
+
+def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with served(tmp_path, drain_seconds="1") as live, client_of_each(live) as clients:
+        assert live.process is not None
+        processes = children(live.process.pid)
+        live.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        for client in clients:
+            response = client.post("/v1/pets", json=REX)
+            assert (response.status_code, response.headers["connection"]) == (201, "close")
+        assert live.process.wait(10) == 0
+        check_ended(processes)
+        assert is_free(live)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {"serve.log", "pets.sqlite"}  # no WAL: the database was closed
+    assert "Traceback" not in (tmp_path / "serve.log").read_text()
+
+
+@contextmanager
+def group(directory: Path, *arguments: str, wait: bool) -> Iterator[Live]:
+    """Run a service that leads its own process group, as a shell starts it.
+
+    arguments -- those of Python; by default, those that run the command
+    wait -- whether to wait until it serves
+    """
+    arguments = arguments or ("-m", "petstore", "serve")
+    log = directory / "group.log"
+    settings = {"backend": "sqlite", "sqlite_path": str(directory / "pets.sqlite")}
+    env = environment(
+        api_keys=KEY, listen="127.0.0.1:0", workers=str(WORKERS), drain_seconds="0", **settings
+    )
+    with log.open("wb") as stderr:
+        popen = subprocess.Popen(
+            [sys.executable, *arguments], env=env, stderr=stderr, process_group=0
+        )
+    live = Live("127.0.0.1", 0, popen)
+    try:
+        if wait:
+            pattern = re.compile(r"serving on http://127.0.0.1:(\d+)")
+            match = until(lambda: pattern.search(log.read_text()), START_SECONDS, log.read_text)
+            live.port = int(match[1])
+        yield live
+    finally:
+        live.client.close()
+        if popen.poll() is None:
+            os.killpg(popen.pid, signal.SIGKILL)
+        popen.wait()
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_ends_with_status_0(tmp_path: Path, signal_: int) -> None:
+    with group(tmp_path, wait=True) as live:
+        assert live.process is not None
+        processes = children(live.process.pid)
+        os.killpg(live.process.pid, signal_)
+        assert live.process.wait(10) == 0
+        check_ended(processes)
+        assert is_free(live)
+    log = (tmp_path / "group.log").read_text()
+    assert "Traceback" not in log
+    assert "KeyboardInterrupt" not in log
+
+
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.2])
+def test_an_interrupt_while_workers_start_ends_with_status_0(
+    tmp_path: Path, seconds: float
+) -> None:
+    with group(tmp_path, wait=False) as live:
+        assert live.process is not None
+        until(lambda: live.workers() != [], START_SECONDS)
+        processes = children(live.process.pid)
+        time.sleep(seconds)
+        os.killpg(live.process.pid, signal.SIGINT)
+        assert live.process.wait(10) == 0
+        check_ended(processes)
+    log = (tmp_path / "group.log").read_text()
+    assert "Traceback" not in log
+
+
+SIGNALED_WHILE_IT_STARTS_A_WORKER = """
+import os, signal
+from petstore import cli
+from petstore.server import workers
+
+class Supervisor(workers.Supervisor):
+    def _start(self):
+        process = super()._start()
+        if not self._signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+workers.Supervisor = Supervisor
+cli.main(["serve"])
+"""
+
+
+def test_a_signal_while_a_worker_is_being_started_reaches_that_worker(tmp_path: Path) -> None:
+    with group(tmp_path, "-c", SIGNALED_WHILE_IT_STARTS_A_WORKER, wait=False) as live:
+        assert live.process is not None
+        assert live.process.wait(10) == 0
+
+
+def test_workers_end_if_their_parent_is_killed(tmp_path: Path) -> None:
+    with served(tmp_path) as live:
+        assert live.process is not None
+        workers = live.workers()
+        assert len(workers) == WORKERS
+        live.process.kill()
+        live.process.wait(10)
+        check_ended(workers)
+        assert is_free(live)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4])
+def test_workers_end_if_their_parent_is_killed_while_they_start(
+    tmp_path: Path, seconds: float
+) -> None:
+    with group(tmp_path, wait=False) as live:
+        assert live.process is not None
+        until(lambda: len(live.workers()) == WORKERS, START_SECONDS)
+        workers = live.workers()
+        time.sleep(seconds)
+        live.process.kill()
+        live.process.wait(10)
+        try:
+            check_ended(workers)
+        finally:
+            for worker in filter(alive, workers):
+                os.kill(worker, signal.SIGKILL)
+
+
+def test_several_workers_on_memory_are_refused() -> None:
+    outcome = in_process("serve", "--workers", "4", backend="memory", api_keys=KEY)
+    assert error_message(outcome) == (
+        "petstore: the backend 'memory' keeps its data in one process; 4 workers would serve 4"
+        " different stores. Set --workers 1, or choose a shared backend: redis, sqlite\n"
+    )
+
+
+def test_each_worker_reloads_the_key_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(key_line("old", "old"))
+    with served(tmp_path, api_keys_file=str(file)) as live, client_of_each(live, "new") as clients:
+
+        def statuses() -> set[int]:
+            return {client.get("/v1/pets").status_code for client in clients}
+
+        assert statuses() == {401}
+        replace(file, f"{key_line('old', 'old')}\n{key_line('new', 'new')}\n".encode())
+        until(lambda: statuses() == {200}, 5)

@@ -1,0 +1,1 @@
+"""What tests share: running services, requests and responses, the command, controls."""

@@ -1,0 +1,45 @@
+"""The tools that tests run: installed programs, and packages in virtual environments of their own.
+
+With PETSTORE_REQUIRE_SERVICES=1 a test fails, instead of being skipped, if a tool is missing.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+
+BUILD: Final = Path(__file__).parents[2] / "build"
+
+
+def programs(name: str, lock: Path) -> Path:
+    """Return the directory of the programs in an environment with the packages of a lock file.
+
+    The environment is build/NAME; it is created again when the lock file has changed.
+    """
+    directory = BUILD / name
+    installed = directory / "installed"
+    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
+        pip = (directory / "bin/pip", "install", "-q", "--disable-pip-version-check")
+        subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
+        installed.touch()
+    return directory / "bin"
+
+
+def program(*names: str, path: str | None = None) -> str:
+    """Return the path of the first of these programs that is installed, or skip the test."""
+    for name in names:
+        if found := shutil.which(name, path=path):
+            return found
+    return missing(f"not installed: {' or '.join(names)}")
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test, or fail it where services are required."""
+    if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,243 @@
+"""Histories of requests by many clients, and checks of the final store against them.
+
+Each check yields a sentence for each violation; a correct store has none. All times are of one
+clock. An attempt without a response has an unknown outcome; its client repeated it until there was
+a response.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from tests.support.interface import Item
+
+LIVE = ("placed", "completed")
+PET_STATUS = {"placed": "pending", "completed": "sold"}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The parts of a response that the checks use."""
+
+    status: int
+    content: bytes = b""
+    location: str = ""
+    replayed: bool = False
+
+    @property
+    def item(self) -> Item:
+        """The pet or the order in the body."""
+        found: Item = json.loads(self.content)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A request that was sent once.
+
+    action -- create (a pet), place (an order), close (an order)
+    key -- its Idempotency-Key; a close has none
+    id_ -- of the pet to order, or of the order to close; 0 for a new pet
+    value -- the name of the new pet, or the status that the order is to get
+    response -- None if the outcome is unknown: the connection broke, or the status was 503
+    """
+
+    action: str
+    key: str
+    id_: int
+    value: str
+    sent: float
+    ended: float
+    response: Response | None
+
+    def got(self, status: int) -> bool:
+        """Return whether there was a response, with this status."""
+        return self.response is not None and self.response.status == status
+
+
+def violations(pets: list[Item], orders: list[Item], history: list[Attempt]) -> list[str]:
+    """Return all that is wrong with the final pets and orders, given this history."""
+    return [
+        *listed_twice(pets, orders),
+        *sold_twice(orders),
+        *wrong_statuses(pets, orders),
+        *broken_promises(pets, orders, history),
+        *wrong_keys(pets, orders, history),
+        *overlaps(orders, history),
+        *groundless_refusals(orders, history),
+    ]
+
+
+def listed_twice(pets: list[Item], orders: list[Item]) -> Iterator[str]:
+    """Check that ids are unique."""
+    for kind, items in (("pet", pets), ("order", orders)):
+        for id_ in repeated(item["id"] for item in items):
+            yield f"{kind} {id_} is listed twice"
+
+
+def sold_twice(orders: list[Item]) -> Iterator[str]:
+    """Check that a pet is in at most one order that is placed or completed."""
+    for pet_id in repeated(order["petId"] for order in orders if order["status"] in LIVE):
+        yield f"pet {pet_id} is in two orders that are placed or completed"
+
+
+def wrong_statuses(pets: list[Item], orders: list[Item]) -> Iterator[str]:
+    """Check that the status of each pet follows from its orders. All pets were available first."""
+    live = {order["petId"]: order["status"] for order in orders if order["status"] in LIVE}
+    for pet in pets:
+        expected = PET_STATUS.get(live.get(pet["id"], ""), "available")
+        if pet["status"] != expected:
+            yield f"pet {pet['id']} is {pet['status']}; after its orders it must be {expected}"
+    for pet_id in {order["petId"] for order in orders} - {pet["id"] for pet in pets}:
+        yield f"pet {pet_id} is in an order, but it is not stored"
+
+
+def broken_promises(pets: list[Item], orders: list[Item], history: list[Attempt]) -> Iterator[str]:
+    """Check that every response is still true, and that only requests closed orders."""
+    now = {("create", pet["id"]): pet for pet in pets}
+    now |= {("place", order["id"]): order for order in orders}
+    requested = {(attempt.id_, attempt.value) for attempt in history if attempt.action == "close"}
+    for order in orders:
+        if order["status"] != "placed" and (order["id"], order["status"]) not in requested:
+            yield f"{order}, but no request gave it this status"
+    for attempt in history:
+        if attempt.action == "close" and attempt.response:
+            if not _close_is_true(attempt, attempt.response, now.get(("place", attempt.id_), {})):
+                yield f"{attempt}, but now {now.get(('place', attempt.id_), 'it is lost')}"
+        elif attempt.response and attempt.got(201):
+            created = attempt.response.item
+            item = now.get((attempt.action, created["id"]), {})
+            if created | {"status": item.get("status")} != item:  # the status may have changed
+                yield f"{attempt}, but now {item or 'it is lost'}"
+            if not _is_as_sent(attempt, created):
+                yield f"{attempt} is not what was sent"
+
+
+def _close_is_true(attempt: Attempt, response: Response, order: Item) -> bool:
+    if attempt.got(200):
+        return response.item == order and order["status"] == attempt.value
+    return order.get("status") in {"completed", "cancelled"} - {attempt.value}
+
+
+def _is_as_sent(attempt: Attempt, created: Item) -> bool:
+    if attempt.action == "create":
+        return bool(created["name"] == attempt.value and created["status"] == "available")
+    return bool(created["petId"] == attempt.id_ and created["status"] == "placed")
+
+
+def wrong_keys(pets: list[Item], orders: list[Item], history: list[Attempt]) -> Iterator[str]:
+    """Check that a key has one effect and one response, and that each item has its key."""
+    returned: dict[str, list[int]] = {"create": [], "place": []}
+    for (action, key), attempts in by_key(history).items():
+        created = [a.response for a in attempts if a.response and a.got(201)]
+        returned[action] += {response.item["id"] for response in created}
+        for text in wrong_responses(attempts, created):
+            yield f"{action} {key}: {text}"
+    for action, items in (("create", pets), ("place", orders)):
+        for id_ in repeated(returned[action]):
+            yield f"{action}: {id_} was returned for two keys"
+        for id_ in {item["id"] for item in items} - set(returned[action]):
+            yield f"{action}: {id_} is stored, but was not returned for any key"
+    for name in repeated(pet["name"] for pet in pets):
+        yield f"create {name}: it is stored twice"
+
+
+def wrong_responses(attempts: list[Attempt], created: list[Response]) -> Iterator[str]:
+    """Check the attempts with one key, and those of their responses that are 201."""
+    unknown = sum(attempt.response is None for attempt in attempts)
+    if unknown == len(attempts):
+        yield "no response"
+    if len({(response.content, response.location) for response in created}) > 1:
+        yield f"different responses {created}"
+    for response in created:
+        if not response.location.endswith(f"/{response.item['id']}"):
+            yield f"Location {response.location}"
+    fresh = sum(not response.replayed for response in created)
+    if fresh > 1 or (created and not fresh and not unknown):
+        yield f"executed {fresh} times, according to the responses"
+    since = min((attempt.ended for attempt in attempts if attempt.got(201)), default=inf)
+    for attempt in attempts:
+        if attempt.response and not attempt.got(201) and attempt.sent > since:
+            yield f"{attempt} after a 201"
+
+
+def overlaps(orders: list[Item], history: list[Attempt]) -> Iterator[str]:
+    """Check that no pet was ever held by two orders at the same time.
+
+    The final store may not show it, because one of the two may have been cancelled since.
+    """
+    held: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    cancels = closes(history, "cancelled")
+    created = {id_: attempts for id_, (_, attempts) in placings(history).items()}
+    for order in orders:
+        since = min((a.ended for a in created.get(order["id"], [])), default=inf)
+        until = inf
+        if order["status"] == "cancelled":  # released no earlier than the first request to cancel
+            until = min((a.sent for a in cancels[order["id"]]), default=0)
+        if since < until:
+            held[order["petId"]].append((since, until, order["id"]))
+    for pet_id, spans in held.items():
+        spans.sort()
+        for (_, until, one), (since, _, other) in pairwise(spans):
+            if since < until:
+                yield f"pet {pet_id} was held by the orders {one} and {other} at the same time"
+
+
+def groundless_refusals(orders: list[Item], history: list[Attempt]) -> Iterator[str]:
+    """Check that an order was refused only while another one could have held the pet."""
+    spans: dict[int, list[tuple[float, float, str]]] = defaultdict(list)
+    keys = by_key(history)
+    by_id = {order["id"]: order for order in orders}
+    closed = closes(history, *LIVE, "cancelled")
+    for order_id, (key, _) in placings(history).items():
+        order = by_id.get(order_id)
+        if order is None:
+            continue
+        since = min(attempt.sent for attempt in keys["place", key])
+        until = inf
+        if (
+            order["status"] == "cancelled"
+        ):  # at the latest by the first response to a close, even a 409
+            until = min((a.ended for a in closed[order_id] if a.response), default=inf)
+        spans[order["petId"]].append((since, until, key))
+    for refused in history:
+        if refused.action == "place" and refused.got(409):
+            others = (span for span in spans[refused.id_] if span[2] != refused.key)
+            if not any(since < refused.ended and refused.sent < end for since, end, _ in others):
+                yield f"{refused}, although no order held the pet"
+
+
+def repeated(values: Iterable[Any]) -> list[Any]:
+    """Return the values that occur more than once."""
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def by_key(history: list[Attempt]) -> dict[tuple[str, str], list[Attempt]]:
+    """Return the attempts of each action and key."""
+    found: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
+    for attempt in history:
+        if attempt.key:
+            found[attempt.action, attempt.key].append(attempt)
+    return found
+
+
+def closes(history: list[Attempt], *statuses: str) -> dict[int, list[Attempt]]:
+    """Return for each order the attempts to give it one of these statuses."""
+    found: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in history:
+        if attempt.action == "close" and attempt.value in statuses:
+            found[attempt.id_].append(attempt)
+    return found
+
+
+def placings(history: list[Attempt]) -> dict[int, tuple[str, list[Attempt]]]:
+    """Return for each order the key that it was placed with, and the attempts that got 201."""
+    found: dict[int, tuple[str, list[Attempt]]] = {}
+    for attempt in history:
+        if attempt.action == "place" and attempt.got(201) and attempt.response:
+            found.setdefault(attempt.response.item["id"], (attempt.key, []))[1].append(attempt)
+    return found

@@ -1,0 +1,17 @@
+"""The variables that Kubernetes sets for Services named petstore and petstore-redis."""
+
+from typing import Final
+
+KUBERNETES: Final = [
+    "PETSTORE_PORT",
+    "PETSTORE_PORT_80_TCP",
+    "PETSTORE_PORT_80_TCP_ADDR",
+    "PETSTORE_SERVICE_HOST",
+    "PETSTORE_SERVICE_PORT",
+    "PETSTORE_SERVICE_PORT_HTTP",
+    "PETSTORE_REDIS_PORT",
+    "PETSTORE_REDIS_SERVICE_HOST",
+    "PETSTORE_REDIS_PORT_6379_TCP_ADDR",
+    "PETSTORE_REDIS_PORT_6379_TCP_PROTO",
+    "PETSTORE_REDIS_SERVICE_PORT",
+]

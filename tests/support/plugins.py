@@ -1,0 +1,20 @@
+"""Plugins for services that run on a repository which the test has made."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from petstore_memory import MemoryRepository, MemorySettings
+from petstore_memory import backend as memory
+
+from petstore.config.discovery import Plugin
+
+
+def plugin_of(repository: MemoryRepository) -> Plugin:
+    """Return a plugin whose backend yields this repository."""
+
+    @asynccontextmanager
+    async def open_(_: MemorySettings) -> AsyncIterator[MemoryRepository]:
+        yield repository
+
+    return Plugin("test", "petstore-test", "0", msgspec.structs.replace(memory, open=open_))

@@ -1,0 +1,78 @@
+"""Stores with pets and orders, to be exported and imported."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import UNSET
+
+from petstore.config import discovery
+from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Repository
+from tests.support.services import environment, place
+
+DURABLE = ["sqlite", "redis"]
+TRANSFERRED = int(os.environ.get("PETSTORE_TRANSFERRED", "3000"))
+"""The number of pets in a store that is transferred."""
+
+AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
+NAMES = ("Rex", "", " \0 ", "\U0001f436", "\u2028", 'quoted "\\"', "x" * 300)
+STATUSES = (PetStatus.AVAILABLE, PetStatus.PENDING, UNSET, PetStatus.AVAILABLE, PetStatus.SOLD)
+
+Result = TypeVar("Result")
+
+
+def place_settings(backend: str, directory: Path) -> dict[str, str]:
+    """Create a directory; return the settings that give a backend an empty place in it."""
+    directory.mkdir(exist_ok=True)
+    timeout = {"redis_timeout_seconds": "20"} if backend == "redis" else {}  # for `contents`
+    return {"backend": backend, **timeout, **place(backend, directory)}
+
+
+def with_repository(
+    chosen: dict[str, str], use: Callable[[Repository], Awaitable[Result]]
+) -> Result:
+    """Open a repository with these settings, and return the result of `use`."""
+    plugin = discovery.find(chosen["backend"])
+    storage = discovery.configure(plugin, environment(**chosen))
+
+    async def run() -> Result:
+        async with plugin.backend.open(storage) as repository:
+            return await use(repository)
+
+    return asyncio.run(run())
+
+
+async def fill(repository: Repository, count: int) -> None:
+    """Add `count` pets, and orders of every status for some of them."""
+
+    async def add(index: int) -> None:
+        status = STATUSES[index % len(STATUSES)]
+        await repository.create_pet(NewPet(NAMES[index % 7], index * 2**45 - 2**62, status))
+
+    async def order(index: int) -> None:
+        for turn in range(1 + index % 3):
+            at = AT + timedelta(microseconds=index, days=turn)
+            receipt = await repository.place_order(available[index].id, at)
+            last = turn == index % 3
+            if not last or index % 4:
+                status = OrderStatus.COMPLETED if last and index % 2 else OrderStatus.CANCELLED
+                await repository.update_order(receipt.id, status)
+
+    await _each(count, add)
+    available = await repository.list_pets(0, count // 20, PetStatus.AVAILABLE)
+    await _each(len(available), order)
+
+
+async def _each(count: int, do: Callable[[int], Awaitable[None]]) -> None:
+    """Call `do` with 0 to `count` - 1, only 200 at once so that no storage call times out."""
+    for begin in range(0, count, 200):
+        await asyncio.gather(*(do(n) for n in range(begin, min(begin + 200, count))))
+
+
+async def contents(repository: Repository) -> tuple[list[Pet], list[Order]]:
+    """Return everything that is stored."""
+    pets = await repository.list_pets(0, 10**9, None)
+    return list(pets), list(await repository.list_orders(0, 10**9, None))

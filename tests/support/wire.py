@@ -1,0 +1,88 @@
+"""Connections to a service that may be killed and come back at another address at any time."""
+
+import asyncio
+import json
+import re
+from contextlib import suppress
+
+from tests.support.histories import Response
+from tests.support.services import KEY, Live
+
+
+class Target:
+    """The service that clients connect to.
+
+    live -- the service that runs now, or ran last
+    up -- set while a service runs
+    unavailable -- how many responses were 503
+    lost -- how many requests were in flight when their connection broke
+    """
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.up = asyncio.Event()
+        self.up.set()
+        self.unavailable = self.lost = 0
+
+
+class Connection:
+    """A connection that is kept until it breaks."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def exchange(
+        self, method: str, path: str, body: object = None, key: str = ""
+    ) -> Response | None:
+        """Send a request; return the response, or None if the outcome is unknown."""
+        try:
+            if self._streams is None:
+                self._streams = await self._open()
+            content = b"" if body is None else json.dumps(body).encode()
+            headers = f"Idempotency-Key: {key}\r\n" if key else ""
+            head = (
+                f"{method} /v1{path} HTTP/1.1\r\n"
+                f"Host: x\r\nAuthorization: Bearer {KEY}\r\n{headers}"
+                f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+            )
+            return await self._exchange(head.encode() + content, *self._streams)
+        except (OSError, EOFError):
+            self._target.lost += 1
+            self.close()
+            return None
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        while True:  # connecting may be repeated: no request has been sent
+            await self._target.up.wait()
+            live = self._target.live
+            with suppress(OSError):
+                return await asyncio.open_connection(live.host, live.port)
+            await asyncio.sleep(0.02)
+
+    async def _exchange(
+        self, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Response | None:
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        content = await reader.readexactly(int(header(head, "content-length")))
+        if header(head, "connection") == "close":
+            self.close()
+        if head[9:12] == "503":
+            assert int(header(head, "retry-after")) >= 1
+            self._target.unavailable += 1
+            await asyncio.sleep(0.1)
+            return None
+        replayed = header(head, "idempotency-replayed") == "true"
+        return Response(int(head[9:12]), content, header(head, "location"), replayed)
+
+
+def header(head: str, name: str) -> str:
+    """Return the value of a header, or an empty string if it is missing."""
+    found = re.search(rf"\r\n{name}: ([^\r]*)\r\n", head, re.IGNORECASE)
+    return found[1] if found else ""

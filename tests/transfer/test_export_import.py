@@ -1,0 +1,249 @@
+"""Export and import: any durable backend to any other, with exports equal to the byte."""
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository
+from tests.support.command import COMMAND, SECONDS, command
+from tests.support.services import KEY, environment, process
+from tests.support.transfer import (
+    AT,
+    DURABLE,
+    TRANSFERRED,
+    contents,
+    fill,
+    place_settings,
+    with_repository,
+)
+from tests.support.waiting import until
+
+LONG_SECONDS = SECONDS + TRANSFERRED // 1000
+
+
+def run(*arguments: str, **chosen: str) -> str:
+    """Run a command that must succeed; return its standard error."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        env=environment(**chosen),
+        capture_output=True,
+        text=True,
+        timeout=LONG_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+@pytest.mark.parametrize(("one", "other"), list(product(DURABLE, DURABLE)))
+def test_a_transferred_store_is_exported_equal_to_the_byte(
+    one: str, other: str, tmp_path: Path
+) -> None:
+    source, target = (
+        place_settings(one, tmp_path / "one"),
+        place_settings(other, tmp_path / "other"),
+    )
+    with_repository(source, lambda repository: fill(repository, TRANSFERRED))
+    first, second = tmp_path / "first", tmp_path / "second"
+    report = run("export", str(first), **source)
+    assert re.fullmatch(
+        r"petstore: exported [\d,]+ pets and [\d,]+ orders in [\d.]+ s \([\d,]+/s\)\n", report
+    )
+    assert f" {TRANSFERRED:,} pets" in report
+    run("import", str(first), **target)
+    run("export", str(second), **target)
+    assert first.read_bytes() == second.read_bytes()
+    assert not list(tmp_path.glob(".*.part"))
+
+    async def check(repository: Repository) -> None:
+        pets, orders = await contents(repository)
+        lines = first.read_bytes().splitlines()
+        kinds = Counter(line[:5] for line in lines)
+        assert kinds == {b'{"pet': len(pets), b'{"ord': len(orders)}
+        assert len(pets) == TRANSFERRED
+        assert {order.status for order in orders} == set(OrderStatus)
+        receipt = await repository.create_pet(NewPet("next", 1, PetStatus.AVAILABLE))
+        assert pets[-1].id < receipt.id <= MAX_ID
+        placed = await repository.place_order(receipt.id, AT)
+        assert orders[-1].id < placed.id <= MAX_ID
+
+    with_repository(target, check)
+
+
+@pytest.mark.parametrize("backend", DURABLE)
+def test_a_store_is_transferred_through_a_pipe(backend: str, tmp_path: Path) -> None:
+    source, target = (
+        place_settings(backend, tmp_path / "one"),
+        place_settings(backend, tmp_path / "other"),
+    )
+    with_repository(source, lambda repository: fill(repository, 1300))
+    with subprocess.Popen(
+        [*COMMAND, "export"], env=environment(**source), stdout=subprocess.PIPE
+    ) as export:
+        done = subprocess.run(
+            [*COMMAND, "import", "-"],
+            env=environment(**target),
+            stdin=export.stdout,
+            capture_output=True,
+            timeout=SECONDS,
+            check=True,
+        )
+    assert export.returncode == 0
+    assert done.stdout == b""
+    assert with_repository(source, contents) == with_repository(target, contents)
+
+
+@pytest.mark.parametrize("backend", DURABLE)
+def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) -> None:
+    source, target = (
+        place_settings(backend, tmp_path / "one"),
+        place_settings(backend, tmp_path / "other"),
+    )
+    with_repository(source, lambda repository: fill(repository, 2600))
+    file = tmp_path / "file"
+    run("export", str(file), **source)
+    lines = file.read_bytes().splitlines(keepends=True)
+    for signal_, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
+        with subprocess.Popen(
+            [*COMMAND, "import"],
+            env=environment(**target),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as popen:
+            assert popen.stdin is not None
+            popen.stdin.write(b"".join(lines[:1800]))
+            popen.stdin.flush()
+            opened = Path(target.get("sqlite_path", "/"))
+            until(lambda opened=opened: opened.exists() and stored_pets(target) >= 1500)  # type: ignore[misc]
+            popen.send_signal(signal_)
+            stderr = popen.stderr.read() if popen.stderr else b""
+            assert popen.wait(SECONDS) == status
+        expected = b"petstore: interrupted; run it again to continue\n"
+        assert stderr == (expected if signal_ == signal.SIGINT else b"")
+        assert stored_pets(target) < 2600
+    run("import", str(file), **target)
+    run("import", str(file), **target)
+    assert with_repository(source, contents) == with_repository(target, contents)
+
+
+def stored_pets(target: dict[str, str]) -> int:
+    """Return the number of pets in a store."""
+    return len(with_repository(target, contents)[0])
+
+
+def test_a_running_service_is_exported(tmp_path: Path) -> None:
+    target, file = place_settings(DURABLE[0], tmp_path / "other"), tmp_path / "file"
+    with process(tmp_path, root_path="/shop") as live:
+        pets, orders = [], []
+        for pet_id in range(1, 231):
+            new = {"name": f"{pet_id}", "categoryId": pet_id, "status": "available"}
+            pets.append(live.client.post("/v1/pets", json=new).content)
+            if pet_id % 2 == 0:
+                order = live.client.post("/v1/store/orders", json={"petId": pet_id})
+                orders.append(order.content)
+                pets[-1] = live.client.get(f"/v1/pets/{pet_id}").content
+        expected = [b'{"pet":%b}' % pet for pet in pets]
+        expected += [b'{"order":%b}' % order for order in orders]
+        for url in (live.url, f"{live.url}/", f"{live.url}/v1", f"{live.url}/v1/"):
+            report = run("export", "--from", url, str(file), api_keys=f"{KEY},x")
+            assert "exported 230 pets and 115 orders" in report
+            assert file.read_bytes().splitlines() == expected
+        for url, key, status, reason in (
+            (live.url, "wrong", 2, "does not accept the first key of PETSTORE_API_KEYS"),
+            (live.url, "", 2, "PETSTORE_API_KEYS is not set: --from needs an API key"),
+            (f"{live.url}/x", KEY, 2, "responded to GET /x/v1/pets with 404"),
+            ("http://127.0.0.1:1", KEY, 69, "Connection refused"),
+            ("https" + live.url[4:], KEY, 69, "SSL"),
+            ("ftp://host", KEY, 2, "--from must be a URL such as"),
+            ("http://user:pass@host", KEY, 2, "--from must be a URL such as"),
+        ):
+            outcome = command("export", "--from", url, str(tmp_path / "none"), api_keys=key)
+            assert (outcome.status, outcome.stdout) == (status, "")
+            assert re.fullmatch(f"petstore: .*{re.escape(reason)}.*\n", outcome.stderr)
+    assert not (tmp_path / "none").exists()
+    run("import", str(file), **target)
+    again = command("export", **target)
+    assert again.stdout.encode().splitlines() == expected
+
+
+def test_a_backend_that_is_not_durable_is_refused() -> None:
+    for arguments, reason in (
+        (["export"], "there is nothing to export. Read from the running service: --from URL"),
+        (["import"], "everything would be lost at the end"),
+    ):
+        outcome = command(*arguments, backend="memory")
+        assert outcome.status == 2
+        assert outcome.stderr == (
+            f"petstore: the backend 'memory' keeps its data only in the process: {reason}\n"
+        )
+
+
+def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
+    chosen, file = place_settings(DURABLE[0], tmp_path / "one"), tmp_path / "file"
+    with_repository(chosen, lambda repository: fill(repository, 3000))
+    for arguments, verb in ((["export", str(file)], "exported"), (["import", str(file)], "import")):
+        reader, terminal = pty.openpty()
+        env = environment(**chosen) | {"TERM": "xterm", "COLUMNS": "120"}
+        with subprocess.Popen(
+            [*COMMAND, *arguments], env=env, stdout=subprocess.PIPE, stderr=terminal
+        ) as popen:
+            os.close(terminal)
+            shown = b""
+            while piece := read(reader):
+                shown += piece
+            assert popen.wait(SECONDS) == 0
+            assert popen.stdout is not None
+            assert popen.stdout.read() == b""
+        os.close(reader)
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+        assert "\u2501\u2501\u2501" in text
+        assert re.search(rf"{verb}\w* [\d,]+ pets and [\d,]+ orders, [\d,]+/s .* 100%", text)
+        assert re.search(r" \d:\d\d:\d\d left", text)
+        assert re.search(rf"petstore: {verb}\w* 3,000 pets and .*/s\)\r\n$", text)
+
+
+def read(terminal: int) -> bytes:
+    """Return some output of a terminal, nothing at its end."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # what Linux reports at the end
+        return b""
+
+
+@pytest.mark.parametrize("backend", DURABLE)
+def test_a_larger_store_needs_no_more_memory(backend: str, tmp_path: Path) -> None:
+    script = (
+        "import re, sys; from petstore import cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "finally: print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1])"
+    )
+    peaks: dict[str, list[int]] = {"export": [], "import": []}
+    for count in (6_000, 60_000):
+        chosen = place_settings(backend, tmp_path / f"{count}")
+        target = place_settings(backend, tmp_path / f"{count}-other")
+        with_repository(chosen, lambda repository, count=count: fill_quickly(repository, count))  # type: ignore[misc]
+        for name, settings in (("export", chosen), ("import", target)):
+            done = subprocess.run(
+                [sys.executable, "-c", script, name, str(tmp_path / "file")],
+                env=environment(**settings),
+                capture_output=True,
+                timeout=60,
+                check=True,
+            )
+            peaks[name].append(int(done.stdout))
+    for name, (small, large) in peaks.items():
+        assert large - small < 8 * 1024, (name, small, large)  # 60,000 pets take some 20 MB
+
+
+async def fill_quickly(repository: Repository, count: int) -> None:
+    """Restore `count` pets in a single call."""
+    await repository.restore([Pet(pet_id, "Rex", 7) for pet_id in range(1, count + 1)])
