@@ -13,7 +13,8 @@ token. Below, `$SERVER` is the address of the service, including `/v1`, and `$KE
 curl "$SERVER/pets" -H "Authorization: Bearer $KEY"
 ```
 
-Without a valid key, every operation responds with 401, whatever else is in the request.
+Without a valid key, every operation responds with 401, whatever else is in the request. A path or
+method that no operation has is 404 or 405, with or without a key; `OPTIONS` needs none.
 
 ## Pages
 
