@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -101,6 +102,8 @@ def _configured(why: str) -> Configuration:
 @contextmanager
 def _opened(configuration: Configuration) -> Iterator[tuple[asyncio.Runner, Repository]]:
     """Open the storage. Only its calls run in the event loop, so that files may block."""
+    # asyncio would cancel the current call instead, and lose a Ctrl-C at its end.
+    signal.signal(signal.SIGINT, _interrupt)
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
 
@@ -112,6 +115,10 @@ def _opened(configuration: Configuration) -> Iterator[tuple[asyncio.Runner, Repo
             yield runner, runner.run(enter())
         finally:
             runner.run(stack.aclose())
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _export(source: Source, file: str) -> None:
