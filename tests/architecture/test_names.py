@@ -48,7 +48,7 @@ def test_every_key_of_the_scope_is_declared() -> None:
     declared = RequestScope.__required_keys__ | RequestScope.__optional_keys__
     assert {"request_id", "rate_limit", "slot"} <= used
     assert used - ASGI_KEYS <= declared
-    documented = set(re.findall(r"^ +([a-z_, ]+) --", RequestScope.__doc__ or "", re.MULTILINE))
+    documented = set(re.findall(r"^ *([a-z_, ]+) --", RequestScope.__doc__ or "", re.MULTILINE))
     documented = {key for line in documented for key in line.split(", ")}
     assert used - ASGI_KEYS <= documented
 
