@@ -1,17 +1,15 @@
 """A connection without a socket: the cost of the server itself, for `benchmarks.stages`."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 BODY = b'{"id":1,"name":"pet00000","categoryId":0,"status":"available"}'
-GET = (
-    b"GET /v1/pets/3001 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nAuthorization: Bearer benchmark\r\n\r\n"
-)
+GET = "GET /v1/pets/{} HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nAuthorization: Bearer benchmark\r\n\r\n"
 
 
 class Transport(asyncio.Transport):
@@ -46,19 +44,23 @@ async def constant(_: Any, __: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": BODY})
 
 
-def served(app: Any, kind: type[HttpToolsProtocol]) -> Callable[[], Awaitable[object]]:
-    """Return a call that sends a GET through a protocol class and an application.
+def served(app: Any, kind: Callable[..., Any], ids: list[int]) -> Callable[[], Awaitable[object]]:
+    """Return a call that sends a GET through a connection of this kind and an application.
 
     The application must respond without waiting for anything.
+
+    ids -- each call asks for the next one
     """
+    requests = itertools.cycle([GET.format(id_).encode() for id_ in ids])
     config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)
     transport = Transport()
+    config.load()
     protocol = kind(config, ServerState(), {})
     protocol.connection_made(transport)
 
     async def call() -> None:
         transport.written = b""
-        protocol.data_received(GET)
+        protocol.data_received(next(requests))
         await asyncio.sleep(0)  # the task of the request runs first
         if not transport.written:
             raise AssertionError("there was no immediate response")

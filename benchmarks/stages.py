@@ -9,9 +9,11 @@ alone; the rest of a whole request is Litestar. Half as many calls warm up befor
 
 import asyncio
 import gc
+import itertools
 import random
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from statistics import median
 from time import process_time
 from types import SimpleNamespace
@@ -41,17 +43,21 @@ COMMON = [(b"host", b"127.0.0.1:8000")]
 KEYED = [*COMMON, (b"authorization", b"Bearer benchmark")]
 WRONG = [*COMMON, (b"authorization", b"Bearer wrong")]
 POSTED = [*KEYED, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
-DEEP = "/v1/pets?cursor=p00000000000bb8"
+IDS = random.sample(range(1, PETS + 1), PETS)
+"""All ids in random order: a cache of paths must not look better than it is."""
+
 
 Headers = list[tuple[bytes, bytes]]
 Call = Callable[[], Awaitable[object]]
 
 
 def request(
-    app: Application, target: str, headers: Headers, status: int, body: bytes = b""
+    app: Application, target: Callable[[int], str], headers: Headers, status: int, body: bytes = b""
 ) -> Call:
-    """Return a call that sends a request through the application, and checks its status."""
-    path, _, query = target.partition("?")
+    """Return a call that sends a request through the application, and checks its status.
+
+    target -- returns the target for an id; each call takes another one
+    """
     base = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -61,21 +67,21 @@ def request(
         "scheme": "http",
         "root_path": "",
         "method": "POST" if body else "GET",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "headers": headers,
     }
+    parts = (target(id_).partition("?") for id_ in IDS)
+    targets = itertools.cycle([(p, p.encode(), query.encode()) for p, _, query in parts])
 
     async def receive() -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start" and message["status"] != status:
-            raise AssertionError(f"{path} has status {message['status']}, not {status}")
+            raise AssertionError(f"the status is {message['status']}, not {status}")
 
     async def call() -> None:
+        path, raw_path, query_string = next(targets)
         scope: Any = {**base, "headers": list(headers), "state": {}}
+        scope |= {"path": path, "raw_path": raw_path, "query_string": query_string}
         await app.asgi(scope, receive, send)
 
     return call
@@ -112,20 +118,24 @@ def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
 def wholes(app: Application) -> dict[str, Call]:
     """Return whole requests, from the ASGI scope to the last message of the response."""
     pets = "/v1/pets"
+    connection = partial(HttpConnection, reject=app.reject)
+    whole = partial(request, app)
     return {
-        "server: uvicorn's connection, constant response": served(constant, HttpToolsProtocol),
-        "server: petstore's connection, constant response": served(constant, HttpConnection),
-        "middleware alone: 404 of a doubled slash": request(app, "/v1//pets", COMMON, 404),
-        "middleware and routing: 404 of an unknown path": request(app, "/nowhere", COMMON, 404),
-        "middleware, routing, handler: /livez": request(app, "/livez", COMMON, 200),
-        "request: get": request(app, f"{pets}/3001", KEYED, 200),
-        "request: list 20": request(app, DEEP, KEYED, 200),
-        "request: filtered list": request(app, f"{DEEP}&status=sold", KEYED, 200),
-        "server and request: get": served(app.asgi, HttpConnection),
-        "request: create": request(app, pets, POSTED, 201, body=BODY),
-        "request: 400 (limit=0)": request(app, f"{pets}?limit=0", KEYED, 400),
-        "request: 401 (wrong key)": request(app, f"{pets}/3001", WRONG, 401),
-        "request: 404 (no such pet)": request(app, f"{pets}/90000001", KEYED, 404),
+        "server: uvicorn's connection, constant response": served(constant, HttpToolsProtocol, IDS),
+        "server: petstore's connection, constant response": served(constant, connection, IDS),
+        "middleware alone: 404 of a doubled slash": whole(lambda _: "/v1//pets", COMMON, 404),
+        "middleware and routing: 404 of an unknown path": whole(lambda i: f"/no/{i}", COMMON, 404),
+        "middleware, routing, handler: /livez": whole(lambda _: "/livez", COMMON, 200),
+        "request: get": whole(lambda i: f"{pets}/{i}", KEYED, 200),
+        "request: list 20": whole(lambda i: f"{pets}?cursor=p{i:014x}", KEYED, 200),
+        "request: filtered list": whole(
+            lambda i: f"{pets}?cursor=p{i:014x}&status=sold", KEYED, 200
+        ),
+        "server and request: get": served(app.asgi, connection, IDS),
+        "request: create": whole(lambda _: pets, POSTED, 201, body=BODY),
+        "request: 400 (limit=0)": whole(lambda _: f"{pets}?limit=0", KEYED, 400),
+        "request: 401 (wrong key)": whole(lambda i: f"{pets}/{i}", WRONG, 401),
+        "request: 404 (no such pet)": whole(lambda i: f"{pets}/{90_000_000 + i}", KEYED, 404),
     }
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
+from typing import Any
 
 from litestar import Litestar, Router
 from litestar.datastructures import State
@@ -20,8 +21,10 @@ from petstore.http.auth import key_guard
 from petstore.http.body import StrictRequest
 from petstore.http.cors import Cors
 from petstore.http.fast_path import FastPath, propagate
+from petstore.http.headers import API_PREFIX, Header
 from petstore.http.limits import InFlight, RateLimit, RateLimiter, in_flight_guard, rate_guard
-from petstore.http.middleware import API_PREFIX, ServiceMiddleware
+from petstore.http.malformed import reject_malformed
+from petstore.http.middleware import ServiceMiddleware
 from petstore.http.openapi.document import encode_document
 from petstore.http.state import ServiceState
 from petstore.observability.tracing import Tracing
@@ -32,10 +35,12 @@ class Application(Struct, frozen=True):
 
     asgi -- what to serve
     state -- what the server reads and sets
+    reject -- returns headers and body of the 400 for a malformed request
     """
 
     asgi: ASGIApp
     state: ServiceState
+    reject: Callable[[str, list[Header], dict[str, Any] | None], tuple[list[Header], bytes]]
 
 
 def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) -> Application:
@@ -100,7 +105,7 @@ def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) 
     asgi: ASGIApp = application
     for wrap in reversed(middleware):
         asgi = wrap(asgi)
-    return Application(asgi, state)
+    return Application(asgi, state, reject_malformed)
 
 
 def api_router(guards: Sequence[Guard] = ()) -> Router:

@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 import msgspec
 from litestar.exceptions import HTTPException
-from litestar.types import Send
 
 from petstore.contract import (
     ConflictError,
@@ -169,15 +168,3 @@ def to_api_error(error: Exception) -> ApiError:
 def encode(error: ApiError) -> bytes:
     """Return the JSON body of an error response."""
     return msgspec.json.encode(Error(error.code, error.message, int(error.status)))
-
-
-async def respond(error: ApiError, send: Send) -> None:
-    """Send an error response."""
-    content = encode(error)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(content)).encode()),
-        *((name.encode(), value.encode()) for name, value in error.headers.items()),
-    ]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content, "more_body": False})

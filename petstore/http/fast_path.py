@@ -21,6 +21,8 @@ from litestar.types import ASGIApp, Receive, Send
 from litestar.types.empty import Empty
 
 from petstore.http.errors import method_not_allowed, not_found
+from petstore.http.headers import JSON_CONTENT
+from petstore.http.response import ResponseWriter
 
 Content = TypeVar("Content")
 
@@ -39,7 +41,6 @@ LAYER_OPTIONS: Final = (
 """Options of the application, routers, controllers and handlers that the fast path skips."""
 
 _encode: Final = msgspec.json.Encoder().encode
-_JSON: Final = (b"content-type", b"application/json")
 
 
 class UnsupportedOptionError(Exception):
@@ -212,7 +213,11 @@ class _FastHandler:
 async def _send_json(send: Send, status: int, headers: dict[str, str], content: object) -> None:
     body = _encode(content)
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    encoded += (_JSON, (b"content-length", b"%d" % len(body)))
+    encoded.append(JSON_CONTENT)
+    if isinstance(send, ResponseWriter):
+        await send.respond(status, encoded, body)
+        return
+    encoded.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": encoded})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 

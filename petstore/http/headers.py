@@ -5,6 +5,11 @@ from typing import Final
 Header = tuple[bytes, bytes]
 """A header as ASGI represents it: its name in lower case, and its value."""
 
+API_PREFIX: Final = "/v1"
+"""The prefix of all paths of the interface."""
+
+JSON_CONTENT: Final[Header] = (b"content-type", b"application/json")
+
 NO_SNIFF: Final[Header] = (b"x-content-type-options", b"nosniff")
 """On every response: browsers must not guess another content type (Fetch standard)."""
 

@@ -8,23 +8,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from litestar.types import ASGIApp, Message, Receive, Send
+from litestar.types import ASGIApp, Receive, Send
 
 from petstore.contract import StorageError
-from petstore.http.deprecation import deprecation_headers
 from petstore.http.errors import (
     ApiError,
     ErrorCode,
+    encode,
     not_found,
-    respond,
     to_api_error,
     unavailable,
 )
-from petstore.http.headers import API_HEADERS, NO_SNIFF
+from petstore.http.headers import JSON_CONTENT
 from petstore.http.limits import release
 from petstore.http.request_id import request_id
+from petstore.http.response import ResponseWriter
 from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log
 
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
 
 _log = logging.getLogger("petstore")
-
-API_PREFIX: Final = "/v1"
-"""The prefix of all paths of the interface."""
-
-_CLOSE: Final = (b"connection", b"close")
 
 
 class ServiceMiddleware:
@@ -72,65 +67,37 @@ class ServiceMiddleware:
         scope["path"] = scope["raw_path"].decode("latin-1")
         scope["request_id"] = request_id(scope["headers"])
         inner: Any = {**scope, "method": "GET"} if method == "HEAD" else scope
-        status = 0
+        writer = ResponseWriter(scope, inner, send, self._state)
         if self._metrics is not None:
             self._metrics.begin()
-
-        async def finish(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                self._add_headers(message, inner)
-                status = message["status"]
-                if inner is not scope:  # for the layers outside
-                    scope["path_template"] = inner.get("path_template")
-            elif method == "HEAD":
-                message = {"type": "http.response.body", "body": b"", "more_body": False}
-            await send(message)
-
         try:
             if method == "OPTIONS":
-                await self._options(scope["path"], finish)
+                await self._options(scope["path"], writer)
             else:
-                await self._app(inner, receive, finish)
+                await self._app(inner, receive, writer)
         except asyncio.CancelledError:  # the time for requests in flight is over
-            if not status:
-                await respond(unavailable("The service is stopping."), finish)
+            if not writer.status:
+                await _respond(unavailable("The service is stopping."), writer)
             raise
         except Exception as error:  # noqa: BLE001 - every exception becomes a response
-            response = _explain(error, scope["request_id"].decode(), started=bool(status))
+            response = _explain(error, scope["request_id"].decode(), started=bool(writer.status))
             if self._metrics is not None and isinstance(error, StorageError):
                 self._metrics.storage_failed()
-            if not status:
-                await respond(response, finish)
+            if not writer.status:
+                await _respond(response, writer)
             error.__traceback__ = None  # its frames refer to the error: a reference cycle
         finally:
-            if not status:
+            if not writer.status:
                 release(inner)
             if self._metrics is not None or request_log.on:
-                self._observe(inner, method, status, perf_counter() - begin)
+                self._observe(inner, method, writer.status, perf_counter() - begin)
 
-    async def _options(self, path: str, send: Send) -> None:
+    async def _options(self, path: str, writer: ResponseWriter) -> None:
         """Respond with the methods of a path (RFC 9110, section 9.3.7)."""
         allow = self._allow(path)
         if allow is None:
             raise not_found("Path")
-        headers = [(b"allow", allow.encode())]
-        await send({"type": "http.response.start", "status": 204, "headers": headers})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _add_headers(self, message: Any, scope: Any) -> None:
-        """Add the headers that every response carries; release the slot of the request."""
-        release(scope)
-        api = API_HEADERS if scope["path"].startswith(API_PREFIX) else ()
-        headers = [*message["headers"], (b"x-request-id", scope["request_id"]), NO_SNIFF, *api]
-        if "rate_limit" in scope:
-            headers += scope["rate_limit"]
-        handler = scope.get("route_handler")
-        if handler is not None and (deprecation := handler.opt.get("deprecation")) is not None:
-            headers += deprecation_headers(deprecation, self._state.root_path)
-        if self._state.draining:
-            headers.append(_CLOSE)
-        message["headers"] = headers
+        await writer.respond(204, [(b"allow", allow.encode())], b"")
 
     def _observe(self, scope: Any, method: str, status: int, seconds: float) -> None:
         """Count and log a request, whether or not the client stayed for the response."""
@@ -156,6 +123,12 @@ def _operation(scope: Any) -> str:
     """Return the id of the operation that a request was routed to."""
     handler = scope.get("route_handler")
     return "unknown" if handler is None else str(handler.operation_id)
+
+
+async def _respond(error: ApiError, writer: ResponseWriter) -> None:
+    """Send an error response."""
+    headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    await writer.respond(error.status, [JSON_CONTENT, *headers], encode(error))
 
 
 def _explain(error: Exception, request_id: str, *, started: bool) -> ApiError:

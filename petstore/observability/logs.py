@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from time import time
 from typing import Final
 
 import msgspec
@@ -35,48 +34,52 @@ class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     client: str | None = None
 
 
+_to_json: Final[Callable[[list[RequestLine]], bytes]] = msgspec.json.Encoder().encode_lines
+
+
+def _to_text(lines: list[RequestLine]) -> bytes:
+    return b"".join(map(_to_text_line, lines))
+
+
+def _to_text_line(line: RequestLine) -> bytes:
+    fields = msgspec.to_builtins(line)
+    head = f"{fields.pop('time')[11:23]} {fields.pop('level')} {fields.pop('event')}"
+    text = " ".join([head, *(f"{name}={value}" for name, value in fields.items())])
+    return f"{text}\n".encode()
+
+
 class RequestLog:
     """Writes a line for each request; the lines of one turn of the event loop together.
 
-    A line costs 2 to 3 microseconds; with the standard library's logging it was 18 to 21.
+    A killed process loses at most the lines of one turn.
+
+    on -- whether requests are logged
     """
 
     def __init__(self) -> None:
-        self._format: Callable[[RequestLine], bytes] | None = None
-        self._lines: list[bytes] = []
-        self._second = 0
-        self._prefix = ""
-
-    @property
-    def on(self) -> bool:
-        """Whether requests are logged."""
-        return self._format is not None
+        self.on = False
+        self._encode = _to_json
+        self._lines: list[RequestLine] = []
 
     def set_up(self, log_format: LogFormat) -> None:
         """Choose the format of the lines; with `LogFormat.OFF` there are none."""
-        formats = {LogFormat.TEXT: _to_text, LogFormat.JSON: msgspec.json.Encoder().encode}
-        self._format = formats.get(log_format)
+        self.on = log_format is not LogFormat.OFF
+        self._encode = _to_json if log_format is LogFormat.JSON else _to_text
 
     def write(self, line: RequestLine) -> None:
-        """Write a line with the current time, soon. Must be called on the event loop."""
-        if self._format is not None:
-            line.time = self._now()
+        """Write a line at the end of this turn, if requests are logged. Needs a running loop."""
+        if self.on:
             if not self._lines:
                 asyncio.get_running_loop().call_soon(self._flush)
-            self._lines.append(self._format(line))
-
-    def _now(self) -> str:
-        now = time()
-        second = int(now)
-        if second != self._second:
-            moment = datetime.fromtimestamp(second, UTC)
-            self._second, self._prefix = second, moment.strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._prefix}.{int((now - second) * 1000):03}Z"
+            self._lines.append(line)
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        for line in lines:
+            line.time = now
         with suppress(OSError, ValueError):  # the reader is gone
-            sys.stderr.buffer.write(b"\n".join([*lines, b""]))
+            sys.stderr.buffer.write(self._encode(lines))
             sys.stderr.flush()
 
 
@@ -121,9 +124,3 @@ class _Text(logging.Formatter):
         head = f"{str(line.pop('time'))[11:23]} {line.pop('level')} {line.pop('event')}"
         text = " ".join([head, *(f"{name}={value}" for name, value in line.items())])
         return f"{text}\n{exception}" if exception else text
-
-
-def _to_text(line: RequestLine) -> bytes:
-    fields = msgspec.to_builtins(line)
-    head = f"{fields.pop('time')[11:23]} {fields.pop('level')} {fields.pop('event')}"
-    return " ".join([head, *(f"{name}={value}" for name, value in fields.items())]).encode()

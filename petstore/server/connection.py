@@ -1,21 +1,24 @@
-"""The HTTP/1.1 connection: uvicorn's, with limits and with the service's own error responses.
+"""The HTTP/1.1 connection, on httptools: any ASGI application runs on it.
 
-A request that is malformed, too large in its head or too slow gets a 400 with an `Error` body if a
-response is still possible, and the connection is closed (RFC 9112, section 2.2; for Host section
-3.2).
+What a client sends is limited in size and time. A request that is malformed, too large in its head
+or too slow is rejected if a response is still possible, and the connection is closed (RFC 9112,
+section 2.2; for Host section 3.2). uvicorn's server creates the connections, and asks each to
+`shutdown`; the sweep of `petstore.server.process` disconnects slow clients.
 """
 
 import asyncio
 import re
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
 from enum import Enum, auto
 from typing import Any, Final
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import httptools
 
-from petstore.http import errors
-from petstore.http.headers import API_HEADERS, NO_SNIFF
-from petstore.http.request_id import request_id
-from petstore.observability.logs import RequestLine, request_log
+from petstore.server.exchange import Exchange, HeaderList
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
@@ -29,12 +32,21 @@ MAX_DISCARDED_BYTES: Final = 1024 * 1024
 REQUEST_SECONDS: Final = 20.0
 """The time limit for a request to arrive, from its first byte (or the connection) to its last."""
 
+KEEP_ALIVE_SECONDS: Final = 75.0
+"""How long an idle connection is kept: longer than proxies do, so that they close first."""
+
 RESPONSE_SECONDS: Final = 30.0
 """How long a client may read nothing of a response that is ready for it."""
 
 LINGER_SECONDS: Final = 2.0
 """How long a client may still send after its last response, so that it gets to read it."""
 
+Reject = Callable[[str, HeaderList, dict[str, Any] | None], tuple[HeaderList, bytes]]
+"""Returns headers and body of the 400 for a rejected request.
+
+It is given what is wrong, the headers that have arrived, and the request's scope if the application
+knows it.
+"""
 
 _HOST: Final = re.compile(rb"[0-9A-Za-z!$&'()*+,;=._~:\[\]@%-]*")  # RFC 3986, section 3.2
 
@@ -52,34 +64,88 @@ class _RejectedError(Exception):
     """Stops the parser: the request is rejected."""
 
 
-class HttpConnection(HttpToolsProtocol):
-    """One connection of the service."""
+class HttpConnection(asyncio.Protocol):
+    """One connection.
 
-    _phase = Phase.IDLE
-    _deadline: float | None = None  # by when the current request must have arrived
-    _rejection = "not a valid HTTP/1.1 request"
-    _chunk = 0  # bytes of the chunk that is being parsed
-    _pending = 0  # bytes of earlier chunks that contained no body
-    _size = 0  # bytes of the headers and trailers
-    _active: RequestResponseCycle | None = (
-        None  # the request being served; `cycle` is the one that arrived last
-    )
-    _before: RequestResponseCycle = None  # type: ignore[assignment] # the one before `cycle`
-    _discarded = 0
-    _unread = 0  # bytes that the client has not read yet
-    _unread_since = 0.0
+    config -- uvicorn's: the application and the root path
+    server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
+    app_state -- what the application's lifespan has left for its requests
+    reject -- makes the response to a rejected request
+    """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # TCP
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        reject: Reject,
+    ) -> None:
+        self._app = config.loaded_app
+        self._root_path: str = config.root_path
+        self._server = server_state
+        self._app_state = app_state
+        self._make_rejection = reject
+        self.loop = _loop or asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._phase = Phase.IDLE
+        self._deadline: float | None = None  # by when something must happen
+        self._problem = "not a valid HTTP/1.1 request"
+        # Requests
+        self._url = b""
+        self._headers: HeaderList = []
+        self._active: Exchange | None = None  # the request being served
+        self._waiting: deque[Exchange] = deque()  # complete requests behind it, but for the last
+        self._last: Exchange | None = None  # the request that arrived last
+        # What bounds their size
+        self._chunk = 0  # bytes of the chunk that is being parsed
+        self._pending = 0  # bytes of earlier chunks that contained no body
+        self._size = 0  # bytes of the headers and trailers
+        self._discarded = 0
+        # The other direction
+        self.write_paused = False
+        self._drained: asyncio.Future[None] | None = None
+        self._reading = True
+        self._unread = 0  # bytes that the client has not read yet
+        self._unread_since = 0.0
+        self._defaults: HeaderList | None = None
+        self._default_bytes = b""
+
+    # The transport calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock: a client that sends nothing is disconnected."""
-        super().connection_made(transport)
-        self._response_transport = _ResponseTransport(self)
+        self.transport = transport  # type: ignore[assignment] # of a TCP or Unix socket
+        self._server.connections.add(self)
+        self._context = copy_context()  # so that no request inherits that of the one before it
+        server, client = (_address(transport, name) for name in ("sockname", "peername"))
+        self._base_scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": server,
+            "client": client,
+            "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+            "root_path": self._root_path,
+        }
         self._start_clock(REQUEST_SECONDS)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the request being served; uvicorn stops only the one that arrived last."""
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
+        """Tell the requests that are being served or wait."""
+        self._server.connections.discard(self)
+        self._deadline = None
         if self._active is not None:
-            self._active.disconnected = True
-        super().connection_lost(exc)
+            self._active.disconnect()
+        for exchange in self._waiting:
+            exchange.forget()
+        self._active = None
+        self._waiting.clear()
+        self.resume_writing()
+        del self._parser, self._last  # they refer to this connection: a reference cycle
 
     def data_received(self, data: bytes) -> None:
         """Parse the data; what is not a body must not grow without bound."""
@@ -87,196 +153,282 @@ class HttpConnection(HttpToolsProtocol):
             self._discard(data)
             return
         self._chunk = len(data)
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # serve the request without; the parser has stopped
+            if self._last is not None:
+                self._last.keep_alive = False
+        except httptools.HttpParserError:
+            self._reject(self._problem)
+            return
         if self._phase in (Phase.HEAD, Phase.BODY):
             self._pending += self._chunk
             if self._pending > MAX_HEAD_BYTES:
-                self.send_400_response("the head is too large")
-        elif self._phase is Phase.IDLE and self._deadline is None and not self._responding():
+                self._reject("the head is too large")
+        elif self._phase is Phase.IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
 
-    def eof_received(self) -> bool | None:  # type: ignore[override] # asyncio takes True
+    def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
         if self._phase in (Phase.HEAD, Phase.BODY):
-            self.send_400_response("the request ended before it was complete")
-        if self._responding():
-            self.cycle.keep_alive = False
-            return True  # the transport stays open for the response
-        return None
+            self._reject("the request ended before it was complete")
+        if self._active is None:
+            return False
+        self._close_after_last()
+        return True  # the transport stays open for the responses
 
-    def sweep(self, now: float) -> None:
-        """Disconnect a client that is too slow. The server calls this once a second."""
-        unread = self.transport.get_write_buffer_size()
-        if unread != self._unread:
-            self._unread, self._unread_since = unread, now
-        elif unread and now - self._unread_since >= RESPONSE_SECONDS:
-            self.transport.abort()
-            return
-        if self._deadline is None or now < self._deadline:
-            return
-        if self._phase in (Phase.HEAD, Phase.BODY):
-            self.send_400_response("the request took too long to arrive")
-        else:
-            self.transport.close()
+    def pause_writing(self) -> None:
+        """Let responses wait: the client reads more slowly than they are written."""
+        self.write_paused = True
 
-    def shutdown(self) -> None:
-        """Close the connection because the service stops, after a response in progress."""
-        if self._responding():
-            self.cycle.keep_alive = False
-        else:
-            self.transport.close()
+    def resume_writing(self) -> None:
+        """Let responses go on."""
+        self.write_paused = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    # The parser calls these.
 
     def on_message_begin(self) -> None:
         """Start the clock of a request."""
-        super().on_message_begin()
+        self._url = b""
+        self._headers = []
         self._phase = Phase.HEAD
         self._size = 0
         self._discarded = 0
         self._pending = -self._chunk  # the chunk in which a head begins does not count
         self._start_clock(REQUEST_SECONDS)
 
+    def on_url(self, url: bytes) -> None:
+        """Keep a part of the target."""
+        self._url += url
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header without surrounding whitespace. Drop a trailer."""
         self._size += len(name) + len(value)
         if self._size > MAX_HEAD_BYTES:
-            self._reject("the head is too large")
+            self._stop("the head is too large")
         if self._phase is Phase.HEAD:
-            self.headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
+            self._headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
-        version = self.parser.get_http_version()
+        version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
-            self._reject("expected version 1.1 or 1.0")
-        if len(self.headers) > MAX_HEADERS:
-            self._reject(f"more than {MAX_HEADERS} headers")
-        hosts = 0
-        for name, value in self.headers:
+            self._stop("expected version 1.1 or 1.0")
+        expects_continue = self._check_headers(version)
+        if len(self._waiting) >= MAX_PIPELINED:
+            self._stop("too many requests at once")
+        exchange = Exchange(
+            self,
+            self._scope(version),
+            keep_alive=version == "1.1" and self._parser.should_keep_alive(),
+            expects_continue=expects_continue,
+        )
+        self._last = exchange
+        if self._active is None:
+            self._start(exchange)
+        else:
+            self.pause_reading()
+            self._waiting.append(exchange)
+        self._phase = Phase.BODY
+        self._pending = -self._chunk
+
+    def _check_headers(self, version: str) -> bool:
+        """Return whether the client waits for ``100 Continue``. Stop at what is not permitted."""
+        if len(self._headers) > MAX_HEADERS:
+            self._stop(f"more than {MAX_HEADERS} headers")
+        if len(self._url) + self._size > MAX_HEAD_BYTES:
+            self._stop("the head is too large")
+        hosts, expects_continue, has_body = 0, False, False
+        for name, value in self._headers:
             if name == b"host":
                 hosts += 1 if _HOST.fullmatch(value) else 2
             elif name == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
-        if len(self.url) + self._size > MAX_HEAD_BYTES:
-            self._reject("the head is too large")
+                expects_continue = version == "1.1"  # RFC 9110, section 10.1.1
+            elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+                has_body = True
         if hosts > 1 or (hosts == 0 and version == "1.1"):
-            self._reject("expected one valid Host header")
-        if len(self.pipeline) >= MAX_PIPELINED:
-            self._reject("too many requests at once")
-        if version == "1.0":
-            self.expect_100_continue = False  # RFC 9110, section 10.1.1
-        self._before = self.cycle
-        super().on_headers_complete()
-        self.cycle.transport = self._response_transport  # type: ignore[assignment] # all that it uses
-        self._phase = Phase.BODY
-        self._pending = -self._chunk
+            self._stop("expected one valid Host header")
+        if has_body and self._parser.should_upgrade():  # httptools would not read the body
+            self._stop("an upgrade with a body is not supported")
+        return expects_continue
 
     def on_body(self, body: bytes) -> None:
         """Pass the body on, or discard it if the response did not wait for it."""
         self._pending = -self._chunk
-        if self.cycle.response_complete:
+        if self._last is None or self._last.complete:
             self._discard(body)
         else:
-            super().on_body(body)
+            self._last.feed(body)
 
     def on_message_complete(self) -> None:
         """Stop the clock: the request is complete."""
         self._phase = Phase.IDLE
         self._deadline = None
-        super().on_message_complete()
+        if self._last is not None:
+            self._last.end()
+        if self._active is None:
+            self._start_clock(KEEP_ALIVE_SECONDS)
 
-    def send_400_response(self, msg: str) -> None:
+    # The server calls these.
+
+    def sweep(self, now: float) -> None:
+        """Disconnect a client that is too slow. Called once a second."""
+        unread = self.transport.get_write_buffer_size()
+        if unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        elif unread and now - self._unread_since >= RESPONSE_SECONDS:
+            self.transport.abort()
+            return
+        if self._deadline is None or now < self._deadline or self.transport.is_closing():
+            return
+        if not self._reading:  # it is the application that is slow
+            self._start_clock(REQUEST_SECONDS)
+        elif self._phase in (Phase.HEAD, Phase.BODY):
+            self._reject("the request took too long to arrive")
+        else:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Close the connection because the service stops, after the responses in progress."""
+        if self._active is None:
+            self.transport.close()
+        else:
+            self._close_after_last()
+
+    # Exchanges call these.
+
+    async def drain(self) -> None:
+        """Wait until the client has read enough of what was written."""
+        if self._drained is None or self._drained.done():
+            self._drained = self.loop.create_future()
+        await asyncio.shield(self._drained)
+
+    def pause_reading(self) -> None:
+        """Let the client wait with what it sends."""
+        if self._reading:
+            self._reading = False
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Let the client go on."""
+        if not self._reading and not self.transport.is_closing():
+            self._reading = True
+            self.transport.resume_reading()
+
+    def default_headers(self) -> bytes:
+        """Return the headers of every response, such as ``Date``, as they are written."""
+        if self._server.default_headers is not self._defaults:
+            self._defaults = self._server.default_headers
+            fields = [b"\r\n%b: %b" % header for header in self._server.default_headers]
+            self._default_bytes = b"".join(fields)
+        return self._default_bytes
+
+    def response_complete(self, exchange: Exchange) -> None:
+        """Go on to the next request, or close the connection."""
+        self._server.total_requests += 1
+        self._active = None
+        if self.transport.is_closing():
+            return
+        if not exchange.keep_alive:
+            if self._phase is Phase.BODY:  # let a client that still sends read its response
+                self._linger()
+            else:
+                self.transport.close()
+            return
+        if self._waiting:
+            self._start(self._waiting.popleft())
+            return
+        self.resume_reading()
+        if self._phase is Phase.IDLE:
+            self._start_clock(KEEP_ALIVE_SECONDS)
+
+    def _start(self, exchange: Exchange) -> None:
+        self._active = exchange
+        task = self.loop.create_task(exchange.run(self._app), context=self._context.copy())
+        self._server.tasks.add(task)
+        task.add_done_callback(self._server.tasks.discard)
+
+    def _scope(self, version: str) -> dict[str, Any]:
+        target = httptools.parse_url(self._url)
+        path = raw_path = target.path.decode("ascii")
+        if "%" in path:
+            path = unquote(path)
+        scope = {
+            **self._base_scope,
+            "method": self._parser.get_method().decode("ascii"),
+            "path": self._root_path + path,
+            "raw_path": (self._root_path + raw_path).encode("ascii"),
+            "query_string": target.query or b"",
+            "headers": self._headers,
+            "state": self._app_state.copy(),
+            "extensions": {},
+        }
+        if version != "1.1":
+            scope["http_version"] = version
+        return scope
+
+    def _reject(self, message: str) -> None:
         """Respond with 400 if that is still possible, and close the connection.
 
-        A complete request that is still being served gets its response first. uvicorn calls this
-        if the parser fails; `msg` is then uvicorn's and less precise than ours.
+        Complete requests before the rejected one get their responses first.
         """
-        if self._responding():
-            if self.cycle.more_body and self.pipeline:  # it waits behind complete requests
-                self.pipeline.popleft()
-                self.cycle = self._before
-            if not self.cycle.more_body:
-                self.cycle.keep_alive = False
-                self._phase = Phase.DISCARD
-                self._deadline = None
-                return
-            started = self.cycle.response_started
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        else:
-            started = self._phase is Phase.BODY and self.cycle is not None
-        if started:  # the response is on its way, or was sent before the body
+        rejected = self._last if self._phase is Phase.BODY else None
+        if rejected is not None and rejected in self._waiting:
+            self._waiting.remove(rejected)
+            rejected.forget()
+            rejected = None
+        if rejected is not None and rejected is self._active:
+            rejected.disconnect()
+            self._active = None
+        if rejected is not None and rejected.started:  # it has its response, or a part of it
             self.transport.close()
             return
-        message = self._rejection if msg.startswith("Invalid HTTP") else msg
-        body = errors.encode(errors.invalid(f"HTTP: {message}."))
-        fields = [
-            *self.server_state.default_headers,
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", self._rejected_id()),
-            NO_SNIFF,
-            *API_HEADERS,
-            (b"connection", b"close"),
-        ]
-        head = b"".join(b"%s: %s\r\n" % field for field in fields)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%s\r\n%s" % (head, body))
+        if self._active is not None:
+            self._phase = Phase.DISCARD
+            self._deadline = None
+            self._close_after_last()
+            return
+        scope = None if rejected is None else rejected.scope
+        headers, body = self._make_rejection(message, self._headers, scope)
+        length = (b"content-length", b"%d" % len(body))
+        fields = [b"\r\n%b: %b" % h for h in (*headers, length, (b"connection", b"close"))]
+        head = b"HTTP/1.1 400 Bad Request%b%b" % (self.default_headers(), b"".join(fields))
+        self.transport.write(b"%b\r\n\r\n%b" % (head, body))
         self._linger()
 
-    def _rejected_id(self) -> bytes:
-        """Return the id of the rejected request; log it, unless the application does."""
-        if self._phase is Phase.BODY:  # the rest of its body did not come
-            scope: Any = self.cycle.scope
-            if "request_id" in scope:
-                return bytes(scope["request_id"])
-        id_ = request_id(self.headers or ())
-        if request_log.on:
-            request_log.write(
-                RequestLine(level="info", event="request", request_id=id_.decode(), status=400)
-            )
-        return id_
-
-    def close(self) -> None:
-        """Close the connection after a response, but let a client that still sends read it."""
-        if self._phase is Phase.BODY:
-            self._linger()
-        else:
-            self.transport.close()
+    def _close_after_last(self) -> None:
+        """Close the connection after the last request that is being served or waits."""
+        last = self._waiting[-1] if self._waiting else self._active
+        if last is not None:
+            last.keep_alive = False
 
     def _linger(self) -> None:
         self._phase = Phase.DISCARD
         self._discarded = 0
+        self.resume_reading()
         self._start_clock(LINGER_SECONDS)
         if self.transport.can_write_eof():
-            self.transport.write_eof()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._active = cycle
-        super()._start_asgi_task(cycle, app)
-
-    def _responding(self) -> bool:
-        return not (self.cycle is None or self.cycle.response_complete or self.cycle.disconnected)
+            with suppress(OSError):  # the client is gone
+                self.transport.write_eof()
 
     def _start_clock(self, seconds: float) -> None:
         self._deadline = self.loop.time() + seconds
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
-        if self._discarded > MAX_DISCARDED_BYTES and not self._responding():
+        if self._discarded > MAX_DISCARDED_BYTES and self._active is None:
             self.transport.close()
 
-    def _reject(self, message: str) -> None:
-        self._rejection = message
+    def _stop(self, problem: str) -> None:
+        self._problem = problem
         raise _RejectedError
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Serve the request without an upgrade; the parser cannot continue after it."""
-        self.cycle.keep_alive = False
 
-
-class _ResponseTransport:
-    """What a response is written to: the transport, closed in the connection's own way."""
-
-    def __init__(self, protocol: HttpConnection) -> None:
-        self.write = protocol.transport.write
-        self.is_closing = protocol.transport.is_closing
-        self.close = protocol.close
+def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int | None] | None:
+    """Return host and port of one end; a Unix socket has no port, or no name at all."""
+    found = transport.get_extra_info(name)
+    if isinstance(found, tuple):
+        return str(found[0]), int(found[1])
+    return (found, None) if found else None

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Final
 
@@ -16,9 +17,6 @@ from petstore.config.settings import Settings
 from petstore.http.app import Application
 from petstore.http.state import ServiceState
 from petstore.server.connection import HttpConnection
-
-KEEP_ALIVE_SECONDS: Final = 75
-"""How long an idle connection is kept: longer than proxies do, so that they close first."""
 
 BACKLOG: Final = 2048
 """How many connections the kernel queues until the service accepts them."""
@@ -73,10 +71,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Check the connections, and the parent, every second."""
         if counter % 10 == 0:
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, HttpConnection):
-                    connection.sweep(now)
+            self._sweep()
             if self.parent is not None and os.getppid() != self.parent:
                 self.should_exit = True
         return await super().on_tick(counter)
@@ -85,6 +80,7 @@ class Server(uvicorn.Server):
         """Close connections gracefully during the drain, then finish the requests in flight."""
         self._state.draining = True
         _log.info("stopping: draining for %g s", self._drain_seconds)
+        sweeper = asyncio.create_task(self._keep_sweeping())  # there are no more ticks
         loop = asyncio.get_running_loop()
         end = loop.time() + self._drain_seconds
         while loop.time() < end and not self.force_exit:  # noqa: ASYNC110 - a signal ends it too
@@ -95,7 +91,20 @@ class Server(uvicorn.Server):
             self.config.timeout_graceful_shutdown = 0
             self.force_exit = False
         await super().shutdown(sockets)
+        sweeper.cancel()
         _log.info("stopped")
+
+    async def _keep_sweeping(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Disconnect clients that are too slow."""
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, HttpConnection):
+                connection.sweep(now)
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -127,7 +136,7 @@ def make_server(app: Application, settings: Settings, ready: Callable[[], None])
     """
     config = uvicorn.Config(
         app.asgi,
-        http=HttpConnection,
+        http=partial(HttpConnection, reject=app.reject),  # type: ignore[arg-type] # any callable works
         ws="none",
         lifespan="on",
         log_config=None,
@@ -135,7 +144,6 @@ def make_server(app: Application, settings: Settings, ready: Callable[[], None])
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=settings.shutdown_seconds,  # type: ignore[arg-type] # floats work
     )
     return Server(config, app.state, settings.drain_seconds, ready)

@@ -15,7 +15,16 @@ from tests.support.documents import ROOT
 SOURCES = [*ROOT.glob("petstore/**/*.py"), *ROOT.glob("backends/*/petstore_*/**/*.py")]
 
 # The keys of the ASGI specification that are used.
-ASGI_KEYS = {"headers", "method", "path", "query_string", "raw_path", "type"}
+ASGI_KEYS = {
+    "extensions",
+    "headers",
+    "method",
+    "path",
+    "query_string",
+    "raw_path",
+    "type",
+    "http_version",
+}
 
 
 def public_names(file: Path) -> Iterator[str]:

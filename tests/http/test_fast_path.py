@@ -3,14 +3,19 @@
 import asyncio
 import inspect
 import logging
+import re
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from litestar import Controller, Litestar, MediaType, Request, Response, Router, asgi, get, post
 from litestar.background_tasks import BackgroundTask
 from litestar.config.allowed_hosts import AllowedHostsConfig
@@ -23,7 +28,12 @@ from litestar.datastructures import CacheControlHeader, Cookie, ETag, ResponseHe
 from litestar.di import Provide
 from litestar.dto import DTOConfig, MsgspecDTO
 from litestar.events import SimpleEventEmitter, listener
-from litestar.exceptions import HTTPException, NotAuthorizedException
+from litestar.exceptions import (
+    HTTPException,
+    MethodNotAllowedException,
+    NotAuthorizedException,
+    NotFoundException,
+)
 from litestar.handlers import HTTPRouteHandler
 from litestar.logging.config import BaseLoggingConfig
 from litestar.middleware import ASGIMiddleware
@@ -38,8 +48,9 @@ from litestar.template import TemplateConfig
 from msgspec import Struct
 
 from petstore.http import app as composition
+from petstore.http.api.operations import OperationsController
 from petstore.http.body import StrictRequest
-from petstore.http.errors import not_found, to_api_error
+from petstore.http.errors import ApiError, not_found, to_api_error
 from petstore.http.fast_path import FastPath, FastResponse, UnsupportedOptionError, propagate
 from tests.support.services import in_thread
 
@@ -430,6 +441,65 @@ def test_refused_options_are_served_on_litestars_own_path() -> None:
 
     status, headers, _ = ask(FastPath(application(route_handlers=[one])), *ITEM_REQUESTS[1])
     assert (status, (b"x-all", b"1") in headers) == (200, True)  # type: ignore[operator]
+
+
+# Which handler a request is routed to.
+
+METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE", "PROPFIND")
+SEGMENTS = st.sampled_from(
+    ("v1", "pets", "store", "orders", "1", "01", "docs", "livez", "openapi.json", "", ".", "..")
+) | st.text(max_size=8)
+
+
+@cache
+def service() -> tuple[Litestar, FastPath]:
+    """Return the routes of the service, behind Litestar's router and behind the table."""
+    app = application(route_handlers=[composition.api_router(), OperationsController])
+    return app, FastPath(app)
+
+
+def by_the_table(method: str, path: str) -> object:
+    """Return the operation that a request is routed to, or the status of the error."""
+    scope = {"type": "http", "method": method, "path": path}
+    try:
+        call: Any = service()[1](scope, None, None)  # type: ignore[arg-type] # never awaited
+    except ApiError as error:
+        return int(error.status)
+    call.close()
+    return scope["route_handler"].operation_id  # type: ignore[attr-defined]
+
+
+def by_litestar(method: str, path: str) -> object:
+    try:
+        found = service()[0].asgi_router.handle_routing(path=path, method=method)
+    except (NotFoundException, MethodNotAllowedException) as error:
+        return error.status_code
+    return found[1].operation_id  # type: ignore[union-attr]
+
+
+@given(
+    method=st.sampled_from(METHODS),
+    path=st.lists(SEGMENTS, min_size=1, max_size=5).map(lambda parts: "/" + "/".join(parts)),
+    encoded=st.booleans(),
+)
+def test_the_table_routes_as_litestars_router_does(method: str, path: str, encoded: bool) -> None:
+    if encoded:
+        path = quote(path, safe="/")
+    mine = by_the_table(method, path)
+    if "//" in path or path.endswith("/"):  # Litestar normalizes these; here they are other paths
+        assert mine == 404
+    else:
+        assert mine == by_litestar(method, path)
+
+
+def test_the_table_knows_every_route_of_litestar() -> None:
+    app, table = service()
+    for route in app.routes:
+        path = re.sub(r"\{\w+\}", "x", route.path_format)
+        methods = {*route.methods, "OPTIONS", *(("HEAD",) if "GET" in route.methods else ())}
+        assert table.allow(path) == ", ".join(sorted(methods))
+        for method in route.methods - {"OPTIONS"}:
+            assert by_the_table(method, path) == by_litestar(method, path)
 
 
 # What a handler may look like.

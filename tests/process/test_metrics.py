@@ -10,6 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from backends.redis.tests.servers import AOF, single
@@ -18,6 +21,7 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
 from petstore.config.settings import Settings
 from petstore.observability import metrics_server
+from petstore.observability.metrics import DURATION_BUCKETS, observe_all
 from tests.support.documents import ROOT
 from tests.support.pets import REX
 from tests.support.services import Live, Start
@@ -211,3 +215,22 @@ def test_metrics_and_service_need_different_ports() -> None:
 def test_dev_serves_metrics_only_on_loopback_addresses() -> None:
     with pytest.raises(ConfigurationError, match="listens only on loopback addresses, not on 0"):
         configure({"PETSTORE_METRICS_LISTEN": "0.0.0.0:9100"}, {}, dev=True)
+
+
+@given(st.lists(st.floats(0, 20) | st.sampled_from(DURATION_BUCKETS), max_size=30))
+def test_observing_all_at_once_is_observing_each(amounts: list[float]) -> None:
+    registries = [CollectorRegistry(), CollectorRegistry()]
+    once, each = (
+        Histogram("seconds", "", buckets=DURATION_BUCKETS, registry=r) for r in registries
+    )
+    observe_all(once, amounts)
+    for amount in amounts:
+        each.observe(amount)
+    mine, theirs = (
+        {(s.name, *s.labels.items()): s.value for m in r.collect() for s in m.samples}
+        for r in registries
+    )
+    assert mine.keys() == theirs.keys()
+    for key, value in theirs.items():
+        if "created" not in key[0]:
+            assert mine[key] == pytest.approx(value)

@@ -1,0 +1,312 @@
+"""One request and its response: the ASGI 3.0 side of a connection.
+
+An application may hand over a whole response in one call instead of two ASGI messages: see
+`Exchange.respond`. Both ways check every header before the first byte is written.
+"""
+
+import asyncio
+import logging
+import re
+from asyncio import CancelledError, Future
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+EXTENSION: Final = "petstore.exchange"
+"""The key of the exchange in ``scope["extensions"]``."""
+
+HIGH_WATER_BYTES: Final = 64 * 1024
+"""The connection is not read while more than this of a body waits for the application."""
+
+HeaderList = list[tuple[bytes, bytes]]
+
+_log = logging.getLogger("petstore.server")
+
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+_STATUS_LINES: Final = {
+    status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}".encode() for status in range(100, 600)
+}
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
+_NOT_IN_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # section 5.5
+_NO_CONTENT: Final = frozenset({204, 304})  # and 1xx, which an application cannot send
+
+_KNOWN_NAMES: Final[dict[bytes, bytes]] = {}  # as an application sends it -> as it is written
+_MAX_KNOWN_NAMES: Final = 1000
+
+
+class Carrier(Protocol):
+    """What an exchange needs of its connection; `HttpConnection` says what each does."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    write_paused: bool
+
+    async def drain(self) -> None: ...  # noqa: D102
+    def pause_reading(self) -> None: ...  # noqa: D102
+    def resume_reading(self) -> None: ...  # noqa: D102
+    def default_headers(self) -> bytes: ...  # noqa: D102
+    def response_complete(self, exchange: "Exchange") -> None: ...  # noqa: D102
+
+
+class Exchange:
+    """A request in flight on a connection.
+
+    connection -- what it came on, and what the response is written to
+    scope -- the ASGI scope of the request
+    keep_alive -- whether the connection may stay open after the response
+    expects_continue -- whether the client waits for ``100 Continue`` before it sends the body
+    """
+
+    __slots__ = (
+        "_body",
+        "_chunked",
+        "_connection",
+        "_delivered",
+        "_pending",
+        "_remaining",
+        "_until_close",
+        "_waiter",
+        "complete",
+        "disconnected",
+        "expects_continue",
+        "keep_alive",
+        "more_body",
+        "scope",
+        "send",
+        "started",
+    )
+
+    def __init__(
+        self,
+        connection: Carrier,
+        scope: dict[str, Any],
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self._connection = connection
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.expects_continue = expects_continue
+        self.send = self._send  # one object, by which an application can recognize this exchange
+        scope["extensions"][EXTENSION] = self
+        self.more_body = True
+        self.started = False
+        self.complete = False
+        self.disconnected = False
+        self._body = bytearray()
+        self._delivered = False  # the end of the body
+        self._pending = b""  # the head, until the first part of the body is there
+        self._chunked = False
+        self._until_close = False
+        self._remaining: int | None = 0  # of a declared length; None if there may be no body
+        self._waiter: Future[None] | None = None
+
+    async def run(self, app: Any) -> None:
+        """Let the application serve the request."""
+        try:
+            if not self.disconnected:
+                await self._serve(app)
+            if not (self.complete or self.disconnected):
+                await self._make_up()
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Break the reference cycles; the exchange is not used any more."""
+        self.scope["extensions"].clear()
+        del self.send
+
+    async def _serve(self, app: Any) -> None:
+        try:
+            result = await app(self.scope, self.receive, self.send)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except CancelledError:  # the server is stopping
+            pass
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the client is waiting
+            _log.error("exception in the ASGI application", exc_info=error)
+        else:
+            if result is not None:
+                _log.error("the ASGI application returned %r instead of None", result)
+            elif not (self.complete or self.disconnected):
+                _log.error("the ASGI application returned without completing its response")
+
+    async def _make_up(self) -> None:
+        """Respond with 500 if the application has not responded at all."""
+        if not self.started:
+            self.keep_alive = False
+            headers = [(b"content-type", b"text/plain; charset=utf-8")]
+            await self.respond(500, headers, b"Internal Server Error")
+        else:
+            self._connection.transport.close()
+
+    def feed(self, data: bytes) -> None:
+        """Take a part of the body."""
+        self._body += data
+        if len(self._body) > HIGH_WATER_BYTES:
+            self._connection.pause_reading()
+        self._wake()
+
+    def end(self) -> None:
+        """Take note that the request is complete."""
+        self.more_body = False
+        self._wake()
+
+    def disconnect(self) -> None:
+        """Take note that the client is gone, or that its request is rejected."""
+        self.disconnected = True
+        self._wake()
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the next ASGI event: a part of the body, or ``http.disconnect``."""
+        if self.expects_continue:
+            self.expects_continue = False
+            if not (self.started or self.disconnected or self._connection.transport.is_closing()):
+                self._connection.transport.write(_CONTINUE)
+        while not (self.disconnected or self.complete):
+            if self._body or (not self.more_body and not self._delivered):
+                body, self._body = bytes(self._body), bytearray()
+                self._delivered = not self.more_body
+                return {"type": "http.request", "body": body, "more_body": self.more_body}
+            self._connection.resume_reading()
+            self._waiter = self._connection.loop.create_future()
+            await self._waiter
+        return {"type": "http.disconnect"}
+
+    async def respond(self, status: int, headers: HeaderList, body: bytes) -> None:
+        """Send a whole response at once.
+
+        headers -- without ``Content-Length``, which is added where the status permits a body
+
+        Raises `RuntimeError` for an invalid header, and if a response was started before.
+        """
+        if self.started:
+            raise RuntimeError("a response was started before")
+        if status not in _NO_CONTENT:
+            headers = [*headers, (b"content-length", b"%d" % len(body))]
+        head = self._head(status, headers)
+        self.started = True
+        if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
+            body = b""
+        await self._write(b"%b\r\n\r\n%b" % (head, body))
+        self._finish()
+
+    async def _send(self, message: Any) -> None:
+        """Take an ASGI message: ``http.response.start``, then ``http.response.body``.
+
+        Raises `RuntimeError` for one that does not fit, and for an invalid header.
+        """
+        kind = message["type"]
+        if self.disconnected:
+            return
+        if not self.started:
+            if kind != "http.response.start":
+                raise RuntimeError(f"expected the message 'http.response.start', got {kind!r}")
+            headers = [*message.get("headers", ())]
+            head = self._head(message["status"], self._frame(message["status"], headers))
+            self.started = True
+            self._pending = b"%b\r\n\r\n" % head
+        elif self.complete:
+            raise RuntimeError(f"got the message {kind!r} after the end of the response")
+        elif kind != "http.response.body":
+            raise RuntimeError(f"expected the message 'http.response.body', got {kind!r}")
+        else:
+            more = bool(message.get("more_body", False))
+            await self._write(self._pending + self._framed(message.get("body", b""), more=more))
+            self._pending = b""
+            if not more:
+                self._finish()
+
+    def _frame(self, status: int, headers: HeaderList) -> HeaderList:
+        """Decide how the end of the body is marked (RFC 9112, section 6); return all headers."""
+        self._chunked = self._until_close = False  # of a start that was refused before
+        self._remaining = 0
+        lengths = [value for name, value in headers if name.lower() == b"content-length"]
+        codings = [value for name, value in headers if name.lower() == b"transfer-encoding"]
+        if (lengths and codings) or [coding.lower() for coding in codings] not in (
+            [],
+            [b"chunked"],
+        ):
+            raise RuntimeError(
+                "the response has both a length and a coding, or one that is unknown"
+            )
+        if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
+            self._remaining = None
+        elif codings:
+            self._chunked = True
+        elif lengths:
+            self._remaining = int(lengths[0])
+        elif self.scope["http_version"] == "1.0":
+            self._until_close = True
+            self.keep_alive = False
+        else:
+            self._chunked = True
+            return [*headers, (b"transfer-encoding", b"chunked")]
+        return headers
+
+    def _framed(self, body: bytes, *, more: bool) -> bytes:
+        """Return a part of the body as it is written."""
+        if self._remaining is None:  # no body may follow
+            return b""
+        if self._chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            return chunk if more else chunk + b"0\r\n\r\n"
+        if self._until_close:
+            return body
+        self._remaining -= len(body)
+        if self._remaining < 0:
+            raise RuntimeError("the response is longer than its Content-Length")
+        if self._remaining and not more:
+            raise RuntimeError("the response is shorter than its Content-Length")
+        return body
+
+    def _head(self, status: int, headers: HeaderList) -> bytes:
+        """Return status line and headers, checked, without the empty line after them."""
+        names = [_KNOWN_NAMES.get(name) or _check_name(name) for name, _ in headers]
+        values = [value for _, value in headers]
+        if _NOT_IN_VALUE.search(b"".join(values)):
+            raise RuntimeError("a header of the response has a control character in its value")
+        if self.expects_continue and self.more_body:  # the client may send its body, or not
+            self.keep_alive = False
+        if b"connection" in names and _closes(names, values):
+            self.keep_alive = False
+        elif not self.keep_alive:
+            names.append(b"connection")
+            values.append(b"close")
+        fields = b"".join([b"\r\n%b: %b" % field for field in zip(names, values, strict=True)])
+        return b"%b%b%b" % (_STATUS_LINES[status], self._connection.default_headers(), fields)
+
+    async def _write(self, data: bytes) -> None:
+        if self.disconnected:
+            return
+        if self._connection.write_paused:
+            await self._connection.drain()
+        if not self.disconnected:
+            self._connection.transport.write(data)
+
+    def _finish(self) -> None:
+        self.complete = True
+        self._wake()
+        if not self.disconnected:
+            self._connection.response_complete(self)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _closes(names: list[bytes], values: list[bytes]) -> bool:
+    """Return whether a ``Connection`` header says close."""
+    options = b",".join([v for n, v in zip(names, values, strict=True) if n == b"connection"])
+    return b"close" in [option.strip().lower() for option in options.split(b",")]
+
+
+def _check_name(name: bytes) -> bytes:
+    """Return a header's name in lower case. Raises `RuntimeError` if it is not one."""
+    if not _TOKEN.fullmatch(name):
+        raise RuntimeError(f"the response has an invalid header name: {name!r}")
+    lower = name.lower()
+    if len(_KNOWN_NAMES) < _MAX_KNOWN_NAMES:  # an application has few, but may generate them
+        _KNOWN_NAMES[name] = lower
+    return lower

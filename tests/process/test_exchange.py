@@ -1,0 +1,546 @@
+"""The connection serves any ASGI application, and responds as uvicorn's own connection does."""
+
+import asyncio
+import gc
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import pytest
+import uvicorn
+from litestar import Litestar, get
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from petstore.http import response
+from petstore.server import exchange
+from petstore.server.connection import HttpConnection
+from petstore.server.exchange import HIGH_WATER_BYTES
+from tests.support.services import receive_all
+from tests.support.waiting import until
+
+HOST = b"Host: x\r\n"
+CLOSE = HOST + b"Connection: close\r\n"
+GET = b"GET / HTTP/1.1\r\n" + CLOSE + b"\r\n"
+App = Callable[[Any, Any, Any], Any]
+
+
+def reject(message: str, _: Any, __: Any) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    return [(b"content-type", b"text/plain")], message.encode()
+
+
+OURS = partial(HttpConnection, reject=reject)
+
+
+@contextmanager
+def served(app: App, kind: Any = OURS) -> Iterator[tuple[str, int]]:
+    """Run an application on uvicorn's server with this kind of connection; yield its address."""
+    config = uvicorn.Config(
+        app, http=kind, ws="none", lifespan="off", log_config=None, server_header=False
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        thread = threading.Thread(target=server.run, args=([sock],))
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield sock.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def send(address: tuple[str, int], *data: bytes, pause: float = 0.1) -> bytes:
+    """Send data piece by piece; return all that comes until the connection is closed."""
+    with socket.create_connection(address, timeout=10) as connection:
+        for piece in data:
+            connection.sendall(piece)
+            time.sleep(pause)
+        return receive_all(connection)
+
+
+def parts(raw: bytes) -> tuple[bytes, list[bytes], bytes]:
+    """Return status line, sorted headers without the date, and body."""
+    head, _, body = raw.partition(b"\r\n\r\n")
+    line, *headers = head.split(b"\r\n")
+    return line, sorted(h.lower() for h in headers if not h.lower().startswith(b"date:")), body
+
+
+def undated(raw: bytes) -> list[bytes]:
+    """Return all lines but dates."""
+    return [line for line in raw.split(b"\r\n") if not line.lower().startswith(b"date:")]
+
+
+def responds(*messages: dict[str, Any]) -> App:
+    """Return an application that sends these messages."""
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        for message in messages:
+            await send(dict(message))
+
+    return app
+
+
+def start(status: int = 200, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def body(content: bytes = b"", *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": content, "more_body": more}
+
+
+def length(number: int) -> tuple[bytes, bytes]:
+    return (b"content-length", b"%d" % number)
+
+
+async def echo(_: Any, receive: Any, send: Any) -> None:
+    content = b""
+    more = True
+    while more:
+        message = await receive()
+        content += message.get("body", b"")
+        more = message.get("more_body", False)
+    await send(start(200, length(len(content))))
+    await send(body(content))
+
+
+async def describe(scope: Any, _: Any, send: Any) -> None:
+    keys = ("type", "http_version", "method", "path", "raw_path", "query_string", "root_path")
+    content = repr([scope[key] for key in keys] + [sorted(scope["headers"])]).encode()
+    await send(start(200, length(len(content))))
+    await send(body(content))
+
+
+def raises(before: bool) -> App:
+    async def app(_: Any, __: Any, send: Any) -> None:
+        if not before:
+            await send(start(200, length(5)))
+            await send(body(b"he", more=True))
+        raise ValueError("a bug")
+
+    return app
+
+
+@get("/", sync_to_thread=False)
+def hello() -> dict[str, str]:
+    return {"hello": "world"}
+
+
+WELL_BEHAVED: dict[str, App] = {
+    "a whole response": responds(start(200, length(5)), body(b"hello")),
+    "no body": responds(start(200, length(0)), body()),
+    "streamed with a length": responds(start(200, length(5)), body(b"he", more=True), body(b"llo")),
+    "streamed without a length": responds(start(), body(b"he", more=True), body(b"llo")),
+    "streamed with an empty end": responds(start(), body(b"hello", more=True), body()),
+    "204": responds(start(204), body()),
+    "304": responds(start(304, (b"etag", b'"x"')), body()),
+    "404": responds(start(404, length(2)), body(b"no")),
+    "many headers": responds(
+        start(200, length(0), (b"X-Mixed-Case", b"Value"), (b"x-twice", b"1"), (b"x-twice", b"2")),
+        body(),
+    ),
+    "it closes": responds(start(200, length(2), (b"connection", b"close")), body(b"ok")),
+    "echo": echo,
+    "the scope": describe,
+    "Litestar": Litestar([hello], openapi_config=None, logging_config=None),
+}
+REQUESTS = {
+    "GET": GET,
+    "HEAD": b"HEAD / HTTP/1.1\r\n" + CLOSE + b"\r\n",
+    "a target": b"GET /a%20b%2Fc%C3%A9?q=%20&r HTTP/1.1\r\n" + CLOSE + b"X-Y:  a b \r\n\r\n",
+    "POST": b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: 5\r\n\r\nhello",
+    "chunked": b"POST / HTTP/1.1\r\n" + CLOSE + b"Transfer-Encoding: chunked\r\n\r\n"
+    b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+    "pipelined": b"GET / HTTP/1.1\r\n" + HOST + b"\r\n" + GET,
+}
+
+
+@pytest.fixture(scope="module", params=WELL_BEHAVED)
+def servers(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any, Any]]:
+    """Serve each application by our connection and by uvicorn's."""
+    app = WELL_BEHAVED[request.param]
+    with served(app) as ours, served(app, HttpToolsProtocol) as theirs:
+        yield request.param, ours, theirs
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_well_behaved_application_is_served_as_by_uvicorn(
+    servers: tuple[str, Any, Any], request_: str
+) -> None:
+    app, ours, theirs = servers
+    mine, other = (send(where, REQUESTS[request_], pause=0) for where in (ours, theirs))
+    if request_ == "a target" and app == "the scope":  # uvicorn keeps surrounding whitespace
+        other = other.replace(b"b'a b '", b"b'a b'").replace(b"b' a b '", b"b'a b'")
+        other = re.sub(rb"content-length: \d+", b"", other)
+        mine = re.sub(rb"content-length: \d+", b"", mine)
+    if request_ == "pipelined":  # the order of the headers of the second response is free
+        mine, other = (b"\r\n".join(sorted(undated(raw))) for raw in (mine, other))
+    assert parts(mine) == parts(other)
+
+
+MISBEHAVED: dict[str, tuple[App, bytes]] = {
+    "sends nothing": (responds(), b"500"),
+    "starts and stops": (responds(start(200, length(5))), b""),
+    "sends no end": (responds(start(200, length(5)), body(b"hel", more=True)), b"200"),
+    "begins with a body": (responds(body(b"hello")), b"500"),
+    "starts twice": (responds(start(200, length(5)), start(200, length(5))), b""),
+    "sends too much": (responds(start(200, length(2)), body(b"hello")), b""),
+    "sends too little": (responds(start(200, length(9)), body(b"hello")), b""),
+    "goes on after the end": (
+        responds(start(200, length(2)), body(b"ok"), body(b"more")),
+        b"200",
+    ),
+    "raises before the start": (raises(before=True), b"500"),
+    "raises after the start": (raises(before=False), b"200"),
+}
+
+
+@pytest.mark.parametrize("name", MISBEHAVED)
+def test_an_application_that_misbehaves_harms_only_its_own_response(name: str) -> None:
+    app, status = MISBEHAVED[name]
+    with served(app) as address:
+        raw = send(address, GET, pause=0)
+        assert raw[9:12] == status
+        assert send(address, GET, pause=0) == send(address, GET, pause=0)
+    if status == b"200" and b"content-length: 5" in raw:  # cut off, so that the client notices
+        assert len(parts(raw)[2]) < 5
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        (b"x-a", b"1\r\nset-cookie: stolen"),
+        (b"x-a", b"1\nx-b: 2"),
+        (b"x-a", b"1\rx-b: 2"),
+        (b"x-a", b"1\x00"),
+        (b"x-a", b"\x1b[31m"),
+        (b"x-a", b"\x7f"),
+        (b"x-a\r\nx-b", b"2"),
+        (b"x a", b"2"),
+        (b"x-a:", b"2"),
+        (b"", b"2"),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_header_with_control_characters_is_never_written(
+    header: tuple[bytes, bytes], whole: bool
+) -> None:
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        if whole:
+            await scope["extensions"][exchange.EXTENSION].respond(200, [header], b"ok")
+        else:
+            await send(start(200, length(2), header))
+            await send(body(b"ok"))
+
+    with served(app) as address:
+        raw = send(address, GET, pause=0)
+    assert raw.startswith(b"HTTP/1.1 500 ")
+    assert b"stolen" not in raw
+    assert b"x-b" not in raw
+
+
+def test_a_tab_and_bytes_above_ascii_are_written_as_they_are() -> None:
+    app = responds(start(200, length(0), (b"x-a", b"1\t2\xe9")), body())
+    with served(app) as address:
+        assert b"x-a: 1\t2\xe9" in send(address, GET, pause=0)
+
+
+def test_a_whole_response_is_written_like_two_messages() -> None:
+    async def whole(scope: Any, _: Any, __: Any) -> None:
+        headers = [(b"x-a", b"1")]
+        await scope["extensions"][exchange.EXTENSION].respond(200, headers, b"hello")
+
+    messages = responds(start(200, (b"x-a", b"1"), length(5)), body(b"hello"))
+    for request in REQUESTS.values():
+        with served(whole) as one, served(messages) as two:
+            assert parts(send(one, request, pause=0)) == parts(send(two, request, pause=0))
+
+
+def test_both_sides_call_the_extension_by_one_name() -> None:
+    assert exchange.EXTENSION == response.EXCHANGE
+
+
+def test_the_body_is_asked_for_when_the_application_reads_it() -> None:
+    head = b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    with served(echo) as address:
+        assert send(address, head, b"ok").startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+    refuses = responds(start(413, length(0), (b"connection", b"close")), body())
+    with served(refuses) as address:
+        assert send(address, head).startswith(b"HTTP/1.1 413 ")
+    old = head.replace(b"HTTP/1.1", b"HTTP/1.0")
+    with served(echo) as address:
+        assert send(address, old + b"ok").startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_response_without_a_length_ends_http_1_0_with_the_connection() -> None:
+    app = responds(start(), body(b"he", more=True), body(b"llo"))
+    with served(app) as address:
+        _, headers, content = parts(send(address, b"GET / HTTP/1.0\r\n\r\n"))
+    assert content == b"hello"
+    assert b"connection: close" in headers
+    assert not [header for header in headers if header.startswith(b"transfer-encoding")]
+
+
+def test_an_application_that_waits_for_the_disconnect_gets_it() -> None:
+    seen: list[str] = []
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        seen.append((await receive())["type"])
+        await send(start(200, length(5)))
+        await send(body(b"he", more=True))
+        seen.append((await receive())["type"])
+        await send(body(b"llo"))  # to nobody: no error
+
+    with served(app) as address:
+        with socket.create_connection(address) as connection:
+            connection.sendall(GET)
+            connection.recv(1)
+        until(lambda: seen == ["http.request", "http.disconnect"])
+
+
+def test_a_body_that_nobody_reads_waits_with_the_client() -> None:
+    begin = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while not begin.is_set():  # noqa: ASYNC110 - set by another thread
+            await asyncio.sleep(0.01)
+        await echo(scope, receive, send)
+
+    size = 64 * HIGH_WATER_BYTES
+    head = b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: %d\r\n\r\n" % size
+    with served(app) as address, socket.create_connection(address) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection.setblocking(False)
+        sent = connection.send(head)
+        last = -1
+        rest = bytes(size)
+        done = 0
+        while done != last:  # until the kernel takes no more for half a second
+            last = done
+            time.sleep(0.5)
+            while done < size:
+                try:
+                    done += connection.send(rest[done : done + 65536])
+                except BlockingIOError:
+                    break
+        assert sent
+        assert done < size
+        begin.set()
+        connection.settimeout(10)
+        connection.sendall(rest[done:])
+        assert len(parts(receive_all(connection))[2]) == size
+
+
+def test_a_response_waits_for_a_client_that_reads_slowly() -> None:
+    written = 0
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        nonlocal written
+        await send(start(200, length(400 * 65536)))
+        for _ in range(400):
+            await send(body(bytes(65536), more=True))
+            written += 65536
+        await send(body())
+
+    with served(app) as address, socket.create_connection(address) as connection:
+        connection.sendall(GET)
+        time.sleep(0.5)
+        assert 0 < written < 200 * 65536
+        connection.settimeout(10)
+        assert len(parts(receive_all(connection))[2]) == 400 * 65536
+
+
+def test_an_upgrade_is_served_without_it_and_the_connection_closed() -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    request = b"GET / HTTP/1.1\r\n" + HOST + upgrade + b"\r\n"
+    with served(WELL_BEHAVED["a whole response"]) as address:
+        line, headers, content = parts(send(address, request))
+    assert (line, content) == (b"HTTP/1.1 200 OK", b"hello")
+    assert b"connection: close" in headers
+
+
+def test_every_response_has_a_date_also_a_rejection() -> None:
+    with served(WELL_BEHAVED["a whole response"]) as address:
+        for request in (GET, b"NONSENSE\r\n\r\n"):
+            assert re.search(
+                rb"\r\ndate: \w+, \d\d \w+ \d{4} [\d:]{8} GMT\r\n", send(address, request)
+            )
+
+
+def test_what_is_malformed_gets_the_rejection_that_was_handed_over() -> None:
+    with served(WELL_BEHAVED["a whole response"]) as address:
+        line, headers, content = parts(send(address, b"GET / HTTP/1.1\r\n\r\n"))
+    assert line == b"HTTP/1.1 400 Bad Request"
+    assert b"content-type: text/plain" in headers
+    assert content == b"expected one valid Host header"
+
+
+def test_requests_leave_nothing_behind_for_the_garbage_collector() -> None:
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send(start(200, length(2)))
+        await send(body(b"ok"))
+
+    def exchanges() -> int:
+        return sum(type(o) is exchange.Exchange for o in gc.get_objects())
+
+    with served(app) as address:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                send(address, GET, pause=0)
+            until(lambda: exchanges() == 0)
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"content-length", b"2"), (b"transfer-encoding", b"chunked")],
+        [(b"transfer-encoding", b"gzip")],
+        [(b"content-length", b"two")],
+    ],
+)
+def test_a_response_that_contradicts_itself_is_a_500(headers: list[tuple[bytes, bytes]]) -> None:
+    with served(responds(start(200, *headers), body(b"ok"))) as address:
+        assert send(address, GET, pause=0).startswith(b"HTTP/1.1 500 ")
+
+
+def test_a_status_without_a_name_is_written() -> None:
+    with served(responds(start(299, length(0)), body())) as address:
+        assert send(address, GET, pause=0).startswith(b"HTTP/1.1 299 \r\n")
+
+
+# What a reviewer found in the first version.
+
+
+def test_an_upgrade_with_a_body_is_rejected_instead_of_losing_the_body() -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n"
+    with served(echo) as address:
+        raw = send(address, b"POST / HTTP/1.1\r\n" + HOST + upgrade + b"\r\nhello")
+    assert raw.startswith(b"HTTP/1.1 400 ")
+
+
+def test_any_exception_gets_a_response_and_leaves_no_task() -> None:
+    class OddError(BaseException):
+        pass
+
+    async def app(_: Any, __: Any, ___: Any) -> None:
+        raise OddError
+
+    begin = time.monotonic()
+    with served(app) as address:
+        assert send(address, GET, pause=0).startswith(b"HTTP/1.1 500 ")
+    assert time.monotonic() - begin < 10  # the shutdown waits for tasks
+
+
+def test_a_pipelined_body_waits_with_the_client_until_its_turn() -> None:
+    begin = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "GET":
+            await asyncio.to_thread(begin.wait, 10)
+            begin.clear()
+        await echo(scope, receive, send)
+
+    size = 4 * 2**20
+    head = b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: %d\r\n\r\n" % size
+    gets = 5 * (b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+    with served(app) as address, socket.create_connection(address, timeout=10) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sender = threading.Thread(target=connection.sendall, args=(gets + head + bytes(size),))
+        sender.start()
+        for _ in range(5):
+            time.sleep(0.2)
+            waiting = [o for o in gc.get_objects() if type(o) is exchange.Exchange]
+            assert max(len(o._body) for o in waiting) <= 8 * HIGH_WATER_BYTES  # noqa: SLF001
+            begin.set()
+        received = receive_all(connection)
+        sender.join()
+    assert received.count(b"HTTP/1.1 200 OK") == 6
+    assert received.endswith(bytes(1000))
+
+
+def test_a_start_that_was_refused_does_not_frame_the_next_one() -> None:
+    async def app(_: Any, __: Any, send: Any) -> None:
+        with pytest.raises(RuntimeError):
+            await send(start(200, (b"x-a", b"1\r\n")))
+        await send(start(500, length(4)))
+        await send(body(b"oops"))
+
+    with served(app) as address:
+        assert parts(send(address, GET, pause=0))[2] == b"oops"
+
+
+def test_a_request_does_not_inherit_the_context_of_the_one_before_it() -> None:
+    name: ContextVar[str] = ContextVar("name", default="none")
+    seen = []
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        seen.append(name.get())
+        name.set(scope["path"])
+        await send(start(200, length(0)))
+        await send(body())
+
+    with served(app) as address:
+        send(address, b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n" + GET)
+    assert seen == ["none", "none"]
+
+
+def test_every_connection_header_of_a_response_counts() -> None:
+    app = responds(
+        start(200, length(0), (b"connection", b"x-y"), (b"connection", b"close")), body()
+    )
+    with served(app) as address:
+        assert send(address, b"GET / HTTP/1.1\r\n" + HOST + b"\r\n").count(b"HTTP/1.1 ") == 1
+
+
+def test_a_final_response_in_place_of_100_continue_closes_the_connection() -> None:
+    head = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 99\r\nExpect: 100-continue\r\n\r\n"
+    with served(responds(start(413, length(0)), body())) as address:
+        line, headers, _ = parts(send(address, head))
+    assert line.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in headers
+
+
+def test_a_rejected_body_is_not_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.2)
+        await echo(scope, receive, send)
+
+    head = b"POST / HTTP/1.1\r\n" + HOST
+    chunked = b"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\nzz\r\n"
+    with served(late) as address:
+        assert send(address, head + chunked).startswith(b"HTTP/1.1 400 ")
+        time.sleep(0.3)
+    assert not [record for record in caplog.records if record.name == "petstore.server"]
+
+
+def test_connections_that_are_lost_leave_nothing_behind() -> None:
+    async def waits(_: Any, receive: Any, __: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    def left() -> int:
+        return sum(type(o) in (exchange.Exchange, HttpConnection) for o in gc.get_objects())
+
+    with served(waits) as address:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                with socket.create_connection(address) as connection:
+                    connection.sendall(GET + GET)
+                    time.sleep(0.02)
+                    linger = struct.pack("ii", 1, 0)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            until(lambda: left() == 0)
+        finally:
+            gc.enable()
