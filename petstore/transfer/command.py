@@ -1,8 +1,6 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
-import asyncio
 import os
-import signal
 import stat
 import sys
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
 from petstore.contract import Order, Pet, RefusedError, Repository
 from petstore.transfer import ndjson
+from petstore.transfer.calls import Calls
 from petstore.transfer.ndjson import InvalidLineError
 from petstore.transfer.progress import Progress, report
 from petstore.transfer.sources import (
@@ -61,8 +60,8 @@ def export(file: str, url: str | None) -> int:
             configuration = _configured(
                 "there is nothing to export. Read from the running service: --from URL"
             )
-            with _opened(configuration) as (runner, repository):
-                _export(StorageSource(runner, repository), file)
+            with _opened(configuration) as (calls, repository):
+                _export(StorageSource(calls, repository), file)
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
         return INTERRUPTED
@@ -81,8 +80,8 @@ def import_(file: str) -> int:
             size = _size(opened)
             if size is not None:
                 _check(opened, name, max_line, size)
-            with _opened(configuration) as (runner, repository):
-                _import(opened, name, max_line, size, _Target(runner, repository, name))
+            with _opened(configuration) as (calls, repository):
+                _import(opened, name, max_line, size, _Target(calls, repository, name))
     except KeyboardInterrupt:
         report("interrupted; run it again to continue")
         return INTERRUPTED
@@ -100,25 +99,15 @@ def _configured(why: str) -> Configuration:
 
 
 @contextmanager
-def _opened(configuration: Configuration) -> Iterator[tuple[asyncio.Runner, Repository]]:
+def _opened(configuration: Configuration) -> Iterator[tuple[Calls, Repository]]:
     """Open the storage. Only its calls run in the event loop, so that files may block."""
-    # asyncio would cancel the current call instead, and lose a Ctrl-C at its end.
-    signal.signal(signal.SIGINT, _interrupt)
-    with asyncio.Runner() as runner:
+    with Calls() as calls:
         stack = AsyncExitStack()
-
-        async def enter() -> Repository:
-            backend = configuration.plugin.backend
-            return await stack.enter_async_context(backend.open(configuration.storage))
-
+        backend = configuration.plugin.backend
         try:
-            yield runner, runner.run(enter())
+            yield calls, calls.run(stack.enter_async_context(backend.open(configuration.storage)))
         finally:
-            runner.run(stack.aclose())
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+            calls.run(stack.aclose())
 
 
 def _export(source: Source, file: str) -> None:
@@ -237,8 +226,8 @@ def _import(
 class _Target:
     """The storage into which items are imported."""
 
-    def __init__(self, runner: asyncio.Runner, repository: Repository, name: str) -> None:
-        self._runner = runner
+    def __init__(self, calls: Calls, repository: Repository, name: str) -> None:
+        self._calls = calls
         self._repository = repository
         self._name = name
 
@@ -248,11 +237,11 @@ class _Target:
         The refused item is found by storing them again, one by one.
         """
         try:
-            self._runner.run(self._repository.restore([item for _, item in batch]))
+            self._calls.run(self._repository.restore([item for _, item in batch]))
         except RefusedError:
             for number, item in batch:
                 try:
-                    self._runner.run(self._repository.restore([item]))
+                    self._calls.run(self._repository.restore([item]))
                 except RefusedError as refusal:
                     raise InvalidLineError(
                         f"{self._name}, line {number}: {self._reason(item, refusal)}."
@@ -266,7 +255,7 @@ class _Target:
                 return await self._repository.get_pet(item.id)
             return await self._repository.get_order(item.id)
 
-        found = self._runner.run(find())
+        found = self._calls.run(find())
         if found is None:
             return str(refusal)
         return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

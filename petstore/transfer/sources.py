@@ -1,6 +1,5 @@
 """Where an export reads from: the configured storage, or a running service."""
 
-import asyncio
 import http.client
 import re
 import ssl
@@ -13,6 +12,7 @@ import msgspec
 from petstore.config.errors import ConfigurationError
 from petstore.contract import MAX_ID, Order, Pet, Repository, UnavailableError
 from petstore.http.pagination import MAX_LIMIT, encode_cursor
+from petstore.transfer.calls import Calls
 
 PAGE_ITEMS: Final = 500
 """How many items are read from the storage at once."""
@@ -56,8 +56,8 @@ def highest(source: Source, type_: ItemType) -> int:
 class StorageSource:
     """The configured storage."""
 
-    def __init__(self, runner: asyncio.Runner, repository: Repository) -> None:
-        self._runner = runner
+    def __init__(self, calls: Calls, repository: Repository) -> None:
+        self._calls = calls
         self._repository = repository
 
     def first(self, type_: ItemType, after: int) -> Items:
@@ -73,12 +73,8 @@ class StorageSource:
 
     def _page(self, type_: ItemType, after: int, count: int) -> Items:
         if type_ is Pet:
-            return self._runner.run(self._list(self._repository.list_pets(after, count, None)))
-        return self._runner.run(self._list(self._repository.list_orders(after, count, None)))
-
-    async def _list(self, call: Any) -> Items:
-        page: Items = await call
-        return page
+            return self._calls.run(self._repository.list_pets(after, count, None))
+        return self._calls.run(self._repository.list_orders(after, count, None))
 
 
 class ServiceSource:

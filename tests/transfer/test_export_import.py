@@ -125,8 +125,11 @@ def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) ->
             opened = Path(target.get("sqlite_path", "/"))
             until(lambda opened=opened: opened.exists() and stored_pets(target) >= 1500)  # type: ignore[misc]
             popen.send_signal(signal_)
+            try:
+                assert popen.wait(SECONDS) == status
+            finally:
+                popen.kill()
             stderr = popen.stderr.read() if popen.stderr else b""
-            assert popen.wait(SECONDS) == status
         expected = b"petstore: interrupted; run it again to continue\n"
         assert stderr == (expected if signal_ == signal.SIGINT else b"")
         assert stored_pets(target) < 2600
