@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import Any
 
 from litestar import Litestar, Router
-from litestar.datastructures import State
 from litestar.types import ASGIApp, Guard
 from msgspec import Struct
 
@@ -56,7 +55,7 @@ def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) 
 
     # Guards run in this order: the rate limit needs the client that the key belongs to, and a
     # request that is refused must not hold a slot.
-    guards = [
+    guards: list[Guard] = [
         key_guard(keys),
         *_rate_guards(settings),
         in_flight_guard(InFlight(settings.max_in_flight)),
@@ -80,7 +79,6 @@ def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) 
         Litestar(
             route_handlers=[api_router(guards), OperationsController],
             lifespan=[lifespan],
-            state=State({"service": state}, deep_copy=False),
             request_class=StrictRequest,
             request_max_body_size=settings.max_body_bytes,
             exception_handlers={Exception: propagate},

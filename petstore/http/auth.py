@@ -3,18 +3,15 @@
 import re
 from typing import Any, Final
 
-from litestar.connection import ASGIConnection
-from litestar.handlers.base import BaseRouteHandler
-from litestar.types import Guard
-
 from petstore.config.keys import Keys
 from petstore.http.errors import ApiError, ErrorCode
+from petstore.http.guards import ScopeGuard
 
 _CHALLENGE: Final = 'Bearer realm="petstore"'
 _BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
 
 
-def key_guard(keys: Keys) -> Guard:
+def key_guard(keys: Keys) -> ScopeGuard:
     """Return the guard that admits clients with a valid key (RFC 6750, section 2.1).
 
     It sets ``scope["auth"]`` to the client's name. It raises `ApiError` (401) if the key is
@@ -23,20 +20,17 @@ def key_guard(keys: Keys) -> Guard:
     section 3).
     """
 
-    async def require_key(
-        connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
-    ) -> None:
-        headers = connection.scope["headers"]
-        values = [value for name, value in headers if name == b"authorization"]
+    def require_key(scope: Any) -> None:
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
         bearer = [match for value in values if (match := _BEARER.fullmatch(value))]
         if not bearer:
             raise _unauthorized("API key missing: send Authorization: Bearer <API_KEY>.")
         client = keys.client(bearer[0][1]) if len(values) == 1 else None
         if client is None:
             raise _unauthorized("Invalid API key.", ', error="invalid_token"')
-        connection.scope["auth"] = client
+        scope["auth"] = client
 
-    return require_key
+    return ScopeGuard(require_key)
 
 
 def _unauthorized(message: str, parameters: str = "") -> ApiError:

@@ -9,6 +9,7 @@ from litestar import Request
 
 from petstore.config.errors import shorten
 from petstore.http.errors import ApiError, ErrorCode, invalid
+from petstore.http.headers import Header
 
 _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 
@@ -31,18 +32,11 @@ class StrictRequest(Request[Any, Any, Any]):
     _content: bytes | None = None
 
     async def body(self) -> bytes:
-        """Return the body as it was sent.
-
-        Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110,
-        section 15.5.16), 413 for a body over the handler's limit (section 15.5.14), 400 for an
-        empty or incomplete body.
-        """
+        """Return the body as it was sent. Raises `ApiError` as `read` does."""
         if self._content is None:
             handler: Any = self.scope["route_handler"]
-            length = self._check_head()
-            self._content = await self._read(length, handler.resolve_request_max_body_size())
-            if not self._content:
-                raise invalid("body: expected JSON, but it is empty.")
+            limit = handler.resolve_request_max_body_size()
+            self._content = await read(self.scope, self.receive, limit)
         return self._content
 
     async def json(self) -> Any:
@@ -53,37 +47,47 @@ class StrictRequest(Request[Any, Any, Any]):
         handler: Any = self.scope["route_handler"]
         return decode(await self.body(), handler.parsed_data_field.annotation)
 
-    def _check_head(self) -> int:
-        """Return the declared length, or 0. Refuse a body that is not declared as plain JSON."""
-        types, encoded, length = [], False, 0
-        for name, value in self.scope["headers"]:
-            if name == b"content-type":
-                types.append(value)
-            elif name == b"content-length":
-                length = int(value)
-            elif name == b"content-encoding":
-                encoded = encoded or value.lower() != b"identity"
-        if types != [b"application/json"] and not _is_json(types):
-            raise _unsupported("Content-Type: expected application/json.")
-        if encoded:
-            raise _unsupported("Content-Encoding: not supported; send the body uncompressed.")
-        return length
 
-    async def _read(self, length: int, limit: int) -> bytes:
-        """Read the body, but never hold more than one message beyond the limit."""
-        if length > limit:
+async def read(scope: Any, receive: Any, limit: int) -> bytes:
+    """Return the body of a request as it was sent. Holds at most one message beyond the limit.
+
+    limit -- the maximum length in bytes
+
+    Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110, section
+    15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an empty or incomplete body.
+    """
+    if _check_head(scope["headers"]) > limit:
+        raise _too_large(limit)
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise invalid("body: incomplete.")
+        parts.append(message["body"])
+        size += len(message["body"])
+        more = message["more_body"]
+        if size > limit:
             raise _too_large(limit)
-        content = bytearray()
-        more = True
-        while more:
-            message: Any = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise invalid("body: incomplete.")
-            content += message["body"]
-            more = message["more_body"]
-            if len(content) > limit:
-                raise _too_large(limit)
-        return bytes(content)
+    if not size:
+        raise invalid("body: expected JSON, but it is empty.")
+    return b"".join(parts)
+
+
+def _check_head(headers: list[Header]) -> int:
+    """Return the declared length, or 0. Refuse a body that is not declared as plain JSON."""
+    types, encoded, length = [], False, 0
+    for name, value in headers:
+        if name == b"content-type":
+            types.append(value)
+        elif name == b"content-length":
+            length = int(value)
+        elif name == b"content-encoding":
+            encoded = encoded or value.lower() != b"identity"
+    if types != [b"application/json"] and not _is_json(types):
+        raise _unsupported("Content-Type: expected application/json.")
+    if encoded:
+        raise _unsupported("Content-Encoding: not supported; send the body uncompressed.")
+    return length
 
 
 def _is_json(types: list[bytes]) -> bool:

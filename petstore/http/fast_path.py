@@ -20,8 +20,10 @@ from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp, Receive, Send
 from litestar.types.empty import Empty
 
+from petstore.http.body import StrictRequest, decode, read
 from petstore.http.errors import method_not_allowed, not_found
-from petstore.http.headers import JSON_CONTENT
+from petstore.http.guards import ScopeGuard
+from petstore.http.headers import JSON_CONTENT, Header
 from petstore.http.response import ResponseWriter
 
 Content = TypeVar("Content")
@@ -170,56 +172,80 @@ class _FastHandler:
 
     def __init__(self, app: Litestar, handler: HTTPRouteHandler, parameter: str) -> None:
         _refuse_options(app, handler)
-        arguments = _refuse_signature(handler, parameter)
-        self._app = app
+        names = _refuse_signature(handler, parameter)
         self._handler = handler
         self._function: Callable[..., Awaitable[Any]] = handler.fn
         self._request_class = handler.resolve_request_class()
-        self._guards = handler.resolve_guards()
         self._before_request = handler.resolve_before_request()
         self._status = handler.status_code
-        self._parameter = parameter if parameter in arguments else ""
-        self._takes_request = "request" in arguments
-        self._takes_data = "data" in arguments
+        self._names = names
+        self._parameter = parameter if parameter in names else ""
+        self._takes_scope = "scope" in names
+        guards = handler.resolve_guards()
+        self._checks = [guard.check for guard in guards if isinstance(guard, ScopeGuard)]
+        self._guards = guards if len(self._checks) < len(guards) else []  # all, for their order
+        self._type = handler.parsed_data_field and handler.parsed_data_field.annotation
+        self._limit: Any = handler.resolve_request_max_body_size()
+        self._needs_request = bool(
+            self._guards
+            or self._before_request
+            or "request" in names
+            or (self._type is not None and self._request_class is not StrictRequest)
+        )
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        request = self._request_class(scope, receive, send)
-        for guard in self._guards:
-            await guard(request, self._handler)  # type: ignore[misc] # Litestar made it async
-        result = None
-        if self._before_request is not None:
-            result = await self._before_request(request)
-        if not result:
-            arguments: dict[str, Any] = {}
-            if self._parameter:
-                arguments[self._parameter] = scope["path_params"][self._parameter]
-            if self._takes_request:
-                arguments["request"] = request
-            if self._takes_data:
-                arguments["data"] = await request.json()
-            result = await self._function(**arguments)
-        if not isinstance(result, Response):
-            await _send_json(send, self._status, {}, result)
-        elif isinstance(result, FastResponse):
-            status = result.status_code or self._status
-            await _send_json(send, status, result.headers, result.content)
+        for check in self._checks:
+            check(scope)
+        if self._needs_request:
+            result = await self._call(self._request_class(scope, receive, send))
         else:
+            arguments = self._take(scope)
+            if self._type is not None:
+                arguments["data"] = decode(await read(scope, receive, self._limit), self._type)
+            result = await self._function(**arguments)
+        if isinstance(result, Response) and not isinstance(result, FastResponse):
+            request: Any = self._request_class(scope, receive, send)
             response = result.to_asgi_response(
                 None, request, media_type=MediaType.JSON, status_code=self._status
             )
             await response(scope, receive, send)
+            return
+        status, headers, body = self._render(result)
+        if isinstance(send, ResponseWriter):
+            send.respond(status, headers, body)
+            return
+        headers += [JSON_CONTENT, (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
+    async def _call(self, request: Any) -> Any:
+        """Return what the handler, or a function before it, makes of a request."""
+        for guard in self._guards:
+            await guard(request, self._handler)  # type: ignore[misc] # Litestar made it async
+        if self._before_request is not None and (result := await self._before_request(request)):
+            return result
+        arguments = self._take(request.scope)
+        if "request" in self._names:
+            arguments["request"] = request
+        if self._type is not None:
+            arguments["data"] = await request.json()
+        return await self._function(**arguments)
 
-async def _send_json(send: Send, status: int, headers: dict[str, str], content: object) -> None:
-    body = _encode(content)
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    encoded.append(JSON_CONTENT)
-    if isinstance(send, ResponseWriter):
-        await send.respond(status, encoded, body)
-        return
-    encoded.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    def _take(self, scope: Any) -> dict[str, Any]:
+        """Return the arguments that come from the scope."""
+        arguments: dict[str, Any] = {}
+        if self._parameter:
+            arguments[self._parameter] = scope["path_params"][self._parameter]
+        if self._takes_scope:
+            arguments["scope"] = scope
+        return arguments
+
+    def _render(self, result: Any) -> tuple[int, list[Header], bytes]:
+        """Return status, headers and body of the response."""
+        if not isinstance(result, FastResponse):
+            return self._status, [], _encode(result)
+        headers = [(name.encode(), value.encode()) for name, value in result.headers.items()]
+        return result.status_code or self._status, headers, _encode(result.content)
 
 
 def propagate(_: Request[Any, Any, Any], error: Exception) -> Response[Any]:
@@ -270,7 +296,7 @@ def _refuse_signature(handler: HTTPRouteHandler, parameter: str) -> set[str]:
         raise _unsupported(handler, "a function that is not asynchronous", "itself")
     signature = handler.parsed_fn_signature
     for name, field in signature.parameters.items():
-        if name in ("request", "data") or (name == parameter and field.annotation is str):
+        if name in ("request", "scope", "data") or (name == parameter and field.annotation is str):
             continue
         raise _unsupported(handler, f"the argument {name!r}", "itself")
     result = signature.return_type.annotation

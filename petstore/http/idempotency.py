@@ -10,7 +10,6 @@ from math import ceil, floor
 from typing import Any, Final
 
 import msgspec
-from litestar import Request
 
 from petstore.contract import IdempotencyToken
 from petstore.http.errors import invalid
@@ -25,22 +24,22 @@ MAX_KEY: Final = 255
 _KEY: Final = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
 
 
-def to_token(request: Request[Any, Any, Any], body: object) -> IdempotencyToken | None:
+def to_token(scope: Any, body: object) -> IdempotencyToken | None:
     """Return the token of a request, or None if it has no ``Idempotency-Key``.
 
     body -- the decoded body
 
     Raises `ApiError` (400) for a key that is malformed or sent twice.
     """
-    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
+    keys = [value for name, value in scope["headers"] if name == b"idempotency-key"]
     if not keys:
         return None
     if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
         raise invalid(f"Idempotency-Key: expected once, 1 to {MAX_KEY} visible ASCII characters.")
-    handler: Any = request.scope["route_handler"]
+    handler: Any = scope["route_handler"]
     # Neither a client's name nor an operation contains a NUL, so different triples stay different.
-    identity = f"{request.auth}\0{handler.operation_id}\0".encode() + keys[0]
-    now = get_state(request).clock().timestamp()
+    identity = f"{scope['auth']}\0{handler.operation_id}\0".encode() + keys[0]
+    now = get_state(scope).clock().timestamp()
     return IdempotencyToken(
         value=hashlib.sha256(identity).digest(),
         fingerprint=hashlib.sha256(msgspec.json.encode(body)).digest(),

@@ -8,12 +8,10 @@ from math import ceil
 from time import monotonic
 from typing import Any, Final
 
-from litestar.connection import ASGIConnection
-from litestar.handlers.base import BaseRouteHandler
-from litestar.types import Guard
 from msgspec import Struct
 
 from petstore.http.errors import ApiError, ErrorCode, unavailable
+from petstore.http.guards import ScopeGuard
 from petstore.http.headers import Header
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -83,17 +81,14 @@ class RateLimiter:
         return max(1, ceil((int(tokens) + 1 - tokens) / self._rate))
 
 
-def rate_guard(limiter: RateLimiter) -> Guard:
+def rate_guard(limiter: RateLimiter) -> ScopeGuard:
     """Return the guard that applies the rate limit; the guard that sets the client comes first.
 
     It leaves the response headers in ``scope["rate_limit"]`` and raises `ApiError` (429, RFC 6585,
     section 4) if the quota is used up.
     """
 
-    async def limit_rate(
-        connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
-    ) -> None:
-        scope: Any = connection.scope
+    def limit_rate(scope: Any) -> None:
         wait, scope["rate_limit"] = limiter.take(scope["auth"])
         if wait:
             raise ApiError(
@@ -102,7 +97,7 @@ def rate_guard(limiter: RateLimiter) -> Guard:
                 {"retry-after": str(wait)},
             )
 
-    return limit_rate
+    return ScopeGuard(limit_rate)
 
 
 class InFlight:
@@ -125,18 +120,17 @@ class InFlight:
         self._free += 1
 
 
-def in_flight_guard(in_flight: InFlight) -> Guard:
+def in_flight_guard(in_flight: InFlight) -> ScopeGuard:
     """Return the guard that acquires a slot for a request; `release` releases it.
 
     It is the last guard, so that a request that another guard refuses needs no slot.
     """
 
-    async def acquire(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    def acquire(scope: Any) -> None:
         in_flight.acquire()
-        scope: Any = connection.scope
         scope["slot"] = in_flight
 
-    return acquire
+    return ScopeGuard(acquire)
 
 
 def release(scope: Any) -> None:

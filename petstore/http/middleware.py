@@ -21,10 +21,9 @@ from petstore.http.errors import (
     to_api_error,
     unavailable,
 )
-from petstore.http.headers import JSON_CONTENT
 from petstore.http.limits import release
 from petstore.http.request_id import request_id
-from petstore.http.response import ResponseWriter
+from petstore.http.response import CommonHeaders, ResponseWriter
 from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log
 
@@ -56,25 +55,30 @@ class ServiceMiddleware:
         self._state = state
         self._metrics = metrics
         self._trace_id = trace_id
+        self._common: dict[tuple[Any, bool], CommonHeaders] = {}
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901 - a sequence of steps
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0912 - a sequence of steps
         """Respond to a request, or pass the lifespan on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin = perf_counter()
+        observed = self._metrics is not None or request_log.on
+        begin = perf_counter() if observed else 0
         method = scope["method"]
         scope["path"] = scope["raw_path"].decode("latin-1")
         scope["request_id"] = request_id(scope["headers"])
+        scope["service"] = self._state
         inner: Any = {**scope, "method": "GET"} if method == "HEAD" else scope
-        writer = ResponseWriter(scope, inner, send, self._state)
+        writer = ResponseWriter(scope, inner, send, self._state, self._common)
         if self._metrics is not None:
             self._metrics.begin()
         try:
             if method == "OPTIONS":
-                await self._options(scope["path"], writer)
+                self._options(scope["path"], writer)
             else:
                 await self._app(inner, receive, writer)
+            if writer.held:
+                await writer.flush()
         except asyncio.CancelledError:  # the time for requests in flight is over
             if not writer.status:
                 await _respond(unavailable("The service is stopping."), writer)
@@ -89,15 +93,15 @@ class ServiceMiddleware:
         finally:
             if not writer.status:
                 release(inner)
-            if self._metrics is not None or request_log.on:
+            if observed:
                 self._observe(inner, method, writer.status, perf_counter() - begin)
 
-    async def _options(self, path: str, writer: ResponseWriter) -> None:
+    def _options(self, path: str, writer: ResponseWriter) -> None:
         """Respond with the methods of a path (RFC 9110, section 9.3.7)."""
         allow = self._allow(path)
         if allow is None:
             raise not_found("Path")
-        await writer.respond(204, [(b"allow", allow.encode())], b"")
+        writer.respond(204, [(b"allow", allow.encode())], b"")
 
     def _observe(self, scope: Any, method: str, status: int, seconds: float) -> None:
         """Count and log a request, whether or not the client stayed for the response."""
@@ -128,7 +132,8 @@ def _operation(scope: Any) -> str:
 async def _respond(error: ApiError, writer: ResponseWriter) -> None:
     """Send an error response."""
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-    await writer.respond(error.status, [JSON_CONTENT, *headers], encode(error))
+    writer.respond(error.status, headers, encode(error))
+    await writer.flush()
 
 
 def _explain(error: Exception, request_id: str, *, started: bool) -> ApiError:

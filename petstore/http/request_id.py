@@ -9,7 +9,7 @@ from typing import Final
 from petstore.http.headers import Header
 
 _WELL_FORMED: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_process: Final = secrets.token_hex(6)
+_process: Final = secrets.token_hex(6).encode()
 _numbers: Final = count(1)
 
 
@@ -21,4 +21,4 @@ def request_id(headers: Iterable[Header]) -> bytes:
     for name, value in headers:
         if name == b"x-request-id" and _WELL_FORMED.fullmatch(value):
             return value
-    return f"{_process}-{next(_numbers):x}".encode()
+    return b"%b-%x" % (_process, next(_numbers))

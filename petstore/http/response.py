@@ -9,7 +9,7 @@ from typing import Any, Final
 from litestar.types import Message, Send
 
 from petstore.http.deprecation import deprecation_headers
-from petstore.http.headers import API_HEADERS, API_PREFIX, NO_SNIFF, Header
+from petstore.http.headers import API_HEADERS, API_PREFIX, JSON_CONTENT, NO_SNIFF, Header
 from petstore.http.limits import release
 from petstore.http.state import ServiceState
 
@@ -19,67 +19,116 @@ EXCHANGE: Final = "petstore.exchange"
 _CLOSE: Final = (b"connection", b"close")
 
 
+class CommonHeaders:
+    """The headers that every response of one handler carries; those of JSON responses encoded.
+
+    exchange -- what encodes them: any of the server's
+    """
+
+    def __init__(self, state: ServiceState, handler: Any, *, api: bool) -> None:
+        self.plain: list[Header] = [NO_SNIFF, *(API_HEADERS if api else ())]
+        if handler is not None and (deprecation := handler.opt.get("deprecation")) is not None:
+            self.plain += deprecation_headers(deprecation, state.root_path)
+        self.json = [JSON_CONTENT, *self.plain]
+        self.encoded = b""
+
+
 class ResponseWriter:
     """Sends the response to one request. It can be called as an ASGI `send`.
 
     outer -- the scope of the request, as the layers outside see it
     scope -- the same as the handler sees it: a HEAD is a GET there
     send -- what the server, or the next layer outside, has given
+    common -- what `CommonHeaders` has made so far; the writers of one service share it
 
     status -- the status of the response; 0 before there is one
+    held -- the headers and the body of a whole response that waits for `flush`
     """
 
-    __slots__ = ("_exchange", "_head", "_outer", "_scope", "_send", "_state", "status")
+    __slots__ = (
+        *("_common", "_exchange", "_head", "_outer", "_scope", "_send", "_state"),
+        *("held", "status"),
+    )
 
-    def __init__(self, outer: Any, scope: Any, send: Send, state: ServiceState) -> None:
+    def __init__(
+        self,
+        outer: Any,
+        scope: Any,
+        send: Send,
+        state: ServiceState,
+        common: dict[tuple[Any, bool], CommonHeaders],
+    ) -> None:
         self._outer = outer
         self._scope = scope
         self._send = send
         self._state = state
+        self._common = common
         self._head = outer["method"] == "HEAD"
+        self.held: tuple[list[Header], bytes] | None = None
         self.status = 0
-        exchange = scope.get("extensions", {}).get(EXCHANGE)
+        exchange = scope["extensions"].get(EXCHANGE) if "extensions" in scope else None
         self._exchange = exchange if exchange is not None and exchange.send is send else None
 
     async def __call__(self, message: Message) -> None:
         """Pass on an ASGI message."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": self._complete([*message["headers"]])}
+            headers = [*message["headers"], *self._start().plain]
+            message = {**message, "headers": self._complete(headers)}
         elif self._head:
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
 
-    async def respond(self, status: int, headers: list[Header], body: bytes) -> None:
-        """Send a whole response.
+    def respond(self, status: int, headers: list[Header], body: bytes) -> None:
+        """Give a whole response: JSON, or a 204 without a body.
 
-        headers -- without ``Content-Length``, which is added; the list is changed
+        It is on its way if the server takes whole responses. Otherwise `flush` sends it.
+
+        headers -- without ``Content-Type`` and ``Content-Length``, which are added; the list is
+            changed
         """
         self.status = status
-        headers = self._complete(headers)
-        if self._exchange is not None:
-            await self._exchange.respond(status, headers, body)
-            return
-        if status != 204:
+        common = self._start()
+        self._complete(headers)
+        if self._exchange is not None and status != 204:
+            if not common.encoded:
+                common.encoded = self._exchange.encode(common.json)
+            self._exchange.respond(status, headers, body, common.encoded)
+        elif status == 204:
+            self.held = ([*headers, *common.plain], b"")
+        else:
             headers.append((b"content-length", b"%d" % len(body)))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        body = b"" if self._head else body
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+            self.held = ([*common.json, *headers], b"" if self._head else body)
 
-    def _complete(self, headers: list[Header]) -> list[Header]:
-        """Add the headers that every response carries; release the slot of the request."""
+    async def flush(self) -> None:
+        """Send what the server did not take as a whole, in the two ASGI messages."""
+        if self.held is not None:
+            (headers, body), self.held = self.held, None
+            start: Message = {
+                "type": "http.response.start",
+                "status": self.status,
+                "headers": headers,
+            }
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _start(self) -> CommonHeaders:
+        """Release the slot of the request; return the headers that its responses have in common."""
         scope = self._scope
         release(scope)
         if scope is not self._outer:
             self._outer["path_template"] = scope.get("path_template")
-        headers += ((b"x-request-id", scope["request_id"]), NO_SNIFF)
-        if scope["path"].startswith(API_PREFIX):
-            headers += API_HEADERS
-        if "rate_limit" in scope:
-            headers += scope["rate_limit"]
-        handler = scope.get("route_handler")
-        if handler is not None and (deprecation := handler.opt.get("deprecation")) is not None:
-            headers += deprecation_headers(deprecation, self._state.root_path)
+        key = scope.get("route_handler"), scope["path"].startswith(API_PREFIX)
+        common = self._common.get(key)
+        if common is None:
+            common = self._common[key] = CommonHeaders(self._state, key[0], api=key[1])
+        return common
+
+    def _complete(self, headers: list[Header]) -> list[Header]:
+        """Add the headers that differ from request to request."""
+        headers.append((b"x-request-id", self._scope["request_id"]))
+        if "rate_limit" in self._scope:
+            headers += self._scope["rate_limit"]
         if self._state.draining:
             headers.append(_CLOSE)
         return headers

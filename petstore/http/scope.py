@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NotRequired
 from litestar.types import HTTPScope
 
 from petstore.http.headers import Header
+from petstore.http.state import ServiceState
 
 if TYPE_CHECKING:  # limits.py imports this module
     from petstore.http.limits import InFlight
@@ -19,6 +20,7 @@ class RequestScope(HTTPScope):
         header and the log
     rate_limit -- headers that say what the client has left; set by the guard of `limits`, read by
         `ServiceMiddleware`. Absent where there is no rate limit or the key was invalid
+    service -- the state of the service; set by `ServiceMiddleware`, read by handlers
     slot -- whose slot the request holds; set by the guard of `limits`, removed by
         `limits.release` when the response starts
 
@@ -33,4 +35,5 @@ class RequestScope(HTTPScope):
 
     request_id: bytes
     rate_limit: NotRequired[list[Header]]
+    service: ServiceState
     slot: NotRequired["InFlight"]

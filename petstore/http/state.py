@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from litestar import Request
-
 from petstore.contract import Repository
 
 
@@ -31,7 +29,7 @@ class ServiceState:
         self.draining = False
 
 
-def get_state(request: Request[Any, Any, Any]) -> ServiceState:
-    """Return the state of the service that a request was sent to."""
-    state: ServiceState = request.app.state.service
+def get_state(scope: Any) -> ServiceState:
+    """Return the state of the service that a request was sent to, by the scope of the request."""
+    state: ServiceState = scope["service"]
     return state

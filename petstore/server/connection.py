@@ -186,6 +186,8 @@ class HttpConnection(asyncio.Protocol):
         self.write_paused = False
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+        if self._active is not None and self._active.complete:
+            self._go_on(self._active)
 
     # The parser calls these.
 
@@ -194,7 +196,6 @@ class HttpConnection(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._phase = Phase.HEAD
-        self._size = 0
         self._discarded = 0
         self._pending = -self._chunk  # the chunk in which a head begins does not count
         self._start_clock(REQUEST_SECONDS)
@@ -205,11 +206,12 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header without surrounding whitespace. Drop a trailer."""
+        if self._phase is Phase.HEAD:
+            self._headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
+            return
         self._size += len(name) + len(value)
         if self._size > MAX_HEAD_BYTES:
             self._stop("the head is too large")
-        if self._phase is Phase.HEAD:
-            self._headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
@@ -238,16 +240,19 @@ class HttpConnection(asyncio.Protocol):
         """Return whether the client waits for ``100 Continue``. Stop at what is not permitted."""
         if len(self._headers) > MAX_HEADERS:
             self._stop(f"more than {MAX_HEADERS} headers")
-        if len(self._url) + self._size > MAX_HEAD_BYTES:
-            self._stop("the head is too large")
         hosts, expects_continue, has_body = 0, False, False
+        size = len(self._url)
         for name, value in self._headers:
+            size += len(name) + len(value)
             if name == b"host":
                 hosts += 1 if _HOST.fullmatch(value) else 2
             elif name == b"expect" and value.lower() == b"100-continue":
                 expects_continue = version == "1.1"  # RFC 9110, section 10.1.1
             elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
                 has_body = True
+        if size > MAX_HEAD_BYTES:
+            self._stop("the head is too large")
+        self._size = size
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             self._stop("expected one valid Host header")
         if has_body and self._parser.should_upgrade():  # httptools would not read the body
@@ -326,8 +331,17 @@ class HttpConnection(asyncio.Protocol):
         return self._default_bytes
 
     def response_complete(self, exchange: Exchange) -> None:
-        """Go on to the next request, or close the connection."""
+        """Go on, unless the client must first read what was written: `resume_writing` does then."""
         self._server.total_requests += 1
+        if not self.write_paused:
+            self._go_on(exchange)
+
+    def finished(self, exchange: Exchange) -> None:
+        """Take note that the application has returned."""
+        self._server.tasks.discard(exchange.task)
+
+    def _go_on(self, exchange: Exchange) -> None:
+        """Start the next request, or close the connection."""
         self._active = None
         if self.transport.is_closing():
             return
@@ -346,21 +360,27 @@ class HttpConnection(asyncio.Protocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._active = exchange
-        task = self.loop.create_task(exchange.run(self._app), context=self._context.copy())
-        self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
+        exchange.task = self.loop.create_task(exchange.run(self._app), context=self._context.copy())
+        self._server.tasks.add(exchange.task)
 
     def _scope(self, version: str) -> dict[str, Any]:
-        target = httptools.parse_url(self._url)
-        path = raw_path = target.path.decode("ascii")
+        if self._url.startswith(b"/") and b"#" not in self._url:  # the usual case
+            raw_path, _, query = self._url.partition(b"?")
+        else:
+            target = httptools.parse_url(self._url)
+            raw_path, query = target.path, target.query or b""
+        path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote(path)
+        if self._root_path:
+            path = self._root_path + path
+            raw_path = self._root_path.encode("ascii") + raw_path
         scope = {
             **self._base_scope,
             "method": self._parser.get_method().decode("ascii"),
-            "path": self._root_path + path,
-            "raw_path": (self._root_path + raw_path).encode("ascii"),
-            "query_string": target.query or b"",
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
             "headers": self._headers,
             "state": self._app_state.copy(),
             "extensions": {},

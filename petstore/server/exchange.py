@@ -46,6 +46,7 @@ class Carrier(Protocol):
     def resume_reading(self) -> None: ...  # noqa: D102
     def default_headers(self) -> bytes: ...  # noqa: D102
     def response_complete(self, exchange: "Exchange") -> None: ...  # noqa: D102
+    def finished(self, exchange: "Exchange") -> None: ...  # noqa: D102
 
 
 class Exchange:
@@ -55,7 +56,10 @@ class Exchange:
     scope -- the ASGI scope of the request
     keep_alive -- whether the connection may stay open after the response
     expects_continue -- whether the client waits for ``100 Continue`` before it sends the body
+    task -- what serves it, once it has been started
     """
+
+    task: "asyncio.Task[None]"
 
     __slots__ = (
         "_body",
@@ -74,6 +78,7 @@ class Exchange:
         "scope",
         "send",
         "started",
+        "task",
     )
 
     def __init__(
@@ -103,41 +108,36 @@ class Exchange:
         self._waiter: Future[None] | None = None
 
     async def run(self, app: Any) -> None:
-        """Let the application serve the request."""
+        """Let the application serve the request. Whatever it does, the client gets a response."""
         try:
-            if not self.disconnected:
-                await self._serve(app)
-            if not (self.complete or self.disconnected):
-                await self._make_up()
-        finally:
-            self.forget()
-
-    def forget(self) -> None:
-        """Break the reference cycles; the exchange is not used any more."""
-        self.scope["extensions"].clear()
-        del self.send
-
-    async def _serve(self, app: Any) -> None:
-        try:
-            result = await app(self.scope, self.receive, self.send)
+            result = None if self.disconnected else await app(self.scope, self.receive, self.send)
+            if result is not None:
+                _log.error("the ASGI application returned %r instead of None", result)
+            elif not (self.complete or self.disconnected):
+                _log.error("the ASGI application returned without completing its response")
         except (KeyboardInterrupt, SystemExit):
             raise
         except CancelledError:  # the server is stopping
             pass
         except BaseException as error:  # noqa: BLE001 - whatever it is, the client is waiting
             _log.error("exception in the ASGI application", exc_info=error)
-        else:
-            if result is not None:
-                _log.error("the ASGI application returned %r instead of None", result)
-            elif not (self.complete or self.disconnected):
-                _log.error("the ASGI application returned without completing its response")
+        finally:
+            if not (self.complete or self.disconnected):
+                self._make_up()
+            self.forget()
+            self._connection.finished(self)
 
-    async def _make_up(self) -> None:
+    def forget(self) -> None:
+        """Break the reference cycles; the exchange is not used any more."""
+        self.scope["extensions"].clear()
+        del self.send
+
+    def _make_up(self) -> None:
         """Respond with 500 if the application has not responded at all."""
         if not self.started:
             self.keep_alive = False
             headers = [(b"content-type", b"text/plain; charset=utf-8")]
-            await self.respond(500, headers, b"Internal Server Error")
+            self.respond(500, headers, b"Internal Server Error")
         else:
             self._connection.transport.close()
 
@@ -174,22 +174,38 @@ class Exchange:
             await self._waiter
         return {"type": "http.disconnect"}
 
-    async def respond(self, status: int, headers: HeaderList, body: bytes) -> None:
-        """Send a whole response at once.
+    @staticmethod
+    def encode(headers: HeaderList) -> bytes:
+        """Return headers as they are written, so that `respond` need not encode them each time.
+
+        Raises `RuntimeError` for an invalid header.
+        """
+        encoded = b""
+        for name, value in headers:
+            if _NOT_IN_VALUE.search(value):
+                raise RuntimeError(
+                    f"the response's header {name!r} has a control character in its value"
+                )
+            encoded += b"\r\n%b: %b" % (_KNOWN_NAMES.get(name) or _check_name(name), value)
+        return encoded
+
+    def respond(self, status: int, headers: HeaderList, body: bytes, encoded: bytes = b"") -> None:
+        """Send a whole response at once. This never waits: the next request does.
 
         headers -- without ``Content-Length``, which is added where the status permits a body
+        encoded -- further headers, as `encode` has returned them; ``Connection`` is not among them
 
         Raises `RuntimeError` for an invalid header, and if a response was started before.
         """
         if self.started:
             raise RuntimeError("a response was started before")
-        if status not in _NO_CONTENT:
-            headers = [*headers, (b"content-length", b"%d" % len(body))]
-        head = self._head(status, headers)
+        length = b"" if status in _NO_CONTENT else b"\r\ncontent-length: %d" % len(body)
+        head = self._head(status, headers, encoded, length)
         self.started = True
-        if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
+        if self.scope["method"] == "HEAD" or not length:
             body = b""
-        await self._write(b"%b\r\n\r\n%b" % (head, body))
+        if not self.disconnected:
+            self._connection.transport.write(b"%b\r\n\r\n%b" % (head, body))
         self._finish()
 
     async def _send(self, message: Any) -> None:
@@ -261,21 +277,18 @@ class Exchange:
             raise RuntimeError("the response is shorter than its Content-Length")
         return body
 
-    def _head(self, status: int, headers: HeaderList) -> bytes:
+    def _head(
+        self, status: int, headers: HeaderList, encoded: bytes = b"", length: bytes = b""
+    ) -> bytes:
         """Return status line and headers, checked, without the empty line after them."""
-        names = [_KNOWN_NAMES.get(name) or _check_name(name) for name, _ in headers]
-        values = [value for _, value in headers]
-        if _NOT_IN_VALUE.search(b"".join(values)):
-            raise RuntimeError("a header of the response has a control character in its value")
+        encoded += self.encode(headers) + length
         if self.expects_continue and self.more_body:  # the client may send its body, or not
             self.keep_alive = False
-        if b"connection" in names and _closes(names, values):
+        if b"\r\nconnection: " in encoded and _closes(headers):
             self.keep_alive = False
         elif not self.keep_alive:
-            names.append(b"connection")
-            values.append(b"close")
-        fields = b"".join([b"\r\n%b: %b" % field for field in zip(names, values, strict=True)])
-        return b"%b%b%b" % (_STATUS_LINES[status], self._connection.default_headers(), fields)
+            encoded += b"\r\nconnection: close"
+        return b"%b%b%b" % (_STATUS_LINES[status], self._connection.default_headers(), encoded)
 
     async def _write(self, data: bytes) -> None:
         if self.disconnected:
@@ -296,9 +309,9 @@ class Exchange:
             self._waiter.set_result(None)
 
 
-def _closes(names: list[bytes], values: list[bytes]) -> bool:
+def _closes(headers: HeaderList) -> bool:
     """Return whether a ``Connection`` header says close."""
-    options = b",".join([v for n, v in zip(names, values, strict=True) if n == b"connection"])
+    options = b",".join([value for name, value in headers if name.lower() == b"connection"])
     return b"close" in [option.strip().lower() for option in options.split(b",")]
 
 

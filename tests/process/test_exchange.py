@@ -233,7 +233,7 @@ def test_a_header_with_control_characters_is_never_written(
 ) -> None:
     async def app(scope: Any, _: Any, send: Any) -> None:
         if whole:
-            await scope["extensions"][exchange.EXTENSION].respond(200, [header], b"ok")
+            scope["extensions"][exchange.EXTENSION].respond(200, [header], b"ok")
         else:
             await send(start(200, length(2), header))
             await send(body(b"ok"))
@@ -254,7 +254,7 @@ def test_a_tab_and_bytes_above_ascii_are_written_as_they_are() -> None:
 def test_a_whole_response_is_written_like_two_messages() -> None:
     async def whole(scope: Any, _: Any, __: Any) -> None:
         headers = [(b"x-a", b"1")]
-        await scope["extensions"][exchange.EXTENSION].respond(200, headers, b"hello")
+        scope["extensions"][exchange.EXTENSION].respond(200, headers, b"hello")
 
     messages = responds(start(200, (b"x-a", b"1"), length(5)), body(b"hello"))
     for request in REQUESTS.values():

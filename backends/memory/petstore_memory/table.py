@@ -48,14 +48,19 @@ class SortedItems(Generic[_Item]):
 
     def put(self, item: _Item) -> None:
         """Add the item, or replace the one with its id."""
+        ids, items = self._chunks[-1]
+        if ids and item.id > ids[-1]:  # a new highest id, the usual case: no chunk is split
+            if len(ids) < CHUNK_SIZE:
+                ids.append(item.id)
+                items.append(item)
+            else:
+                self._insert_chunk(len(self._chunks), array("q", [item.id]), [item])
+            return
         chunk = bisect_right(self._firsts, item.id) - 1
         ids, items = self._chunks[chunk]
         index = bisect_left(ids, item.id)
         if index < len(ids) and ids[index] == item.id:
             items[index] = item
-        elif index >= CHUNK_SIZE and index == len(ids) and chunk == len(self._chunks) - 1:
-            # A new highest id, the usual case: begin a new chunk, and never split this one.
-            self._insert_chunk(chunk + 1, array("q", [item.id]), [item])
         else:
             ids.insert(index, item.id)
             items.insert(index, item)

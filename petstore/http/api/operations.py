@@ -5,10 +5,11 @@ import logging
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from litestar import Controller, MediaType, Request, Response, get
+from litestar import Controller, MediaType, Response, get
 from litestar.params import FromPath
+from litestar.types import Scope
 
 from petstore.contract import StorageError
 from petstore.http.errors import not_found, unavailable
@@ -49,9 +50,9 @@ class OperationsController(Controller):
         return "ok\n"
 
     @get("/readyz", operation_id="readyz", media_type=MediaType.TEXT)
-    async def readyz(self, request: Request[Any, Any, Any]) -> str:
+    async def readyz(self, scope: Scope) -> str:
         """Show that the storage responds and the service is not stopping; otherwise 503."""
-        state = get_state(request)
+        state = get_state(scope)
         if state.draining:
             raise unavailable("The service is stopping.")
         try:
@@ -63,9 +64,9 @@ class OperationsController(Controller):
         return "ok\n"
 
     @get("/openapi.json", operation_id="openapi", media_type="application/json")
-    async def document(self, request: Request[Any, Any, Any]) -> bytes:
+    async def document(self, scope: Scope) -> bytes:
         """Return the OpenAPI document."""
-        return await asyncio.to_thread(get_state(request).document)
+        return await asyncio.to_thread(get_state(scope).document)
 
     @get("/docs", operation_id="docs", media_type=MediaType.HTML)
     async def reference(self) -> Response[bytes]:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 from litestar import Controller, Request, Response, get, patch, post
 from litestar.params import FromPath, JSONBody
+from litestar.types import Scope
 from msgspec import Meta, Struct
 
 from petstore.contract import (
@@ -41,7 +42,7 @@ class OrderUpdate(Struct, frozen=True):
 
 async def _require_order(request: Request[Any, Any, Any]) -> None:
     """Respond with 404 for an unknown order before the body is looked at."""
-    await _find(get_state(request), request.path_params["order_id"])
+    await _find(get_state(request.scope), request.path_params["order_id"])
 
 
 class OrdersController(Controller):
@@ -56,14 +57,14 @@ class OrdersController(Controller):
         summary="List orders",
         opt={"errors": (400,), "collection": ORDERS},
     )
-    async def list_orders(self, request: Request[Any, Any, Any]) -> Response[Sequence[Order]]:
+    async def list_orders(self, scope: Scope) -> Response[Sequence[Order]]:
         """Return a page of orders in ascending id, optionally only those with a given status.
 
         If there is a next page, the response carries a `Link` header with `rel="next"`. Follow
         the link unchanged until a page has none.
         """
-        state = get_state(request)
-        query = ORDERS.parse(request.scope["query_string"])
+        state = get_state(scope)
+        query = ORDERS.parse(scope["query_string"])
         found = await state.repository.list_orders(query.after, query.limit + 1, query.status)
         page, link = ORDERS.page(query, found, state.root_path)
         return FastResponse(page, headers={"link": link} if link else None)
@@ -73,17 +74,15 @@ class OrdersController(Controller):
         summary="Order a pet",
         opt={"errors": (400, 404, 409, 413, 415), "creates": True},
     )
-    async def place_order(
-        self, request: Request[Any, Any, Any], data: JSONBody[NewOrder]
-    ) -> Response[Order]:
+    async def place_order(self, scope: Scope, data: JSONBody[NewOrder]) -> Response[Order]:
         """Order an available pet, which becomes `pending` in the same atomic step.
 
         Further orders of the pet get 409: no pet is sold twice.
         """
-        state = get_state(request)
+        state = get_state(scope)
         at = state.clock()
         try:
-            receipt = await state.repository.place_order(data.pet_id, at, to_token(request, data))
+            receipt = await state.repository.place_order(data.pet_id, at, to_token(scope, data))
         except NotFoundError:
             raise not_found("Pet") from None
         except ConflictError:
@@ -102,9 +101,9 @@ class OrdersController(Controller):
         summary="Get an order by its id",
         opt={"errors": (404,)},
     )
-    async def get_order(self, request: Request[Any, Any, Any], order_id: FromPath[str]) -> Order:
+    async def get_order(self, scope: Scope, order_id: FromPath[str]) -> Order:
         """Return one order, whatever its status: placed, completed or cancelled."""
-        return await _find(get_state(request), order_id)
+        return await _find(get_state(scope), order_id)
 
     @patch(
         "/{order_id:str}",
@@ -114,14 +113,14 @@ class OrdersController(Controller):
         opt={"errors": (400, 404, 409, 413, 415)},
     )
     async def update_order(
-        self, request: Request[Any, Any, Any], order_id: FromPath[str], data: JSONBody[OrderUpdate]
+        self, scope: Scope, order_id: FromPath[str], data: JSONBody[OrderUpdate]
     ) -> Order:
         """Change the status of an order that is `placed`.
 
         `completed`: its pet becomes `sold`. `cancelled`: its pet becomes `available` again. The
         status that the order already has changes nothing.
         """
-        repository = get_state(request).repository
+        repository = get_state(scope).repository
         try:
             return await repository.update_order(int(order_id), data.status)
         except ConflictError:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from litestar import Controller, Request, Response, get, post
+from litestar import Controller, Response, get, post
 from litestar.params import FromPath, JSONBody
+from litestar.types import Scope
 
 from petstore.contract import NewPet, Pet, PetStatus
 from petstore.http.api.resources import created, parse_id
@@ -34,14 +35,14 @@ class PetsController(Controller):
     tags = ("Pets",)
 
     @get(operation_id="listPets", summary="List pets", opt={"errors": (400,), "collection": PETS})
-    async def list_pets(self, request: Request[Any, Any, Any]) -> Response[Sequence[Pet]]:
+    async def list_pets(self, scope: Scope) -> Response[Sequence[Pet]]:
         """Return a page of pets in ascending id, optionally only those with a given status.
 
         If there is a next page, the response carries a `Link` header with `rel="next"`. Follow
         the link unchanged until a page has none.
         """
-        state = get_state(request)
-        query = PETS.parse(request.scope["query_string"])
+        state = get_state(scope)
+        query = PETS.parse(scope["query_string"])
         found = await state.repository.list_pets(query.after, query.limit + 1, query.status)
         page, link = PETS.page(query, found, state.root_path)
         return FastResponse(page, headers={"link": link} if link else None)
@@ -51,15 +52,13 @@ class PetsController(Controller):
         summary="Add a pet",
         opt={"errors": (400, 409, 413, 415), "creates": True},
     )
-    async def create_pet(
-        self, request: Request[Any, Any, Any], data: JSONBody[NewPet]
-    ) -> Response[Pet]:
+    async def create_pet(self, scope: Scope, data: JSONBody[NewPet]) -> Response[Pet]:
         """Add a pet and return it with its assigned id.
 
         A pet that is added without a status has none, and no status filter matches it.
         """
-        state = get_state(request)
-        receipt = await state.repository.create_pet(data, to_token(request, data))
+        state = get_state(scope)
+        receipt = await state.repository.create_pet(data, to_token(scope, data))
         pet = Pet(receipt.id, data.name, data.category_id, data.status)
         return created(pet, f"{state.root_path}{PETS_PATH}", receipt)
 
@@ -70,13 +69,13 @@ class PetsController(Controller):
         deprecated=True,
         opt={"errors": (404,), "deprecation": GET_PET_DEPRECATION},
     )
-    async def get_pet(self, request: Request[Any, Any, Any], pet_id: FromPath[str]) -> Pet:
+    async def get_pet(self, scope: Scope, pet_id: FromPath[str]) -> Pet:
         """Return one pet.
 
         Deprecated; it will be removed on 5 December 2030: use listPets with its status filter.
         """
         id_ = parse_id(pet_id)
-        pet = None if id_ is None else await get_state(request).repository.get_pet(id_)
+        pet = None if id_ is None else await get_state(scope).repository.get_pet(id_)
         if pet is None:
             raise not_found("Pet")
         return pet
