@@ -264,7 +264,7 @@ def _refuse_options(app: Litestar, handler: HTTPRouteHandler) -> None:
     for option in APP_OPTIONS:
         if _is_set(app, option):
             raise _unsupported(handler, option, "the application")
-    for plugin in {type(plugin).__name__ for plugin in app.plugins} - _standard_plugins():
+    for plugin in _plugins(app) - _plugins(_bare()):
         raise _unsupported(handler, f"the plugin {plugin}", "the application")
     for layer in handler.ownership_layers:
         where = "itself" if layer is handler else type(layer).__name__
@@ -272,17 +272,24 @@ def _refuse_options(app: Litestar, handler: HTTPRouteHandler) -> None:
             if _is_set(layer, option):
                 raise _unsupported(handler, option, where)
         handlers = getattr(layer, "exception_handlers", None) or {}
-        if any(function is not propagate for function in handlers.values()):
+        standard = (propagate, *_bare().exception_handlers.values())
+        if any(function not in standard for function in handlers.values()):
             raise _unsupported(handler, "exception_handlers", where)
     if handler.media_type not in ("", MediaType.JSON):
         raise _unsupported(handler, "media_type", "itself")
 
 
 @cache
-def _standard_plugins() -> set[str]:
-    """Return the names of the plugins that Litestar adds by itself."""
-    bare = Litestar(openapi_config=None, logging_config=None)
-    return {type(plugin).__name__ for plugin in bare.plugins}
+def _bare() -> Litestar:
+    """Return an application with only what Litestar adds by itself.
+
+    That depends on what is installed: for Starlette's errors it adds an exception handler.
+    """
+    return Litestar(openapi_config=None, logging_config=None)
+
+
+def _plugins(app: Litestar) -> set[str]:
+    return {type(plugin).__name__ for plugin in app.plugins}
 
 
 def _is_set(layer: object, option: str) -> bool:

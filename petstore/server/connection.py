@@ -174,6 +174,8 @@ class HttpConnection(asyncio.Protocol):
             self._reject("the request ended before it was complete")
         if self._active is None:
             return False
+        for exchange in (self._active, *self._waiting):
+            exchange.half_close()
         self._close_after_last()
         return True  # the transport stays open for the responses
 

@@ -7,7 +7,7 @@ An application may hand over a whole response in one call instead of two ASGI me
 import asyncio
 import logging
 import re
-from asyncio import CancelledError, Future
+from asyncio import CancelledError
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -38,7 +38,6 @@ class Carrier(Protocol):
     """What an exchange needs of its connection; `HttpConnection` says what each does."""
 
     transport: asyncio.Transport
-    loop: asyncio.AbstractEventLoop
     write_paused: bool
 
     async def drain(self) -> None: ...  # noqa: D102
@@ -60,26 +59,17 @@ class Exchange:
     """
 
     task: "asyncio.Task[None]"
-
-    __slots__ = (
-        "_body",
-        "_chunked",
-        "_connection",
-        "_delivered",
-        "_pending",
-        "_remaining",
-        "_until_close",
-        "_waiter",
-        "complete",
-        "disconnected",
-        "expects_continue",
-        "keep_alive",
-        "more_body",
-        "scope",
-        "send",
-        "started",
-        "task",
-    )
+    more_body = True
+    started = False
+    complete = False
+    disconnected = False
+    half_closed = False
+    _delivered = False  # the end of the body
+    _pending = b""  # the head, until the first part of the body is there
+    _chunked = False
+    _until_close = False
+    _remaining: int | None = 0  # of a declared length; None if there may be no body
+    _news: asyncio.Event | None = None  # set when there is something to receive
 
     def __init__(
         self,
@@ -95,17 +85,7 @@ class Exchange:
         self.expects_continue = expects_continue
         self.send = self._send  # one object, by which an application can recognize this exchange
         scope["extensions"][EXTENSION] = self
-        self.more_body = True
-        self.started = False
-        self.complete = False
-        self.disconnected = False
         self._body = bytearray()
-        self._delivered = False  # the end of the body
-        self._pending = b""  # the head, until the first part of the body is there
-        self._chunked = False
-        self._until_close = False
-        self._remaining: int | None = 0  # of a declared length; None if there may be no body
-        self._waiter: Future[None] | None = None
 
     async def run(self, app: Any) -> None:
         """Let the application serve the request. Whatever it does, the client gets a response."""
@@ -158,8 +138,16 @@ class Exchange:
         self.disconnected = True
         self._wake()
 
+    def half_close(self) -> None:
+        """Take note that the client sends nothing any more: it may be gone, or still read."""
+        self.half_closed = True
+        self._wake()
+
     async def receive(self) -> dict[str, Any]:
-        """Return the next ASGI event: a part of the body, or ``http.disconnect``."""
+        """Return the next ASGI event: a part of the body, or ``http.disconnect``.
+
+        A client that has closed its side counts as gone here, but a response is still written.
+        """
         if self.expects_continue:
             self.expects_continue = False
             if not (self.started or self.disconnected or self._connection.transport.is_closing()):
@@ -169,9 +157,12 @@ class Exchange:
                 body, self._body = bytes(self._body), bytearray()
                 self._delivered = not self.more_body
                 return {"type": "http.request", "body": body, "more_body": self.more_body}
+            if self.half_closed:
+                break
             self._connection.resume_reading()
-            self._waiter = self._connection.loop.create_future()
-            await self._waiter
+            self._news = self._news or asyncio.Event()
+            self._news.clear()
+            await self._news.wait()
         return {"type": "http.disconnect"}
 
     @staticmethod
@@ -305,8 +296,8 @@ class Exchange:
             self._connection.response_complete(self)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._news is not None:
+            self._news.set()
 
 
 def _closes(headers: HeaderList) -> bool:

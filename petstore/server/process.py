@@ -91,6 +91,8 @@ class Server(uvicorn.Server):
             self.config.timeout_graceful_shutdown = 0
             self.force_exit = False
         await super().shutdown(sockets)
+        if self.force_exit:  # by a signal in the meantime
+            await self.lifespan.shutdown()
         sweeper.cancel()
         _log.info("stopped")
 

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 import uvicorn
 from litestar import Litestar, get
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from petstore.http import response
@@ -132,6 +136,21 @@ def hello() -> dict[str, str]:
     return {"hello": "world"}
 
 
+async def echoed(request: Request) -> JSONResponse:
+    return JSONResponse({"path": request.url.path, "body": (await request.body()).decode()})
+
+
+async def streamed(request: Request) -> StreamingResponse:
+    async def pieces(content: bytes) -> AsyncIterator[bytes]:
+        for number in range(3):
+            await asyncio.sleep(0)
+            yield b"%d: %b" % (number, content)
+
+    return StreamingResponse(pieces(await request.body()))
+
+
+METHODS = ["GET", "HEAD", "POST"]
+
 WELL_BEHAVED: dict[str, App] = {
     "a whole response": responds(start(200, length(5)), body(b"hello")),
     "no body": responds(start(200, length(0)), body()),
@@ -149,6 +168,8 @@ WELL_BEHAVED: dict[str, App] = {
     "echo": echo,
     "the scope": describe,
     "Litestar": Litestar([hello], openapi_config=None, logging_config=None),
+    "Starlette": Starlette(routes=[Route("/{path:path}", echoed, methods=METHODS)]),
+    "Starlette, streamed": Starlette(routes=[Route("/{path:path}", streamed, methods=METHODS)]),
 }
 REQUESTS = {
     "GET": GET,
@@ -335,6 +356,62 @@ def test_a_body_that_nobody_reads_waits_with_the_client() -> None:
         connection.settimeout(10)
         connection.sendall(rest[done:])
         assert len(parts(receive_all(connection))[2]) == size
+
+
+def test_an_application_that_waits_learns_that_its_client_has_closed() -> None:
+    seen: list[str] = []
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        seen.extend([(await receive())["type"] for _ in range(2)])
+        await send(start(200, length(2)))
+        await send(body(b"ok"))
+
+    with served(app) as address:
+        with socket.create_connection(address) as connection:
+            connection.sendall(GET)
+        until(lambda: seen == ["http.request", "http.disconnect"])
+        with socket.create_connection(address) as connection:
+            connection.sendall(GET)
+            connection.shutdown(socket.SHUT_WR)  # it still reads
+            assert receive_all(connection).endswith(b"ok")
+
+
+def test_two_tasks_that_wait_for_the_disconnect_both_get_it() -> None:
+    seen: list[str] = []
+
+    async def app(_: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send(start(200, length(5)))
+        await send(body(b"he", more=True))
+        seen.extend(event["type"] for event in await asyncio.gather(receive(), receive()))
+
+    with served(app) as address:
+        with socket.create_connection(address) as connection:
+            connection.sendall(GET)
+            connection.recv(1)
+        until(lambda: seen == ["http.disconnect"] * 2)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_next_request_waits_for_a_client_that_reads_slowly(whole: bool) -> None:
+    count, size, served_ = 20, 1_000_000, 0
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        nonlocal served_
+        served_ += 1
+        if whole:
+            scope["extensions"][exchange.EXTENSION].respond(200, [], bytes(size))
+        else:
+            await send(start(200, length(size)))
+            await send(body(bytes(size)))
+
+    with served(app) as address, socket.create_connection(address) as connection:
+        connection.sendall((b"GET / HTTP/1.1\r\n" + HOST + b"\r\n") * (count - 1) + GET)
+        time.sleep(0.5)
+        assert served_ <= count // 2  # as much as the kernel has buffered, and one more
+        raw = receive_all(connection)
+    assert (served_, raw.count(b"HTTP/1.1 200 OK")) == (count, count)
+    assert len(raw) > count * size
 
 
 def test_a_response_waits_for_a_client_that_reads_slowly() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pets import add_pet
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, Start, process
 from tests.support.waiting import until
@@ -99,6 +100,30 @@ def test_a_signal_ends_the_service_with_status_0_and_no_traceback(
     log = (tmp_path / "serve.log").read_text()
     assert "Traceback" not in log
     assert log.splitlines()[-1].endswith('"event":"stopped"}')
+
+
+def test_a_second_signal_after_the_drain_still_closes_the_storage(tmp_path: Path) -> None:
+    database = tmp_path / "pets.sqlite"
+    with process(
+        tmp_path,
+        backend="sqlite",
+        sqlite_path=str(database),
+        drain_seconds="0",
+        shutdown_seconds="30",
+    ) as live:
+        add_pet(live)
+        assert Path(f"{database}-wal").exists()
+        assert live.process is not None
+        with socket.create_connection((live.host, live.port)) as connection:
+            head = f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+            body = "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+            connection.sendall((head + body).encode())
+            time.sleep(0.3)
+            live.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert live.process.poll() is None  # it waits for the request in flight
+            assert live.stop(signal.SIGTERM) == 0
+    assert not Path(f"{database}-wal").exists()
 
 
 async def interrupted(live: Live, first: bytes, rest: bytes, length: int) -> bytes:
