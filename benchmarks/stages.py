@@ -24,7 +24,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from benchmarks.connection import constant, served
-from benchmarks.report import table
+from benchmarks.figures import table
 from petstore.config import discovery
 from petstore.config.keys import Keys
 from petstore.config.settings import LogFormat, Settings
