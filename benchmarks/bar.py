@@ -37,9 +37,9 @@ class Row(Struct, frozen=True):
             if all(f is not None and (f >= x if self.more else f <= x) for f, x in pairs):
                 holds = name
         sign = "≥ " if self.more else "≤ "
-        limits = (sign + " / ".join(f"{x:g}" for x in row) for row in (self.least, self.goal))
+        asked = [sign + " / ".join(f"{x:g}" for x in row) for row in (self.least, self.goal)]
         shown = " / ".join("?" if f is None else f"{f:.2f}" for f in self.figures)
-        return [self.what, shown, *limits, holds]
+        return [self.what, shown, *asked, holds]
 
 
 def cpu_rows(raw: Raw, titles: dict[str, str]) -> Iterator[Row]:
@@ -53,10 +53,10 @@ def cpu_rows(raw: Raw, titles: dict[str, str]) -> Iterator[Row]:
     def over(peer: str) -> list[float | None]:
         return [ratio(raw, "rate", (NAME, op), (peer, op)) for op in operations]
 
-    limits: tuple[tuple[float, ...], ...] = (1.3, 1.5, 1.3, 1.45), (1.0, 1.2, 1.0, 1.2)
-    yield Row(f"CPU over the raw ASGI function: {names}", over_raw(NAME), *limits)
-    limits = (1.6, 1.75, 1.6, 1.75), (1.25, 1.35, 1.25, 1.45)
-    yield Row("the same, log line and metrics on", over_raw(OBSERVED), *limits)
+    what = f"CPU over the raw ASGI function: {names}"
+    yield Row(what, over_raw(NAME), (1.3, 1.5, 1.3, 1.45), (1.0, 1.2, 1.0, 1.2))
+    what = "the same, log line and metrics on"
+    yield Row(what, over_raw(OBSERVED), (1.6, 1.75, 1.6, 1.75), (1.25, 1.35, 1.25, 1.45))
     for peer in ("blacksheep", "falcon", "aiohttp", "starlette"):
         yield Row(f"requests/s over {titles[peer]}'s", over(peer), (1.2,) * 4, (1.5,) * 4, True)
     yield Row(f"requests/s over {titles['fastapi']}'s", over("fastapi"), (4.5,) * 4, (6,) * 4, True)

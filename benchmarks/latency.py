@@ -12,6 +12,7 @@ import argparse
 from functools import partial
 
 from benchmarks.contestants import ALL, prepare
+from benchmarks.figures import kept, middle
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.turns import Cases, compare, keep
 
@@ -19,21 +20,28 @@ COUNTS = (CONNECTIONS, 256, 1000)
 NAMES = tuple(contestant.name for contestant in ALL if contestant.name != "petstore-log")
 
 
+def half_of_slowest() -> int:
+    """Return half of the rate at which the slowest in the last run of `benchmarks.peers` served."""
+    raw = kept("peers")
+    rates = (middle(raw, name, "get", "rate") for name in raw["figures"]) if raw else ()
+    return int(min((rate for rate in rates if rate), default=8000) / 200) * 100
+
+
 def main() -> None:
     """Measure and keep the figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.latency", description=__doc__)
-    parser.add_argument("--rate", type=int, default=4000, help="requests per second")
-    parser.add_argument("--seconds", type=int, default=2, help="how long a turn is measured")
+    parser.add_argument("--rate", type=int, help="default: half of the slowest peer's")
+    parser.add_argument("--seconds", type=int, default=2, help="how long the rate is measured")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES)
     options = parser.parse_args()
-    load = Load(options.seconds)
+    load, rate = Load(options.seconds), options.rate or half_of_slowest()
     cases: Cases = {}
     for count in COUNTS:
-        cases[f"{count} at rate"] = partial(load.at_rate, rate=options.rate, connections=count)
-        cases[f"{count}"] = partial(load, operation="get", connections=count)
+        cases[f"{count} at rate"] = partial(load.at_rate, rate=rate, connections=count)
+        cases[f"{count}"] = partial(load, operation="get", seconds=1, connections=count)
     raw = compare(*prepare(tuple(options.names)), cases, options.rounds)
-    keep("latency", raw | {"rate": options.rate, "seconds": load.seconds, "counts": COUNTS})
+    keep("latency", raw | {"rate": rate, "seconds": load.seconds, "counts": COUNTS})
 
 
 if __name__ == "__main__":

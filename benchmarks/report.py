@@ -143,9 +143,8 @@ def latency(raw: Raw) -> str:
             cells = [cell(middle(raw, name, case, p)) for case in (at, full) for p in names]
             cells += [cell(middle(raw, name, full, "rate"), ",.0f")]
             cells += [cell(middle(raw, name, full, "cpu"), ".1f")]
-            rows.append(
-                [raw["titles"][name], *cells, cell(ratio(raw, "cpu", (name, full), (RAW, full)))]
-            )
+            cells += [cell(ratio(raw, "cpu", (name, full), (RAW, full)))]
+            rows.append([raw["titles"][name], *cells])
         parts += [f"### {count:,} connections", table(heads, *rows)]
     return "\n\n".join(parts)
 
