@@ -37,7 +37,10 @@ class Row(Struct, frozen=True):
             if all(f is not None and (f >= x if self.more else f <= x) for f, x in pairs):
                 holds = name
         sign = "≥ " if self.more else "≤ "
-        asked = [sign + " / ".join(f"{x:g}" for x in row) for row in (self.least, self.goal)]
+        asked = [
+            sign + " / ".join(f"{x:g}" for x in (row if len({*row}) > 1 else row[:1]))
+            for row in (self.least, self.goal)
+        ]
         shown = " / ".join("?" if f is None else f"{f:.2f}" for f in self.figures)
         return [self.what, shown, *asked, holds]
 

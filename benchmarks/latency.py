@@ -38,8 +38,9 @@ def main() -> None:
     load, rate = Load(options.seconds), options.rate or half_of_slowest()
     cases: Cases = {}
     for count in COUNTS:
+        seconds = 1 + count // 1000  # long enough for connecting to weigh little
         cases[f"{count} at rate"] = partial(load.at_rate, rate=rate, connections=count)
-        cases[f"{count}"] = partial(load, operation="get", seconds=1, connections=count)
+        cases[f"{count}"] = partial(load, operation="get", seconds=seconds, connections=count)
     raw = compare(*prepare(tuple(options.names)), cases, options.rounds)
     keep("latency", raw | {"rate": rate, "seconds": load.seconds, "counts": COUNTS})
 
