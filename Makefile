@@ -57,12 +57,13 @@ check-all: install ## the slower tests: browser, clients, image, npm linters, te
 	PETSTORE_TRANSFERRED=100000 $(BIN)/pytest -q tests/transfer/test_export_import.py
 
 # The output of each is kept in build/bench; benchmarks.report combines it at the end.
-bench: install ## compare with peers, show stages, start, backends, pages: 11 minutes; needs wrk
+bench: install ## compare with peers, show latency, stages, start, backends, pages: 20 minutes; needs wrk
 	@mkdir -p build/bench
 	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.latency
+	$(BIN)/python -m benchmarks.backends
 	$(BIN)/python -m benchmarks.stages > build/bench/stages.txt
 	$(BIN)/python -m benchmarks.start > build/bench/start.txt
-	$(BIN)/python -m benchmarks.backends 3 > build/bench/backends.txt
 	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt
 	@$(BIN)/python -m benchmarks.report
 

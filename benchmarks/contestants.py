@@ -1,4 +1,4 @@
-"""The servers that `benchmarks.peers` compares: what each needs, how it is started and measured.
+"""The servers that are compared: what each needs, how it is started and measured.
 
 The sources of the peers are in `benchmarks/peers`. Their requirements go to `build/bench`: a
 virtual environment, Node.js modules and a Go binary. They are never in the project's locks.
@@ -40,6 +40,7 @@ class Contestant(Struct, frozen=True):
     command -- how it is started; ``{port}`` stands for the port to listen on
     needs -- the runtime that `prepare` must set up for it, if any
     keep_log -- whether its standard error goes to a file; otherwise it is discarded
+    cores -- where it runs, as taskset takes it; wrk has the second core, or the same ones
     """
 
     name: str
@@ -48,6 +49,7 @@ class Contestant(Struct, frozen=True):
     needs: str = ""
     environ: dict[str, str] = {}
     keep_log: bool = True
+    cores: str = "0"
 
     @property
     def is_petstore(self) -> bool:
@@ -168,7 +170,7 @@ def tree(pid: int) -> list[int]:
 
 
 class Running:
-    """A running contestant, on the first core; a context manager."""
+    """A running contestant; a context manager."""
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
@@ -180,7 +182,7 @@ class Running:
         target = self.log if contestant.keep_log else Path(os.devnull)
         with target.open("wb") as stderr:
             self.process = subprocess.Popen(
-                ["taskset", "-c", "0", *command],  # noqa: S607 - from the PATH
+                ["taskset", "-c", contestant.cores, *command],  # noqa: S607 - from the PATH
                 cwd=PEERS,
                 env=os.environ | contestant.environ,
                 stderr=stderr,

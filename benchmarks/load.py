@@ -10,8 +10,9 @@ CONNECTIONS = 48
 DONE = """
 done = function(summary, latency)
   local e = summary.errors
-  print(string.format('DONE %d %d %d %d %d %d', summary.requests, summary.duration, e.status,
-    e.connect + e.read + e.write + e.timeout, latency:percentile(50), latency:percentile(99)))
+  print(string.format('DONE %d %d %d %d %d %d %d', summary.requests, summary.duration, e.status,
+    e.connect + e.read + e.write + e.timeout,
+    latency:percentile(50), latency:percentile(99), latency:percentile(99.9)))
 end
 """
 RANDOM = """
@@ -20,6 +21,47 @@ init = function()
   for i = 1, {n} do requests[i] = wrk.format('GET', {path}) end
 end
 request = function() return requests[math.random({n})] end
+"""
+RATE = """
+local ffi = require('ffi')
+ffi.cdef('typedef struct {{ long s, ns; }} timespec; int clock_gettime(int, timespec *);')
+local clock, begin, slots, sent, threads = ffi.new('timespec'), nil, 0, {{}}, {{}}
+took = {{}}
+local function now()
+  ffi.C.clock_gettime(1, clock)
+  return tonumber(clock.s) * 1e6 + tonumber(clock.ns) / 1e3
+end
+local function due(slot) return begin + slot * 1e6 / {rate} end
+setup = function(thread) table.insert(threads, thread) end
+delay = function()  -- a connection is idle: it takes the next slot, be it late or early
+  begin = begin or now() + 1e5
+  slots = slots + 1
+  return math.max(0, (due(slots) - now()) / 1e3)
+end
+request = function()
+  table.insert(sent, now())
+  local headers = {{Authorization = wrk.headers.Authorization, ['X-Request-Id'] = #sent}}
+  return wrk.format('GET', '/v1/pets/' .. math.random({n}), headers)
+end
+response = function(status, headers)
+  local slot = tonumber(headers['x-request-id'] or headers['X-Request-Id'])
+  local from = sent[slot] - due(slot) < 2e3 and sent[slot] or due(slot)
+  took[slot] = now() - from
+end
+done = function(summary)
+  local took, sorted, e = threads[1]:get('took'), {{}}, summary.errors
+  for slot = {first}, {last} do table.insert(sorted, took[slot] or math.huge) end
+  table.sort(sorted)
+  local function percentile(p) return sorted[math.ceil(#sorted * p)] end
+  print('DONE', e.status + e.connect + e.read + e.write + e.timeout,
+    percentile(.5), percentile(.99), percentile(.999))
+end
+"""
+"""Each connection that is idle takes the next slot of one schedule, so that requests are sent at a
+fixed rate as long as there is an idle one. The request id says which slot a response belongs to.
+
+Time counts from when a request was due, so that those that had to wait for a connection count in
+full. If it was sent less than 2 ms late, it counts from then: wrk's timers tick by the millisecond.
 """
 
 
@@ -43,30 +85,58 @@ REFUSED = {
 }
 
 
+def wrk(server: Running, text: str, connections: int, seconds: int) -> list[float]:
+    """Run wrk with a script, on the second core or wherever the server is; return its figures."""
+    script = BUILD / "load.lua"
+    script.write_text(text)
+    cores = "1" if server.contestant.cores == "0" else server.contestant.cores
+    command = ["taskset", "-c", cores, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
+    command += ["--timeout", "60"]  # whoever is too slow has latencies, not errors
+    command += ["-s", str(script), "-H", f"Authorization: Bearer {KEY}", f"{server.url}/v1/pets"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [float(word) for word in run.stdout.rpartition("DONE")[2].split()]
+
+
 class Load:
-    """wrk on the second core."""
+    """wrk on the second core, for some seconds."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
 
-    def __call__(self, server: Running, operation: str, seconds: int = 0) -> dict[str, float]:
-        """Return the figures of one turn. Raises `RuntimeError` for unexpected responses."""
-        script = BUILD / "load.lua"
-        script.write_text((GOOD | REFUSED)[operation] + DONE)
-        command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{CONNECTIONS}", "-s", str(script)]
-        command += [f"-d{seconds or self.seconds}s", "-H", f"Authorization: Bearer {KEY}"]
+    def __call__(
+        self, server: Running, operation: str, seconds: int = 0, connections: int = CONNECTIONS
+    ) -> dict[str, float]:
+        """Return the figures of one turn at saturation: all connections always wait for a response.
+
+        Raises `RuntimeError` for unexpected responses.
+        """
+        script = (GOOD | REFUSED)[operation] + DONE
         cpu = server.cpu_seconds()
-        run = subprocess.run(
-            [*command, f"{server.url}/v1/pets"], capture_output=True, text=True, check=True
-        )
+        figures = wrk(server, script, connections, seconds or self.seconds)
         cpu = server.cpu_seconds() - cpu
-        counted = run.stdout.rpartition("DONE ")[2].split()
-        completed, microseconds, refused, broken, p50, p99 = (int(word) for word in counted)
+        completed, microseconds, refused, broken, *latencies = figures
         if broken or refused != (completed if operation in REFUSED else 0):
-            raise RuntimeError(f"{server.contestant.title}, {operation}: {run.stdout}")
+            raise RuntimeError(f"{server.contestant.title}, {operation}: {figures}")
         return {
             "rate": completed / microseconds * 1e6,
             "cpu": cpu / completed * 1e6,
-            "p50": p50 / 1000,
-            "p99": p99 / 1000,
+            **percentiles(latencies),
         }
+
+    def at_rate(self, server: Running, rate: int, connections: int) -> dict[str, float]:
+        """Return the latencies of gets that are sent at a fixed rate.
+
+        The first and the last half second are not counted; a request of the time between that has
+        no response at the end took infinitely long. Raises `RuntimeError` for unexpected responses.
+        """
+        slots = {"first": rate // 2, "last": rate // 2 + rate * self.seconds - 1}
+        script = RATE.format(rate=rate, n=PETS, **slots)
+        broken, *latencies = wrk(server, script, connections, self.seconds + 1)
+        if broken:
+            raise RuntimeError(f"{server.contestant.title}, {rate} a second: {broken:.0f} errors")
+        return percentiles(latencies)
+
+
+def percentiles(microseconds: list[float]) -> dict[str, float]:
+    """Return three latencies in milliseconds."""
+    return dict(zip(("p50", "p99", "p999"), (us / 1000 for us in microseconds), strict=True))

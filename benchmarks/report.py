@@ -1,31 +1,25 @@
 """Put the measurements into tables and a plot: RESULTS.md and results.svg.
 
-Run: .venv/bin/python -m benchmarks.report [--quick]
+Run: .venv/bin/python -m benchmarks.report [--quick | --release VERSION]
 
 It reads the output of the other benchmarks in build/bench and measures nothing itself. The report
-of a quick run stays there; that of a full run goes beside this file.
+of a quick run stays there; that of a full run goes beside this file. With --release the figures of
+the last full run are recorded in history.json as those of this version.
 """
 
+import argparse
 import json
-import os
-import platform
-import subprocess
-import sys
 import textwrap
-from datetime import UTC, datetime
-from pathlib import Path
-from statistics import median
-from typing import Any
 
 from benchmarks import plot
-from benchmarks.contestants import BUILD, ROOT
+from benchmarks.bar import OBSERVED, added, bar
+from benchmarks.contestants import ALL, BUILD, ROOT
+from benchmarks.figures import NAME, RAW, Raw, cell, kept, middle, ratio, table
 
-NAME = "petstore"
-RAW = "raw"
+HISTORY = ROOT / "benchmarks" / "history.json"
 PARTS = {
     "stages": "## Stages of a request",
     "start": "## Start-up and memory",
-    "backends": "## Backends over HTTP",
     "pages": "## Pages in small and large stores",
 }
 CAVEATS = """\
@@ -33,69 +27,17 @@ CAVEATS = """\
   Requests per second and latencies vary with that far more than CPU per request. A ratio is the
   median over the rounds, so it may differ a little from the ratio of two medians.
 - Latencies are those of 48 connections that never pause: they show the queue, not one request.
+  Those of requests that need not wait are under "Latency".
 - Frameworks run with their defaults (`pip install "uvicorn[standard]"`, access log off), on uvloop
   0.23, which writes a response with two system calls. petstore and the raw function pin uvloop
   0.22, which needs one.
 - Peers do the work that is compared and no more: no safe retries, no limits on bodies and
   connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1."""
 
+HEAD = "In each cell: get / list 20 / filtered list / create."
+
 FORMS = (("cpu", ".1f"), ("p50", ".2f"), ("p99", ".2f"))
-Raw = dict[str, Any]
-
-
-def about() -> dict[str, str]:
-    """Return the date, commit and machine of the measurements."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "date": f"{datetime.now(UTC):%d %B %Y}".lstrip("0"),
-        "commit": commit(),
-        "machine": f"{os.cpu_count()} cores, {models[0] if models else platform.machine()}",
-        "python": platform.python_version(),
-        "load": f"{os.getloadavg()[0]:.1f}",
-    }
-
-
-def commit() -> str:
-    """Return the measured commit, and whether the working tree differs from it."""
-
-    def git(*words: str) -> str:
-        run = subprocess.run(
-            ["git", *words],  # noqa: S607 - from the PATH
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return run.stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no", "petstore", "backends")
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + " with changes" * bool(changed)
-
-
-def middle(raw: Raw, name: str, operation: str, what: str) -> float | None:
-    """Return the median over the rounds, or None if it was not measured."""
-    turns = raw["figures"].get(name, {}).get(operation)
-    return float(median(turn[what] for turn in turns)) if turns else None
-
-
-def ratio(raw: Raw, what: str, one: tuple[str, str], other: tuple[str, str]) -> float | None:
-    """Return the median of the ratios of two (contestant, operation), round by round."""
-    first, second = (raw["figures"].get(name, {}).get(op) for name, op in (one, other))
-    if not first or not second:
-        return None
-    return float(median(a[what] / b[what] for a, b in zip(first, second, strict=True)))
-
-
-def cell(value: float | None, form: str = ".2f") -> str:
-    """Return the text of a table cell."""
-    return "" if value is None else format(value, form)
-
-
-def table(*rows: list[str]) -> str:
-    """Return a Markdown table; the first row is its header."""
-    head, *body = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+TITLES = {contestant.name: contestant.title for contestant in ALL}
 
 
 def operations(raw: Raw) -> list[str]:
@@ -157,8 +99,8 @@ def errors(raw: Raw) -> str:
     return table(*rows)
 
 
-def text(raw: Raw, picture: str) -> str:
-    """Return the report of one run of `benchmarks.peers`."""
+def text(raw: Raw, picture: str, more: list[str]) -> str:
+    """Return the report of one run of `benchmarks.peers`; `more` stands below the picture."""
     facts = raw["about"]
     where = (
         f"{facts['date']}, commit {facts['commit']}, Python {facts['python']}, {facts['machine']}; "
@@ -173,6 +115,7 @@ def text(raw: Raw, picture: str) -> str:
             textwrap.fill(where, 100),
             "\n".join([CAVEATS, *(f"- {line}." for line in raw["left out"])]),
             f"![CPU per request]({picture})",
+            *more,
             "## CPU microseconds per request (in brackets: over the raw ASGI function)",
             overview(raw),
             *(part for parts in by_operation for part in parts),
@@ -182,13 +125,96 @@ def text(raw: Raw, picture: str) -> str:
     )
 
 
+def latency(raw: Raw) -> str:
+    """Return a table for each number of connections of a run of `benchmarks.latency`."""
+    names = ("p50", "p99", "p999")
+    note = (
+        f"Gets, in milliseconds: at {raw['rate']:,} a second, counted from when a request was due, "
+        "and at saturation, where the queue is most of it. *Not held*: more than one in a hundred, "
+        "or in a thousand, had no response half a second after the last was due."
+    )
+    parts = ["## Latency", textwrap.fill(note, 100)]
+    for count in raw["counts"]:
+        heads = ["contestant", *(f"{name}, {raw['rate']:,}/s" for name in ("p50", "p99", "p99.9"))]
+        heads += ["p50, saturated", "p99", "p99.9", "requests/s", "CPU us", "CPU over raw"]
+        rows = []
+        at, full = f"{count} at rate", str(count)
+        for name in sorted(raw["figures"], key=lambda name: middle(raw, name, full, "cpu") or 0):
+            cells = [cell(middle(raw, name, case, p)) for case in (at, full) for p in names]
+            cells += [cell(middle(raw, name, full, "rate"), ",.0f")]
+            cells += [cell(middle(raw, name, full, "cpu"), ".1f")]
+            cells += [cell(ratio(raw, "cpu", (name, full), (RAW, full)))]
+            rows.append([raw["titles"][name], *cells])
+        parts += [f"### {count:,} connections", table(heads, *rows)]
+    return "\n\n".join(parts)
+
+
+def backends(raw: Raw) -> str:
+    """Return the tables of a run of `benchmarks.backends`."""
+    services = {name: title for name, title in raw["titles"].items() if "workers" not in name}
+    heads = ["operation"]
+    for title in services.values():
+        heads += [f"{title}: requests/s", "CPU us"]
+    rows = [[*heads, "SQLite adds", "Redis adds"]]
+    for op in raw["figures"][RAW]:
+        cells = [op]
+        for name in services:
+            cells.append(cell(middle(raw, name, op, "rate"), ",.0f"))
+            cells.append(cell(middle(raw, name, op, "cpu"), ".1f"))
+        rows.append([*cells, *(cell(added(raw, f"petstore-{n}", op)) for n in ("sqlite", "redis"))])
+    note = (
+        "*Adds*: CPU beyond that on memory, in units of the raw ASGI function's get. Creates are "
+        "durable on SQLite and Redis. The workers share two cores with wrk: list 20."
+    )
+    workers = [["workers on SQLite", "requests/s", "CPU us"]]
+    for name in raw["titles"].keys() - services.keys():
+        rate, cpu = (middle(raw, name, "list 20", what) or 0 for what in ("rate", "cpu"))
+        workers.append([name[-1], f"{rate:,.0f}", f"{cpu:.1f}"])
+    parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows)]
+    return "\n\n".join([*parts, table(workers[0], *sorted(workers[1:]))])
+
+
+def release(raw: Raw) -> dict[str, list[float]]:
+    """Return what the history keeps of a run: for each contestant a figure for each operation.
+
+    Of the service, observed or not, CPU over the raw function; of a peer, petstore's requests per
+    second over its.
+    """
+    found = {}
+    for name in (NAME, OBSERVED, *raw["figures"]):
+        if name == RAW or name in found or name == "petstore-log":
+            continue
+        what = ("cpu", name, RAW) if name.startswith(NAME) else ("rate", NAME, name)
+        cells = [ratio(raw, what[0], (what[1], op), (what[2], op)) for op in operations(raw)]
+        found[name] = [round(value, 2) for value in cells if value is not None]
+    return found
+
+
+def history(raw: Raw) -> str:
+    """Return the table of all releases and, unless it has become one, the last run."""
+    rows = json.loads(HISTORY.read_text())
+    last = release(raw)
+    if last not in rows.values():
+        rows["unreleased"] = last
+    heads = {name: f"requests/s over {TITLES[name]}" for row in rows.values() for name in row}
+    heads |= {NAME: "CPU over raw", OBSERVED: "CPU over raw, log and metrics on"}
+    body = (
+        [version, *(" / ".join(f"{x:.2f}" for x in row.get(name, [])) for name in heads)]
+        for version, row in rows.items()
+    )
+    return table(["release", *heads.values()], *body)
+
+
 def others() -> list[str]:
     """Return the output of the other benchmarks, each with its title."""
     found = []
+    for name, render in (("latency", latency), ("backends", backends)):
+        if raw := kept(name):
+            found.append(render(raw))
     for name, title in PARTS.items():
-        kept = BUILD / f"{name}.txt"
-        if kept.is_file():
-            printed = kept.read_text().strip()
+        path = BUILD / f"{name}.txt"
+        if path.is_file():
+            printed = path.read_text().strip()
             if not printed.startswith("|"):
                 printed = f"```text\n{printed}\n```"
             found += [title, printed]
@@ -197,21 +223,36 @@ def others() -> list[str]:
 
 def write(*, quick: bool) -> None:
     """Write the report and print where it is."""
-    raw = json.loads((BUILD / ("quick.json" if quick else "peers.json")).read_text())
+    raw = kept("quick" if quick else "peers")
+    if raw is None:
+        raise SystemExit("there are no figures: run benchmarks.peers first")
     directory = BUILD if quick else ROOT / "benchmarks"
     report = directory / ("quick.md" if quick else "RESULTS.md")
     picture = directory / ("quick.svg" if quick else "results.svg")
-    parts = [text(raw, picture.name), *([] if quick else others())]
+    more = [] if quick else ["## The bar", bar(raw, TITLES), "## Releases", HEAD, history(raw)]
+    parts = [text(raw, picture.name, more), *([] if quick else others())]
     report.write_text("\n\n".join(parts) + "\n")
     figures = {
         raw["titles"][name]: [middle(raw, name, op, "cpu") or 0.0 for op in operations(raw)]
         for name in ordered(raw)
     }
     picture.write_text(plot.draw(figures, operations(raw), raw["titles"].get(NAME, "")))
-    if quick:
-        print(overview(raw), errors(raw), sep="\n\n")
+    print(overview(raw), errors(raw), *more, sep="\n\n")
     print(f"\nThe tables are in {report.relative_to(ROOT)}, the plot beside it.")
 
 
+def main() -> None:
+    """Write the report, and record a release."""
+    parser = argparse.ArgumentParser(prog="benchmarks.report", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="of the last quick run")
+    parser.add_argument("--release", metavar="VERSION", help="record the last full run as its")
+    options = parser.parse_args()
+    if options.release and (raw := kept("peers")):
+        rows = json.loads(HISTORY.read_text()) | {options.release: release(raw)}
+        lines = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+        HISTORY.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write(quick=options.quick)
+
+
 if __name__ == "__main__":
-    write(quick="--quick" in sys.argv)
+    main()

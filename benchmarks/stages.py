@@ -24,7 +24,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from benchmarks.connection import constant, served
-from benchmarks.report import table
+from benchmarks.figures import table
 from petstore.config import discovery
 from petstore.config.keys import Keys
 from petstore.config.settings import LogFormat, Settings
@@ -89,7 +89,7 @@ def request(
 
 def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
     """Return the stages that can be called alone."""
-    check = key_guard(keys)
+    check, ids = key_guard(keys), itertools.cycle(IDS)
     encoder = msgspec.json.Encoder()
 
     connection: Any = SimpleNamespace(scope={"headers": KEYED})  # all that the guard reads
@@ -106,9 +106,11 @@ def parts(repository: Repository, keys: Keys, page: Any) -> dict[str, Call]:
         "request id": lambda: do(lambda: request_id(KEYED)),
         "guard: one key among headers": authorize,
         "decoding: the body of a create": lambda: do(lambda: decode(BODY, NewPet)),
-        "repository: get": lambda: repository.get_pet(3001),
-        "repository: 21 pets": lambda: repository.list_pets(3000, 21, None),
-        "repository: 21 pets, filtered": lambda: repository.list_pets(3000, 21, PetStatus.SOLD),
+        "repository: get": lambda: repository.get_pet(next(ids)),
+        "repository: 21 pets": lambda: repository.list_pets(next(ids), 21, None),
+        "repository: 21 pets, filtered": lambda: repository.list_pets(
+            next(ids), 21, PetStatus.SOLD
+        ),
         "repository: create": lambda: repository.create_pet(NEW),
         "encoding: one pet": lambda: do(lambda: encoder.encode(page[0])),
         "encoding: a page of 20": lambda: do(lambda: encoder.encode(page)),

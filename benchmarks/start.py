@@ -14,8 +14,8 @@ from http.client import HTTPConnection
 from statistics import median
 
 from benchmarks.contestants import KEY, PETSTORE, SERVE, Contestant, Running
+from benchmarks.figures import table
 from benchmarks.load import Load
-from benchmarks.report import table
 
 HELPS = 10
 STARTS = 5

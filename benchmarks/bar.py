@@ -1,0 +1,166 @@
+"""What the project asks of its performance, and how near the last run is: rows for the report.
+
+A row whose figures were not measured is left out. Nothing fails when a row does not hold.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from math import inf
+from statistics import median
+
+from msgspec import Struct
+
+from benchmarks.contestants import BUILD
+from benchmarks.figures import NAME, RAW, Raw, kept, ratio, table
+
+OBSERVED = "petstore-observed"
+PAGES = ("first", "deep", "filtered")
+
+
+class Row(Struct, frozen=True):
+    """One row: some figures of a kind, each with the least that is asked, and the goal.
+
+    more -- whether more is better
+    """
+
+    what: str
+    figures: Sequence[float | None]
+    least: tuple[float, ...]
+    goal: tuple[float, ...]
+    more: bool = False
+
+    def cells(self) -> list[str]:
+        """Return the texts of the row."""
+        holds = "**no**"
+        for limits, name in ((self.least, "yes"), (self.goal, "goal")):
+            pairs = zip(self.figures, limits, strict=True)
+            if all(f is not None and (f >= x if self.more else f <= x) for f, x in pairs):
+                holds = name
+        sign = "≥ " if self.more else "≤ "
+        asked = [
+            sign + " / ".join(f"{x:g}" for x in (row if len({*row}) > 1 else row[:1]))
+            for row in (self.least, self.goal)
+        ]
+        shown = " / ".join("?" if f is None else f"{f:.2f}" for f in self.figures)
+        return [self.what, shown, *asked, holds]
+
+
+def cpu_rows(raw: Raw, titles: dict[str, str]) -> Iterator[Row]:
+    """Yield the rows of a run of `benchmarks.peers`."""
+    operations = [op for op in raw["figures"].get(RAW, {}) if op not in raw["refused"]]
+    names = " / ".join(operations)
+
+    def over_raw(name: str) -> list[float | None]:
+        return [ratio(raw, "cpu", (name, op), (RAW, op)) for op in operations]
+
+    def over(peer: str) -> list[float | None]:
+        return [ratio(raw, "rate", (NAME, op), (peer, op)) for op in operations]
+
+    what = f"CPU over the raw ASGI function: {names}"
+    yield Row(what, over_raw(NAME), (1.3, 1.5, 1.3, 1.45), (1.0, 1.2, 1.0, 1.2))
+    what = "the same, log line and metrics on"
+    yield Row(what, over_raw(OBSERVED), (1.6, 1.75, 1.6, 1.75), (1.25, 1.35, 1.25, 1.45))
+    for peer in ("blacksheep", "falcon", "aiohttp", "starlette"):
+        yield Row(f"requests/s over {titles[peer]}'s", over(peer), (1.2,) * 4, (1.5,) * 4, True)
+    yield Row(f"requests/s over {titles['fastapi']}'s", over("fastapi"), (4.5,) * 4, (6,) * 4, True)
+    good = {"400": "list 20", "401": "get", "404": "get"}
+    errors = [ratio(raw, "cpu", (NAME, op), (NAME, good[op[:3]])) for op in raw["refused"]]
+    what = "400 / 401 / 404: CPU over the same operation's good response"
+    yield Row(what, errors, (1.2,) * 3, (1.0,) * 3)
+
+
+def connection_rows(raw: Raw) -> Iterator[Row]:
+    """Yield the rows of a run of `benchmarks.latency`."""
+    few, *many = (str(count) for count in raw["counts"])
+    for name, title in ((NAME, ""), (OBSERVED, ", log line and metrics on")):
+        over = {n: ratio(raw, "cpu", (name, n), (RAW, n)) for n in (few, *many)}
+        base = over[few]
+        figures = [None if base is None or (r := over[n]) is None else r / base for n in many]
+        what = f"CPU over raw with {' / '.join(many)} connections, over that with {few}{title}"
+        yield Row(what, figures, (1.05,) * len(many), (1.05,) * len(many))
+
+
+def added(raw: Raw, name: str, operation: str) -> float | None:
+    """Return the CPU that a backend adds to memory's, in units of the raw function's get."""
+    found = raw["figures"]
+    if not {name, "petstore-memory", RAW} <= found.keys():
+        return None
+    turns = (found[name][operation], found["petstore-memory"][operation], found[RAW]["get"])
+    return float(
+        median((a["cpu"] - b["cpu"]) / unit["cpu"] for a, b, unit in zip(*turns, strict=True))
+    )
+
+
+def backend_rows(raw: Raw) -> Iterator[Row]:
+    """Yield the rows of a run of `benchmarks.backends`."""
+    operations = ("get", "list 20", "create")
+    for name, title, least, goal in (
+        ("sqlite", "SQLite", (0.25, 0.75, 1.0), (0.15, 0.4, 0.6)),
+        ("redis", "Redis", (0.45, 0.8, 0.9), (0.3, 0.5, 0.6)),
+    ):
+        figures = [added(raw, f"petstore-{name}", op) for op in operations]
+        what = f"{title} adds, in CPU of the raw get: get / page / durable create"
+        yield Row(what, figures, least, goal)
+    one, two = (("petstore-workers-1", "list 20"), ("petstore-workers-2", "list 20"))
+    rate, cpu = ratio(raw, "rate", two, one), ratio(raw, "cpu", one, two)
+    what = "two workers over one on SQLite, requests/s, wrk on the same two cores"
+    yield Row(what, [rate], (1.7,), (1.9,), True)
+    what = "the same on two free cores, computed from the CPU per request of both"
+    yield Row(what, [cpu and 2 * cpu], (1.7,), (1.9,), True)
+
+
+def page_rows(text: str, backends: Raw | None) -> Iterator[Row]:
+    """Yield the rows of what `benchmarks.pages` has printed.
+
+    backends -- a run of `benchmarks.backends`: what a whole request costs
+    """
+    blocks = re.findall(r"^ *(\w+) +pets +bytes(.*)\n((?: +[\d,]+ .*\n)+)", text, re.MULTILINE)
+    alone, whole, counts = [], [], ""
+    for name, heads, rows in blocks:
+        small, *_, large = (row.split() for row in rows.splitlines())
+        counts = f"{large[0]} over {small[0]} pets"
+        at = [heads.split().index(page) + 2 for page in PAGES]
+        alone.append(max(float(large[i]) / float(small[i]) for i in at))
+        turns = (backends or {"figures": {}})["figures"].get(f"petstore-{name}", {})
+        cpu = median(turn["cpu"] for turn in turns["list 20"]) if turns else inf
+        whole.append(1 + max(float(large[i]) - float(small[i]) for i in at) / cpu)
+    names = " / ".join(block[0] for block in blocks)
+    limits = (2.0,) * len(blocks), (1.3,) * len(blocks)
+    if blocks:
+        yield Row(f"the dearest of first, deep, filtered page, {counts}: {names}", alone, *limits)
+    if blocks and backends:
+        yield Row("the same as part of a request: one over the other", whole, *limits)
+
+
+def start_rows(text: str) -> Iterator[Row]:
+    """Yield the rows of what `benchmarks.start` has printed."""
+    found = re.search(
+        r"--help` \| ([\d.]+).*--dev` \| ([\d.]+).*\| ([\d.]+) bytes", text, re.DOTALL
+    )
+    if found:
+        shown, first, size = (float(number) for number in found.groups())
+        yield Row("memory for each pet, bytes", [size], (200,), (120,))
+        what = "CPU s of `petstore --help` / to the first response with `--dev`"
+        yield Row(what, [shown, first], (0.1, 0.35), (0.05, 0.2))
+
+
+def bar(raw: Raw, titles: dict[str, str]) -> str:
+    """Return the table of all rows that were measured.
+
+    raw -- a run of `benchmarks.peers`
+    titles -- of all contestants
+    """
+    texts = {}
+    for name in ("pages", "start"):
+        path = BUILD / f"{name}.txt"
+        texts[name] = path.read_text() if path.is_file() else ""
+    rows = [*cpu_rows(raw, titles)]
+    if latency := kept("latency"):
+        rows += connection_rows(latency)
+    if backends := kept("backends"):
+        rows += backend_rows(backends)
+    rows += [*page_rows(texts["pages"], backends), *start_rows(texts["start"])]
+    measured = (row for row in rows if any(figure is not None for figure in row.figures))
+    return table(
+        ["what", "measured", "at least", "goal", "holds"], *(row.cells() for row in measured)
+    )

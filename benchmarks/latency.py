@@ -1,0 +1,49 @@
+"""Compare latencies, and CPU per request, at 48, 256 and 1,000 connections.
+
+Run: .venv/bin/python -m benchmarks.latency [--rate N] [--seconds N] [--rounds N] [NAME ...]
+
+Gets of random pets by the contestants of `benchmarks.peers`: at a fixed rate that leaves room, the
+same for all (about half of what the slowest serves), and at saturation. At the fixed rate time
+counts from when a request was due. wrk does both: only it can be scripted to spread a rate over
+1,000 connections. h2load and autocannon send in bursts, hey waits for responses.
+"""
+
+import argparse
+from functools import partial
+
+from benchmarks.contestants import ALL, prepare
+from benchmarks.figures import kept, middle
+from benchmarks.load import CONNECTIONS, Load
+from benchmarks.turns import Cases, compare, keep
+
+COUNTS = (CONNECTIONS, 256, 1000)
+NAMES = tuple(contestant.name for contestant in ALL if contestant.name != "petstore-log")
+
+
+def half_of_slowest() -> int:
+    """Return half of the rate at which the slowest in the last run of `benchmarks.peers` served."""
+    raw = kept("peers")
+    rates = (middle(raw, name, "get", "rate") for name in raw["figures"]) if raw else ()
+    return int(min((rate for rate in rates if rate), default=8000) / 200) * 100
+
+
+def main() -> None:
+    """Measure and keep the figures."""
+    parser = argparse.ArgumentParser(prog="benchmarks.latency", description=__doc__)
+    parser.add_argument("--rate", type=int, help="default: half of the slowest peer's")
+    parser.add_argument("--seconds", type=int, default=2, help="how long the rate is measured")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES)
+    options = parser.parse_args()
+    load, rate = Load(options.seconds), options.rate or half_of_slowest()
+    cases: Cases = {}
+    for count in COUNTS:
+        seconds = 1 + count // 1000  # long enough for connecting to weigh little
+        cases[f"{count} at rate"] = partial(load.at_rate, rate=rate, connections=count)
+        cases[f"{count}"] = partial(load, operation="get", seconds=seconds, connections=count)
+    raw = compare(*prepare(tuple(options.names)), cases, options.rounds)
+    keep("latency", raw | {"rate": rate, "seconds": load.seconds, "counts": COUNTS})
+
+
+if __name__ == "__main__":
+    main()

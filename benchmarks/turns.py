@@ -1,0 +1,88 @@
+"""Contestants take turns, round by round, so that those compared are close in time."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from benchmarks import smoke
+from benchmarks.contestants import BUILD, Contestant, Running
+from benchmarks.figures import about
+from benchmarks.load import Load
+
+Cases = dict[str, Callable[[Running], dict[str, float]]]
+
+
+def start(stack: ExitStack, contestants: list[Contestant], left_out: list[str]) -> list[Running]:
+    """Start, check and warm up contestants; a line for each that fails goes to `left_out`."""
+    if shutil.which("wrk") is None or shutil.which("taskset") is None:
+        raise SystemExit("this benchmark needs wrk and taskset (apt-get install wrk util-linux)")
+    servers = []
+    for contestant in contestants:
+        print(f"starting and checking: {contestant.title}", file=sys.stderr)
+        server = stack.enter_context(Running(contestant))
+        try:
+            server.wait()
+            if contestant.is_petstore:
+                smoke.fill(server.port)
+            smoke.check(server.port)
+            Load(1)(server, "get")
+        except (RuntimeError, OSError) as error:
+            left_out.append(f"{contestant.title} is left out: {error}")
+        else:
+            servers.append(server)
+    for line in left_out:
+        print(line, file=sys.stderr)
+    return servers
+
+
+def compare(
+    contestants: list[Contestant],
+    left_out: list[str],
+    cases: Cases,
+    rounds: int,
+    only: Callable[[str, Contestant], bool] = lambda *_: True,
+) -> dict[str, Any]:
+    """Return all figures: contestant -> case -> one set of figures for each round.
+
+    cases -- for each, what measures one turn of a server
+    only -- whether a case is for a contestant
+    """
+    with ExitStack() as stack:
+        servers = start(stack, contestants, left_out)
+        plan = [
+            (number, case, server)
+            for number in range(1, rounds + 1)
+            for case in cases
+            for server in (servers if number % 2 else reversed(servers))
+            if only(case, server.contestant)
+        ]
+        figures: dict[str, Any] = {server.contestant.name: {} for server in servers}
+        begin = time.monotonic()
+        for done, (number, case, server) in enumerate(plan):
+            passed = time.monotonic() - begin
+            left = int(passed / done * (len(plan) - done)) if done else 0
+            print(
+                f"{done / len(plan):4.0%}  {left // 60}:{left % 60:02} left  "
+                f"round {number}: {case}, {server.contestant.title}",
+                file=sys.stderr,
+            )
+            turns = figures[server.contestant.name].setdefault(case, [])
+            turns.append(cases[case](server))
+    return {
+        "about": about(),
+        "rounds": rounds,
+        "left out": left_out,
+        "titles": {c.name: c.title for c in contestants if c.name in figures},
+        "figures": figures,
+    }
+
+
+def keep(name: str, raw: dict[str, Any]) -> None:
+    """Keep figures in build/bench."""
+    kept = BUILD / f"{name}.json"
+    kept.write_text(json.dumps(raw, indent=1))
+    print(f"The figures are in {kept}", file=sys.stderr)
