@@ -103,6 +103,8 @@ class FastPath:
                 )
             known = table.setdefault(path.prefix, path)
             known.endpoints |= path.endpoints
+            for method in path.endpoints:
+                self._compare(method, path)
 
     def __call__(self, scope: Any, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve a request, or hand the lifespan to Litestar.
@@ -130,6 +132,18 @@ class FastPath:
         """
         found, _ = self._find(path)
         return None if found is None else found.allow
+
+    def _compare(self, method: str, path: "_Path") -> None:
+        """Refuse a route for which Litestar's router does not find the same handler."""
+        sample = path.prefix + "/x" * bool(path.parameter)
+        found, parameters = self._find(sample)
+        _, handler, _, own_parameters, _ = self._app.asgi_router.handle_routing(sample, method)
+        entry = found.endpoints.get(method) if found is not None else None
+        if entry is None or entry[0] is not handler or parameters != own_parameters:
+            raise UnsupportedOptionError(
+                f"{method} {sample} is served by another handler than Litestar's router finds:"
+                " two routes overlap; give one of them another path"
+            )
 
     def _find(self, path: str) -> "tuple[_Path | None, dict[str, str]]":
         found = self._fixed.get(path)

@@ -546,6 +546,20 @@ def test_a_handler_that_does_not_fit_is_refused_in_words(
         FastPath(application(route_handlers=[handler]))
 
 
+def test_a_route_that_litestars_router_finds_differently_is_refused() -> None:
+    @get("/items/{item_id:str}")
+    async def one(item_id: FromPath[str]) -> Item:
+        return Item(int(item_id))
+
+    @post("/items/{other_id:str}")
+    async def other(other_id: FromPath[str]) -> Item:
+        return Item(int(other_id))
+
+    FastPath(application(route_handlers=[one]))
+    with pytest.raises(UnsupportedOptionError, match="POST /items/x is served by another"):
+        FastPath(application(route_handlers=[one, other]))
+
+
 def test_what_is_not_an_http_route_is_refused() -> None:
     @asgi("/mounted", copy_scope=True)
     async def mounted(scope: Any, receive: Any, send: Any) -> None: ...
