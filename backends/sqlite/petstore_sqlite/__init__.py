@@ -40,8 +40,7 @@ async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepositor
         )
     with schema.connect(settings.path, settings.busy_seconds) as connection:
         schema.migrate(connection, settings.path, settings.busy_seconds)
-        with schema.connect(settings.path, settings.busy_seconds) as reader:
-            schema.make_read_only(reader)
+        with schema.connect(settings.path, settings.busy_seconds, read_only=True) as reader:
             async with Writer(connection, settings.path) as writer:
                 repository = SqliteRepository(reader, writer, settings.path)
                 try:

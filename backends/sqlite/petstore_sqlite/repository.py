@@ -30,6 +30,7 @@ _STATUS: Final[dict[str | None, PetStatus | UnsetType]] = {
     **{status.value: status for status in PetStatus},
 }
 _PETS: Final = "SELECT id, name, category_id, status FROM pets"
+_PETS_OF_STATUS: Final = "SELECT id, name, category_id FROM pets"
 _ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
 _GET: Final = " WHERE id = ?"
 _PAGE: Final = " WHERE id > ? ORDER BY id LIMIT ?"
@@ -44,24 +45,31 @@ class SqliteRepository(Repository):
     """
 
     def __init__(self, reader: apsw.Connection, writer: Writer, path: str) -> None:
-        self._reader = reader
+        self._reader = reader.cursor()
         self._writer = writer
         self._path = path
         self._open = True
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
+        if token is None:
+            self._check_open()
+            return await self._writer.insert(new)
         return await self._write(partial(writes.create_pet, new=new, token=token))
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look up the row by its primary key."""
-        for row in self._read(_PETS + _GET, (pet_id,)):
-            return _to_pet(*row)
+        for id_, name, category_id, status in self._read(_PETS + _GET, (pet_id,)):
+            return Pet(id_, name, category_id, _STATUS[status])
         return None
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         """Read the page in the order of the primary key, or of the index by status."""
-        return [_to_pet(*row) for row in self._page(_PETS, after, count, status)]
+        if status is None:
+            rows = self._read(_PETS + _PAGE, (after, count))
+            return [Pet(id_, name, category, _STATUS[text]) for id_, name, category, text in rows]
+        rows = self._read(_PETS_OF_STATUS + _STATUS_PAGE, (status, after, count))
+        return [Pet(id_, name, category, status) for id_, name, category in rows]
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -79,7 +87,11 @@ class SqliteRepository(Repository):
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
         """Read the page in the order of the primary key, or of the index by status."""
-        return [writes.to_order(*row) for row in self._page(_ORDERS, after, count, status)]
+        if status is None:
+            rows = self._read(_ORDERS + _PAGE, (after, count))
+        else:
+            rows = self._read(_ORDERS + _STATUS_PAGE, (status, after, count))
+        return [writes.to_order(*row) for row in rows]
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Complete or cancel the order and change the status of its pet."""
@@ -98,11 +110,6 @@ class SqliteRepository(Repository):
         self._check_open()
         return await self._writer.submit(write)
 
-    def _page(self, query: str, after: int, count: int, status: str | None) -> list[Any]:
-        if status is None:
-            return self._read(query + _PAGE, (after, count))
-        return self._read(query + _STATUS_PAGE, (str(status), after, count))
-
     def _read(self, query: str, values: tuple[int | str, ...]) -> list[Any]:
         self._check_open()
         try:
@@ -113,7 +120,3 @@ class SqliteRepository(Repository):
     def _check_open(self) -> None:
         if not self._open:
             raise UnavailableError(f"sqlite at {self._path}: the repository is closed")
-
-
-def _to_pet(pet_id: int, name: str, category_id: int, status: str | None) -> Pet:
-    return Pet(pet_id, name, category_id, _STATUS[status])

@@ -74,21 +74,32 @@ def translated_errors(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def connect(path: str, busy_seconds: float) -> Iterator[apsw.Connection]:
+def connect(
+    path: str, busy_seconds: float, *, read_only: bool = False
+) -> Iterator[apsw.Connection]:
     """Open a connection that waits for locks and syncs each commit to disk.
 
     busy_seconds -- how long it waits for a lock of another process
+    read_only -- restricts it to reads, by one thread, and leaves checkpoints to other connections
 
     Raises `UnavailableError` if the file cannot be opened or written to.
     """
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    if read_only:
+        flags |= apsw.SQLITE_OPEN_NOMUTEX  # one thread: each column of a row would lock a mutex
     with translated_errors(path):
-        connection = apsw.Connection(path)
+        connection = apsw.Connection(path, flags)
     try:
         with translated_errors(path):
             connection.set_busy_timeout(round(busy_seconds * 1000))
             if connection.readonly("main"):
                 raise apsw.ReadOnlyError
             connection.pragma("synchronous", "FULL")
+            # Otherwise a statement that compares an index with a range is compiled at every call.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            if read_only:
+                connection.pragma("query_only", value=True)
+                connection.wal_autocheckpoint(0)
         yield connection
     finally:
         connection.close()
@@ -131,12 +142,6 @@ def _enable_wal(connection: apsw.Connection, busy_seconds: float) -> None:
             sleep(0.005)
         else:
             return
-
-
-def make_read_only(connection: apsw.Connection) -> None:
-    """Restrict a connection to reads, and leave checkpoints to the writer's connection."""
-    connection.pragma("query_only", value=True)
-    connection.wal_autocheckpoint(0)
 
 
 def _version(connection: apsw.Connection, path: str) -> int:

@@ -26,7 +26,8 @@ from petstore.contract import (
     TokenReusedError,
 )
 
-_INSERT_PET: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
+_INSERT_PETS: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
+_AND_ANOTHER: Final = ", (?, ?, ?)"
 _RESERVE: Final = "UPDATE pets SET status = 'pending' WHERE id = ? AND status = 'available'"
 _SET_STATUS: Final = "UPDATE pets SET status = ? WHERE id = ?"
 _INSERT_ORDER: Final = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
@@ -50,15 +51,27 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-def create_pet(connection: apsw.Connection, new: NewPet, token: IdempotencyToken | None) -> Receipt:
-    """Insert a row; AUTOINCREMENT assigns no id twice.
+def insert_pets(connection: apsw.Connection, pets: Sequence[NewPet]) -> list[Receipt]:
+    """Insert rows with one statement; AUTOINCREMENT assigns no id twice."""
+    if not pets:
+        return []
+    values: list[str | int | None] = []
+    for pet in pets:
+        status = None if isinstance(pet.status, UnsetType) else pet.status
+        values += (pet.name, pet.category_id, status)
+    connection.execute(_INSERT_PETS + _AND_ANOTHER * (len(pets) - 1), values)
+    last = connection.last_insert_rowid()  # the ids of one statement have no gaps
+    return [Receipt(id_) for id_ in range(last - len(pets) + 1, last + 1)]
+
+
+def create_pet(connection: apsw.Connection, new: NewPet, token: IdempotencyToken) -> Receipt:
+    """Insert a row, unless the token has been used.
 
     Raises `TokenReusedError`.
     """
-    if token and (receipt := _find(connection, token)):
+    if receipt := _find(connection, token):
         return receipt
-    status = None if isinstance(new.status, UnsetType) else new.status.value
-    connection.execute(_INSERT_PET, (new.name, new.category_id, status))
+    insert_pets(connection, [new])
     return _record(connection, token)
 
 

@@ -12,7 +12,14 @@ import apsw
 import pytest
 from petstore_sqlite import SqliteRepository, SqliteSettings, backend, open_sqlite, schema
 
-from petstore.contract import NewPet, Pet, StorageError, UnavailableError
+from petstore.contract import (
+    NewPet,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    StorageError,
+    UnavailableError,
+)
 
 REX = NewPet("Rex", 7)
 VERSION = len(schema.MIGRATIONS)
@@ -243,6 +250,32 @@ class TestFailing:
                         await call
 
         asyncio.run(run())
+
+
+def test_a_query_is_compiled_once(file: Path) -> None:
+    compiled: list[object] = []
+
+    def authorize(*action: object) -> int:  # SQLite asks while it compiles
+        compiled.append(action)
+        return apsw.SQLITE_OK
+
+    async def read(repository: SqliteRepository, after: int) -> None:
+        await repository.get_pet(after + 1)
+        await repository.list_pets(after, 20, None)
+        await repository.list_pets(after, 20, PetStatus.SOLD)
+        await repository.list_orders(after, 20, OrderStatus.PLACED)
+
+    async def run() -> None:
+        async with opened(file) as repository:
+            repository._reader.connection.authorizer = authorize  # noqa: SLF001
+            await read(repository, 0)
+            assert compiled
+            compiled.clear()
+            await read(repository, 7)
+            assert compiled == []
+
+    create(file, 20)
+    asyncio.run(run())
 
 
 class TestSchema:

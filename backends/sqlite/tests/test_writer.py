@@ -134,6 +134,34 @@ def test_a_refused_write_fails_alone(file: Path) -> None:
     asyncio.run(run())
 
 
+def test_pets_that_wait_are_inserted_by_one_statement(file: Path) -> None:
+    statements: list[str] = []
+
+    def trace(_cursor: apsw.Cursor, sql: str, _values: object) -> bool:
+        statements.append(sql)
+        return True
+
+    async def run() -> None:
+        async with closed_gate(file) as gate:
+            pets = [NewPet(f"pet {n}", n) for n in range(200)]
+            creates = [asyncio.create_task(gate.writer.insert(pet)) for pet in pets]
+            refused, other = await gate.submit(refuse, insert)
+            creates[7].cancel()
+            gate.writer._connection.exec_trace = trace  # noqa: SLF001
+            gate.open()
+            assert await other == 201
+            with pytest.raises(StorageError, match="refused"):
+                await refused
+            receipts = await asyncio.gather(*creates[:7], *creates[8:])
+        assert sum(sql.startswith("INSERT") for sql in statements) == 2
+        stored = await names(file)
+        assert stored == [*(pet.name for pet in pets), "Rex"]
+        created = [pet.name for pet in pets if pet is not pets[7]]
+        assert [stored[receipt.id - 1] for receipt in receipts] == created
+
+    asyncio.run(run())
+
+
 def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Path) -> None:
     async def run() -> None:
         async with closed_gate(file) as gate:
