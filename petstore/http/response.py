@@ -20,9 +20,11 @@ _CLOSE: Final = (b"connection", b"close")
 
 
 class CommonHeaders:
-    """The headers that every response of one handler carries; those of JSON responses encoded.
+    """The headers that every response of one handler carries.
 
-    exchange -- what encodes them: any of the server's
+    plain -- whatever its content
+    json -- with a JSON body
+    encoded -- the latter as the server writes them, once it has
     """
 
     def __init__(self, state: ServiceState, handler: Any, *, api: bool) -> None:
@@ -87,7 +89,6 @@ class ResponseWriter:
         headers -- without ``Content-Type`` and ``Content-Length``, which are added; the list is
             changed
         """
-        self.status = status
         common = self._start()
         self._complete(headers)
         if self._exchange is not None and status != 204:
@@ -99,6 +100,7 @@ class ResponseWriter:
         else:
             headers.append((b"content-length", b"%d" % len(body)))
             self.held = ([*common.json, *headers], b"" if self._head else body)
+        self.status = status  # now, because the server may have refused a header
 
     async def flush(self) -> None:
         """Send what the server did not take as a whole, in the two ASGI messages."""
