@@ -54,7 +54,7 @@ async def open_redis(
     server cannot be reached.
     """
     scripts = Scripts(guard=guard)
-    async with _masters(settings, settings.wait_replicas) as (masters, partition_keys, name):
+    async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
         try:
             await masters.start()
             if guard:
@@ -64,11 +64,7 @@ async def open_redis(
             raise
         except StorageError as error:  # at start-up, any other is the deployer's to solve
             raise SettingsError(*error.args) from None
-        repository = RedisRepository(masters, scripts, partition_keys, name)
-        try:
-            yield repository
-        finally:
-            repository.close()
+        yield RedisRepository(masters, scripts, partition_keys)
 
 
 @asynccontextmanager
@@ -78,23 +74,23 @@ async def scratch_redis(settings: RedisSettings) -> AsyncIterator[RedisSettings]
     try:
         yield scratch
     finally:
-        async with _masters(scratch, 0) as (masters, partition_keys, _):
+        async with _masters(scratch, 0) as (masters, partition_keys):
             await masters.start()
             for partition, names in enumerate(partition_keys):
-                await masters.write(partition, "UNLINK", *names.values())
+                await masters.owners[partition].writes.call("UNLINK", *names.values())
 
 
 @asynccontextmanager
 async def _masters(
     settings: RedisSettings, replicas: int
-) -> AsyncIterator[tuple[Masters, list[dict[str, str]], str]]:
-    """Yield the masters, the keys of each partition, and the name of the storage in messages."""
+) -> AsyncIterator[tuple[Masters, list[dict[str, str]]]]:
+    """Yield the masters and the keys of each partition."""
     target = address.parse(settings.url)
     partition_keys = [keys(settings.prefix, partition) for partition in range(settings.partitions)]
     slots = [key_slot(names["meta"].encode()) for names in partition_keys]
     masters = Masters(target, slots, settings.timeout_seconds, replicas)
     try:
-        yield masters, partition_keys, target.name
+        yield masters, partition_keys
     finally:
         await masters.close()
 

@@ -9,16 +9,16 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import repeat
 from typing import Any, Final
 
 import hiredis
 
 from petstore.contract import StorageError, UnavailableError
+from petstore_redis.packing import pack
 
 RECONNECT_SECONDS: Final = 0.1
 """How long to wait before reconnecting to a server that has failed."""
-
-_pack: Callable[[Any], bytes] = hiredis.pack_command  # its stub knows tuples of one part only
 
 Reply = asyncio.Future[Any]
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[Any, Any]]]
@@ -55,7 +55,7 @@ class Connection(asyncio.Protocol):
             _fail_all(futures, self.failure)
             return
         end = self._loop.time() + self._seconds
-        self._waiting.extend([(future, end) for future in futures])
+        self._waiting.extend(zip(futures, repeat(end)))
         if self._timer is None:
             self._timer = self._loop.call_at(end, self._check)
         self._transport.write(b"".join(packed))
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
     def call(self, *command: bytes | str | int) -> Reply:
         """Send a command at once; return the future of its reply."""
         future = self._loop.create_future()
-        self.send([_pack(command)], [future])
+        self.send([pack(*command)], [future])
         return future
 
     def close(self, reason: str) -> None:
@@ -153,7 +153,11 @@ class RedisClient:
         return bool(self._futures or (self._connection and self._connection.busy))
 
     def call(self, *command: bytes | str | int) -> Reply:
-        """Send a command; return the future of its reply.
+        """Send a command; return the future of its reply, as `send` does."""
+        return self.send(pack(*command))
+
+    def send(self, packed: bytes) -> Reply:
+        """Send a packed command; return the future of its reply.
 
         The future raises `hiredis.ReplyError` for an error reply, `UnavailableError` if there is
         no reply, and the error of the handshake.
@@ -164,7 +168,7 @@ class RedisClient:
             return future
         if not self._packed:
             self._loop.call_soon(self._flush)
-        self._packed.append(_pack(command))
+        self._packed.append(packed)
         self._futures.append(future)
         return future
 
@@ -196,7 +200,7 @@ class RedisClient:
             # WAIT covers all writes before it on the connection. It must time out before the client
             # does; servers check ten times a second whether it has.
             wait = ("WAIT", self._replicas, max(1, round(self._seconds * 800) - 100))
-            packed.append(_pack(wait))
+            packed.append(pack(*wait))
             replies = [self._loop.create_future() for _ in packed]
             replies[-1].add_done_callback(partial(self._replicated, futures, replies))
             futures = replies

@@ -7,11 +7,16 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from petstore.contract import NewPet, Order, Pet
+from petstore.contract import NewPet, Order, Pet, PetStatus
 
 _PETS: Final = msgspec.json.Decoder(list[Pet])
 _ORDERS: Final = msgspec.json.Decoder(list[Order])
 _ENCODER: Final = msgspec.json.Encoder()
+
+_HEADS: Final = {status: b'{"status":"%b","id":' % status.encode() for status in PetStatus}
+
+decode_pet: Final = msgspec.json.Decoder(Pet).decode
+decode_order: Final = msgspec.json.Decoder(Order).decode
 
 
 class _Constant(Struct, rename="camel"):
@@ -24,8 +29,7 @@ class _Constant(Struct, rename="camel"):
 def encode_pet(pet: NewPet | Pet) -> tuple[bytes, bytes]:
     """Return the JSON before and after the id; a script puts the id of a new pet between them."""
     constant = _ENCODER.encode(_Constant(pet.name, pet.category_id))
-    head = f'{{"status":"{pet.status}","id":' if pet.status else '{"id":'
-    return head.encode(), b"," + constant[1:]
+    return _HEADS[pet.status] if pet.status else b'{"id":', b"," + constant[1:]
 
 
 def encode_order(status: str, pet_id: int, placed_at: datetime) -> tuple[bytes, bytes]:

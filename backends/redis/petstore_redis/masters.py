@@ -81,19 +81,20 @@ class Master:
 class Masters:
     """The masters of all partitions. Call `start` before use and `close` after it.
 
+    owners -- the master of each partition, as far as is known
     target -- where to find them
     slots -- the hash slot of each partition
     seconds, replicas -- as for `Master`
     """
 
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
+        self.owners: list[Master] = []
         self._target = target
         self._slots = slots
         self._seconds = seconds
         self._replicas = replicas
         self._known: dict[Address, Master] = {}
         self._informants: dict[Address, RedisClient] = {}
-        self._owners: list[Master] = []
         self._watcher: asyncio.Task[None] | None = None
         self._suspicion = asyncio.Event()
 
@@ -115,26 +116,15 @@ class Masters:
 
     def all(self) -> list[Master]:
         """Return each master once."""
-        return list(dict.fromkeys(self._owners))
-
-    def owner(self, partition: int) -> Master:
-        """Return the master of a partition, as far as is known."""
-        return self._owners[partition]
-
-    def read(self, partition: int, *command: bytes | str | int) -> Reply:
-        """Send a command that reads; return the future of its reply."""
-        return self._owners[partition].reads.call(*command)
-
-    def write(self, partition: int, *command: bytes | str | int) -> Reply:
-        """Send a command that writes; its reply waits for the replicas, as `Master` does."""
-        return self._owners[partition].writes.call(*command)
+        return list(dict.fromkeys(self.owners))
 
     async def follow_redirect(
         self,
         partition: int,
         master: Master,
         error: hiredis.ReplyError,
-        *command: bytes | str | int,
+        packed: bytes,
+        *,
         write: bool,
     ) -> Any:
         """Send a command to the node that MOVED or ASK names; raise what any other error means.
@@ -158,9 +148,9 @@ class Masters:
             if kind == "ASK":  # both are sent together: nothing comes between them
                 client.call("ASKING").add_done_callback(lambda asking: asking.exception())
             else:
-                self._owners[partition] = named
+                self.owners[partition] = named
                 self._suspicion.set()
-            return await client.call(*command)
+            return await client.send(packed)
         except hiredis.ReplyError as second:
             raise self.handle_error(named, second) from None
 
@@ -178,7 +168,7 @@ class Masters:
     async def _watch(self) -> None:
         """Follow the masters until cancelled."""
         while True:
-            down = any(master.down for master in self._owners)
+            down = any(master.down for master in self.owners)
             seconds = TOPOLOGY_RECHECK_SECONDS if down else TOPOLOGY_REFRESH_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -202,7 +192,7 @@ class Masters:
             owners = [await self._ask_sentinels()] * len(self._slots)
         else:
             owners = await self._ask_cluster()
-        self._owners = [self._master(address) for address in owners]
+        self.owners = [self._master(address) for address in owners]
         for address in self._known.keys() - set(owners):
             if not self._known[address].busy:  # calls in flight may still get their replies
                 await self._known.pop(address).close()

@@ -67,7 +67,7 @@ async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, st
     the user may not run the scripts.
     """
     for partition, names in enumerate(keys):
-        master = masters.owner(partition)
+        master = masters.owners[partition]
         try:
             result = await _evaluate(master, scripts.open_store, names, STORE_SCHEMA, len(keys))
             schema, partitions = int(result[1]), int(result[2])
