@@ -63,9 +63,9 @@ async def read(scope: Any, receive: Any, limit: int) -> bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise invalid("body: incomplete.")
-        parts.append(message["body"])
-        size += len(message["body"])
-        more = message["more_body"]
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
         if size > limit:
             raise _too_large(limit)
     if not size:

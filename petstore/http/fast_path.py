@@ -194,10 +194,10 @@ class _FastHandler:
         self._status = handler.status_code
         self._names = names
         self._parameter = parameter if parameter in names else ""
-        self._takes_scope = "scope" in names
         guards = handler.resolve_guards()
-        self._checks = [guard.check for guard in guards if isinstance(guard, ScopeGuard)]
-        self._guards = guards if len(self._checks) < len(guards) else []  # all, for their order
+        plain = all(isinstance(guard, ScopeGuard) for guard in guards)
+        self._checks = [guard.check for guard in guards if plain and isinstance(guard, ScopeGuard)]
+        self._guards = [] if plain else guards  # all of them, because they run in order
         self._type = handler.parsed_data_field and handler.parsed_data_field.annotation
         self._limit: Any = handler.resolve_request_max_body_size()
         self._needs_request = bool(
@@ -250,7 +250,7 @@ class _FastHandler:
         arguments: dict[str, Any] = {}
         if self._parameter:
             arguments[self._parameter] = scope["path_params"][self._parameter]
-        if self._takes_scope:
+        if "scope" in self._names:
             arguments["scope"] = scope
         return arguments
 

@@ -44,7 +44,7 @@ class ResponseWriter:
     common -- what `CommonHeaders` has made so far; the writers of one service share it
 
     status -- the status of the response; 0 before there is one
-    held -- the headers and the body of a whole response that waits for `flush`
+    held -- status, headers and body of a whole response that waits for `flush`
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class ResponseWriter:
         self._state = state
         self._common = common
         self._head = outer["method"] == "HEAD"
-        self.held: tuple[list[Header], bytes] | None = None
+        self.held: tuple[int, list[Header], bytes] | None = None
         self.status = 0
         exchange = scope["extensions"].get(EXCHANGE) if "extensions" in scope else None
         self._exchange = exchange if exchange is not None and exchange.send is send else None
@@ -78,7 +78,7 @@ class ResponseWriter:
             headers = [*message["headers"], *self._start().plain]
             message = {**message, "headers": self._complete(headers)}
         elif self._head:
-            message = {"type": "http.response.body", "body": b"", "more_body": False}
+            message = {**message, "body": b""}  # type: ignore[assignment] # of the same type
         await self._send(message)
 
     def respond(self, status: int, headers: list[Header], body: bytes) -> None:
@@ -95,23 +95,19 @@ class ResponseWriter:
             if not common.encoded:
                 common.encoded = self._exchange.encode(common.json)
             self._exchange.respond(status, headers, body, common.encoded)
+            self.status = status  # not before: the server may refuse a header
         elif status == 204:
-            self.held = ([*headers, *common.plain], b"")
+            self.held = (status, [*headers, *common.plain], b"")
         else:
             headers.append((b"content-length", b"%d" % len(body)))
-            self.held = ([*common.json, *headers], b"" if self._head else body)
-        self.status = status  # now, because the server may have refused a header
+            self.held = (status, [*common.json, *headers], b"" if self._head else body)
 
     async def flush(self) -> None:
         """Send what the server did not take as a whole, in the two ASGI messages."""
         if self.held is not None:
-            (headers, body), self.held = self.held, None
-            start: Message = {
-                "type": "http.response.start",
-                "status": self.status,
-                "headers": headers,
-            }
-            await self._send(start)
+            (status, headers, body), self.held = self.held, None
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            self.status = status
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def _start(self) -> CommonHeaders:

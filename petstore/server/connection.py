@@ -335,11 +335,17 @@ class HttpConnection(asyncio.Protocol):
     def response_complete(self, exchange: Exchange) -> None:
         """Go on, unless the client must first read what was written: `resume_writing` does then."""
         self._server.total_requests += 1
+        if exchange.more_body:  # the client may read nothing before it has sent everything
+            self.resume_reading()
         if not self.write_paused:
             self._go_on(exchange)
 
     def finished(self, exchange: Exchange) -> None:
-        """Take note that the application has returned."""
+        """Take note that the application has returned.
+
+        Cheaper than a callback of the task, but only a task that was begun gets here: one that is
+        cancelled before, because the server stops, stays in the set.
+        """
         self._server.tasks.discard(exchange.task)
 
     def _go_on(self, exchange: Exchange) -> None:
@@ -407,6 +413,8 @@ class HttpConnection(asyncio.Protocol):
         if rejected is not None and rejected.started:  # it has its response, or a part of it
             self.transport.close()
             return
+        if self._active is not None and self._active.complete and not self._waiting:
+            self._active = None  # its response is written, and only waits for the client
         if self._active is not None:
             self._phase = Phase.DISCARD
             self._deadline = None

@@ -220,8 +220,12 @@ class Exchange:
             raise RuntimeError(f"expected the message 'http.response.body', got {kind!r}")
         else:
             more = bool(message.get("more_body", False))
-            await self._write(self._pending + self._framed(message.get("body", b""), more=more))
+            data = self._pending + self._framed(message.get("body", b""), more=more)
             self._pending = b""
+            if self._connection.write_paused:
+                await self._connection.drain()
+            if not self.disconnected:
+                self._connection.transport.write(data)
             if not more:
                 self._finish()
 
@@ -280,14 +284,6 @@ class Exchange:
         elif not self.keep_alive:
             encoded += b"\r\nconnection: close"
         return b"%b%b%b" % (_STATUS_LINES[status], self._connection.default_headers(), encoded)
-
-    async def _write(self, data: bytes) -> None:
-        if self.disconnected:
-            return
-        if self._connection.write_paused:
-            await self._connection.drain()
-        if not self.disconnected:
-            self._connection.transport.write(data)
 
     def _finish(self) -> None:
         self.complete = True

@@ -47,11 +47,15 @@ from litestar.stores.memory import MemoryStore
 from litestar.template import TemplateConfig
 from msgspec import Struct
 
+from petstore.config.settings import Settings
 from petstore.http import app as composition
 from petstore.http.api.operations import OperationsController
+from petstore.http.api.pets import PETS
 from petstore.http.body import StrictRequest
+from petstore.http.body import read as read_body
 from petstore.http.errors import ApiError, not_found, to_api_error
 from petstore.http.fast_path import FastPath, FastResponse, UnsupportedOptionError, propagate
+from petstore.http.guards import ScopeGuard
 from tests.support.services import in_thread
 
 JSON = {"Content-Type": "application/json"}
@@ -544,6 +548,46 @@ def test_a_handler_that_does_not_fit_is_refused_in_words(
     handler = get(path, opt={"fast_path": True}, **sync)(function)
     with pytest.raises(UnsupportedOptionError, match=message):
         FastPath(application(route_handlers=[handler]))
+
+
+def test_each_guard_runs_once_and_in_order_whatever_its_kind() -> None:
+    calls: list[str] = []
+
+    async def plain(*_: Any) -> None:
+        calls.append("plain")
+
+    scoped = ScopeGuard(lambda _: calls.append("scoped"))
+
+    @get("/items", guards=[scoped, plain, scoped], opt={"fast_path": True})
+    async def handler() -> Item:
+        return Item(1)
+
+    assert ask(FastPath(application(route_handlers=[handler])), "GET", "/items", b"", [])[0] == 200
+    assert calls == ["scoped", "plain", "scoped"]
+
+
+def test_a_body_message_may_leave_out_what_asgi_makes_optional() -> None:
+    async def read(*events: dict[str, object]) -> bytes:
+        messages = iter(events)
+
+        async def receive() -> Any:
+            return {"type": "http.request"} | next(messages)
+
+        headers = [(b"content-type", b"application/json")]
+        return await read_body({"headers": headers}, receive, 100)
+
+    assert asyncio.run(read({"more_body": True}, {"body": b"{}"})) == b"{}"
+
+
+@pytest.mark.parametrize("origins", ["", "*"])
+def test_a_response_that_the_server_refuses_is_an_error_with_its_request_id(
+    origins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PETS, "page", lambda *_: ([], "<a\r\nset-cookie: b>"))
+    with in_thread(Settings(drain_seconds=0, cors_origins=origins)) as live:
+        response = live.client.get("/v1/pets", headers={"X-Request-Id": "abc"})
+    assert (response.status_code, response.headers["x-request-id"]) == (500, "abc")
+    assert response.json()["code"] == "internal_error"
 
 
 def test_a_route_that_litestars_router_finds_differently_is_refused() -> None:

@@ -414,6 +414,43 @@ def test_the_next_request_waits_for_a_client_that_reads_slowly(whole: bool) -> N
     assert len(raw) > count * size
 
 
+def whole_response(size: int) -> App:
+    async def app(scope: Any, _: Any, __: Any) -> None:
+        await asyncio.sleep(0.3)
+        scope["extensions"][exchange.EXTENSION].respond(200, [], bytes(size))
+
+    return app
+
+
+def test_a_client_may_send_its_whole_body_before_it_reads_an_early_response() -> None:
+    length_, size = 900_000, 3_000_000
+    with served(whole_response(size)) as address, socket.socket() as connection:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            connection.setsockopt(socket.SOL_SOCKET, option, 4096)
+        connection.settimeout(10)
+        connection.connect(address)
+        connection.sendall(b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: %d\r\n\r\n" % length_)
+        connection.sendall(bytes(length_))
+        assert len(receive_all(connection)) > size
+
+
+@pytest.mark.parametrize("rest", [b"GARBAGE\r\n\r\n", b"GET /3 HT"])
+def test_a_malformed_request_behind_an_unread_response_is_rejected(rest: bytes) -> None:
+    size = 9_000_000
+    with (
+        served(whole_response(size)) as address,
+        socket.create_connection(address, timeout=10) as connection,
+    ):
+        connection.sendall(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
+        time.sleep(0.6)
+        connection.sendall(rest)
+        connection.shutdown(socket.SHUT_WR)
+        time.sleep(0.3)
+        raw = receive_all(connection)
+    assert re.findall(rb"HTTP/1.1 \d+", raw) == [b"HTTP/1.1 200", b"HTTP/1.1 400"]
+    assert len(raw) > size
+
+
 def test_a_response_waits_for_a_client_that_reads_slowly() -> None:
     written = 0
 
