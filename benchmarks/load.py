@@ -91,7 +91,7 @@ def wrk(server: Running, text: str, connections: int, seconds: int) -> list[floa
     script.write_text(text)
     cores = "1" if server.contestant.cores == "0" else server.contestant.cores
     command = ["taskset", "-c", cores, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
-    command += ["--timeout", "60"]  # whoever is too slow has latencies, not errors
+    command += ["--timeout", "60"]  # a slow server has latencies, not errors
     command += ["-s", str(script), "-H", f"Authorization: Bearer {KEY}", f"{server.url}/v1/pets"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in run.stdout.rpartition("DONE")[2].split()]
