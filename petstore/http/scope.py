@@ -19,7 +19,7 @@ class RequestScope(HTTPScope):
     request_id -- set by `ServiceMiddleware`; read by it and by the connection, for the response
         header and the log
     rate_limit -- headers that say what the client has left; set by the guard of `limits`, read by
-        `ServiceMiddleware`. Absent where there is no rate limit or the key was invalid
+        `ResponseWriter`. Absent where there is no rate limit or the key was invalid
     service -- the state of the service; set by `ServiceMiddleware`, read by handlers
     slot -- whose slot the request holds; set by the guard of `limits`, removed by
         `limits.release` when the response starts
