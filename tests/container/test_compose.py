@@ -4,10 +4,12 @@ Without systemd `depends_on` does not wait until a service is healthy: the tests
 """
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,12 +20,27 @@ from tests.support.ports import free_port
 from tests.support.services import KEY, OTHER_KEY, Live
 from tests.support.waiting import until
 
+SUBNET: Final = "10.213.47"
+"""The first three numbers of the addresses in the compose file."""
+
+
+def free_subnet() -> str:
+    """Return the first three numbers of addresses that this machine has no route to."""
+    routes = subprocess.run(
+        ["ip", "-4", "route"], capture_output=True, text=True, check=True
+    ).stdout
+    return next(free for n in range(256) if (free := f"10.213.{n}") + "." not in routes)
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a copy of docker/ with a key file that the service can read."""
+    """Return a copy of docker/ with a key file that the service can read and a free network."""
     copy = shutil.copytree(DOCKER, tmp_path / "docker")
     (copy / "keys").write_text(key_line("shop", KEY) + "\n")
+    file = copy / "compose.yaml"
+    text = file.read_text()
+    assert SUBNET in text
+    file.write_text(text.replace(SUBNET, free_subnet()))
     return copy
 
 
