@@ -55,6 +55,12 @@ class UnsupportedOptionError(Exception):
 class FastResponse(Response[Content]):
     """A response with a content, a status code and headers only, so that less has to be set up."""
 
+    background = None
+    cookies = ()  # type: ignore[assignment] # Litestar only reads it
+    encoding = "utf-8"
+    media_type = None
+    response_type_encoders = {}  # noqa: RUF012 - Litestar only reads it
+
     def __init__(
         self,
         content: Content,
@@ -65,11 +71,6 @@ class FastResponse(Response[Content]):
         self.content = content
         self.headers = headers or {}
         self.status_code = status_code
-        self.background = None
-        self.cookies = []
-        self.encoding = "utf-8"
-        self.media_type = None
-        self.response_type_encoders = {}
 
 
 class FastPath:

@@ -136,9 +136,11 @@ def parse_query(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
         text = query_string.decode("ascii")
         if "%" in text and _BAD_ESCAPE.search(text):
             raise invalid("query string: expected two hexadecimal digits after each %.")
+        escaped = "%" in text or "+" in text
         for pair in text.split("&"):
             name, _, value = pair.partition("=")
-            name, value = _unescape(name), _unescape(value)
+            if escaped:
+                name, value = _unescape(name), _unescape(value)
             if name in names:
                 if name in found:
                     raise invalid(f"{name}: sent twice; expected at most once.")
@@ -149,6 +151,4 @@ def parse_query(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
 
 
 def _unescape(text: str) -> str:
-    if "%" not in text and "+" not in text:  # the usual case
-        return text
     return unquote_to_bytes(text.replace("+", " ")).decode("utf-8")

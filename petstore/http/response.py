@@ -74,10 +74,11 @@ class ResponseWriter:
     async def __call__(self, message: Message) -> None:
         """Pass on an ASGI message."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
             headers = [*message["headers"], *self._start().plain]
-            message = {**message, "headers": self._complete(headers)}
-        elif self._head:
+            await self._send({**message, "headers": self._complete(headers)})
+            self.status = message["status"]  # not before: the server may refuse a header
+            return
+        if self._head:
             message = {**message, "body": b""}  # type: ignore[assignment] # of the same type
         await self._send(message)
 
@@ -95,7 +96,7 @@ class ResponseWriter:
             if not common.encoded:
                 common.encoded = self._exchange.encode(common.json)
             self._exchange.respond(status, headers, body, common.encoded)
-            self.status = status  # not before: the server may refuse a header
+            self.status = status
         elif status == 204:
             self.held = (status, [*headers, *common.plain], b"")
         else:

@@ -579,13 +579,16 @@ def test_a_body_message_may_leave_out_what_asgi_makes_optional() -> None:
     assert asyncio.run(read({"more_body": True}, {"body": b"{}"})) == b"{}"
 
 
+@pytest.mark.parametrize("path", ["/v1/pets", "/docs"])  # whole; in two ASGI messages
 @pytest.mark.parametrize("origins", ["", "*"])
 def test_a_response_that_the_server_refuses_is_an_error_with_its_request_id(
-    origins: str, monkeypatch: pytest.MonkeyPatch
+    path: str, origins: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PETS, "page", lambda *_: ([], "<a\r\nset-cookie: b>"))
+    bad = "<a\r\nset-cookie: b>"
+    monkeypatch.setattr(PETS, "page", lambda *_: ([], bad))
+    monkeypatch.setattr("petstore.http.api.operations._PAGE_HEADERS", {"link": bad})
     with in_thread(Settings(drain_seconds=0, cors_origins=origins)) as live:
-        response = live.client.get("/v1/pets", headers={"X-Request-Id": "abc"})
+        response = live.client.get(path, headers={"X-Request-Id": "abc"})
     assert (response.status_code, response.headers["x-request-id"]) == (500, "abc")
     assert response.json()["code"] == "internal_error"
 
