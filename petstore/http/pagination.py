@@ -79,6 +79,9 @@ class Collection(Generic[Status]):
         self._cursor = re.compile(cursor_pattern(letter)[:-1], re.ASCII)
         self._statuses = {str(status): status for status in statuses}
         self._path = path
+        status = f"(?:&status=({'|'.join(self._statuses)}))?"
+        link = f"limit=([1-9][0-9]?){status}&cursor={letter}([01][0-9a-f]{{13}})"
+        self._link = re.compile(link.encode())
 
     def parse(self, query_string: bytes) -> PageQuery[Status]:
         """Parse `limit`, `status` and `cursor` strictly; other parameters are ignored.
@@ -86,6 +89,9 @@ class Collection(Generic[Status]):
         Raises `ApiError` (400) for a value that is out of range or malformed, for a parameter
         that is sent twice, and for a query string that is not percent-encoded UTF-8.
         """
+        if own := self._link.fullmatch(query_string):  # as `page` makes it: the usual case
+            size, name, last = own.groups()
+            return PageQuery(int(size), int(last, 16), name and self._statuses[name.decode()])
         sent = parse_query(query_string, ("limit", "status", "cursor"))
         limit, after, status = DEFAULT_LIMIT, 0, None
         if (text := sent.get("limit")) is not None:

@@ -161,3 +161,21 @@ def test_any_query_string_is_parsed_or_refused(query: bytes) -> None:
     else:
         assert 1 <= parsed.limit <= 100
         assert 0 <= parsed.after <= MAX_ID
+
+
+@given(
+    limit=st.integers(-1, 120).map(str) | st.sampled_from(["01", "1 ", "\u0661"]),
+    status=st.sampled_from(["", "&status=sold", "&status=Sold", "&status="]),
+    cursor=st.from_regex("[po][0-3][0-9a-fA-F]{12,14}", fullmatch=True),
+)
+def test_a_query_means_the_same_whatever_comes_with_it(
+    limit: str, status: str, cursor: str
+) -> None:
+    def outcome(query: str) -> object:
+        try:
+            return COLLECTION.parse(query.encode())
+        except ApiError as error:
+            return str(error)
+
+    query = f"limit={limit}{status}&cursor={cursor}"
+    assert outcome(query) == outcome(f"{query}&other=%20")
