@@ -21,7 +21,7 @@ BUILD = ROOT / "build" / "bench"
 PYTHON = BUILD / "python" / "bin" / "python"
 NODE = BUILD / "node"
 GO = BUILD / "go-server"
-KEY = "benchmark"
+KEY = "benchmark-key-of-ours"
 
 PACKAGES = ("uvicorn[standard]", "msgspec", "starlette", "fastapi", "falcon", "blacksheep")
 AIOHTTP = ("aiohttp", "uvloop")

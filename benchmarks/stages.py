@@ -24,6 +24,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from benchmarks.connection import constant, served
+from benchmarks.contestants import KEY
 from benchmarks.figures import table
 from petstore.config import discovery
 from petstore.config.keys import Keys
@@ -40,7 +41,7 @@ PETS = 10_000
 BODY = b'{"name":"pet01234","categoryId":7,"status":"available"}'
 NEW = NewPet("pet01234", 7, PetStatus.AVAILABLE)
 COMMON = [(b"host", b"127.0.0.1:8000")]
-KEYED = [*COMMON, (b"authorization", b"Bearer benchmark")]
+KEYED = [*COMMON, (b"authorization", b"Bearer " + KEY.encode())]
 WRONG = [*COMMON, (b"authorization", b"Bearer wrong")]
 POSTED = [*KEYED, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(BODY))]
 IDS = random.sample(range(1, PETS + 1), PETS)
@@ -171,7 +172,7 @@ async def compare(app: Application, keys: Keys, rounds: int, calls: int) -> dict
 async def main(rounds: int, calls: int) -> None:
     """Print the table."""
     set_up(LogFormat.OFF)
-    plugin, keys = discovery.find("memory"), Keys(["benchmark"])
+    plugin, keys = discovery.find("memory"), Keys([KEY])
     app = create_app(Settings(), plugin, plugin.backend.settings(), keys)
     events: asyncio.Queue[Any] = asyncio.Queue()
     started = asyncio.Event()

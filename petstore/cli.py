@@ -25,17 +25,20 @@ UNAVAILABLE: Final = 69
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
+    status = 0
     try:
+        status = _run(_parser().parse_args(arguments))
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:  # the reader of the pipe has closed it
+        pass
+    finally:
         try:
-            sys.exit(_run(_parser().parse_args(arguments)))
-        finally:
             if sys.stdout is not None:
                 sys.stdout.flush()  # so that a closed pipe is noticed here, not at interpreter exit
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of the pipe has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -58,7 +58,7 @@ var (
 	lock     sync.RWMutex
 	pets     []pet
 	ids      = map[status][]int64{"available": nil, "pending": nil, "sold": nil}
-	clients  = map[[32]byte]string{sha256.Sum256([]byte("benchmark")): "benchmark"}
+	clients  = map[[32]byte]string{sha256.Sum256([]byte("benchmark-key-of-ours")): "benchmark"}
 	process  string
 	requests atomic.Int64
 

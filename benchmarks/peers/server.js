@@ -8,7 +8,7 @@ const { createHash, randomBytes } = require('node:crypto')
 const fastify = require('fastify')
 
 const STATUSES = ['available', 'pending', 'sold']
-const CLIENTS = new Set([createHash('sha256').update('benchmark').digest('hex')])
+const CLIENTS = new Set([createHash('sha256').update('benchmark-key-of-ours').digest('hex')])
 const process_ = randomBytes(6).toString('hex')
 const REALM = 'Bearer realm="petstore"'
 let requests = 0

@@ -16,8 +16,9 @@ def split_address(listen: str, setting: str = f"{PREFIX}LISTEN") -> tuple[str, i
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+)):([0-9]{1,5})", listen)
     if match is None or int(match[3]) > 65535:
+        port = 8000 if setting == f"{PREFIX}LISTEN" else 9100  # proposes none that is in use
         raise ConfigurationError(
-            f"{setting} must be HOST:PORT, for instance 127.0.0.1:8000 or [::1]:8000;"
+            f"{setting} must be HOST:PORT, for instance 127.0.0.1:{port} or [::1]:{port};"
             f" it is {shorten(repr(listen))}"
         )
     return match[1] or match[2], int(match[3])

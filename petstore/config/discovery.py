@@ -76,9 +76,10 @@ def find(choice: str) -> Plugin:
         )
     if len(found) > 1:
         claims = " and ".join(f"{_distribution(p)} {_version(p)}" for p in found)
+        choices = " or ".join(f"PETSTORE_BACKEND={_distribution(p)}:{name}" for p in found)
         raise ConfigurationError(
-            f"two distributions provide the backend '{name}': {claims}."
-            f" Choose one: PETSTORE_BACKEND={_distribution(found[-1])}:{name}"
+            f"{len(found)} distributions provide the backend '{name}': {claims}."
+            f" Choose one: {choices}"
         )
     return load(found[0])
 
@@ -96,7 +97,9 @@ def load(point: EntryPoint) -> Plugin:
         )
     try:
         backend = point.load()
-    except Exception as error:  # importing a plugin may raise anything; it is reported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # importing a plugin may raise anything, or exit
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigurationError(
             f"{title} cannot be imported from {point.value}: {reason}"

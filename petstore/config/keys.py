@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 from petstore.config.errors import ConfigurationError
@@ -83,6 +84,8 @@ class Keys:
             return False
         try:
             stat = self._file.stat()
+            if not S_ISREG(stat.st_mode):  # reading a pipe or a device might never end
+                raise ConfigurationError(f"the key file {self._file} is not a regular file")
             version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
             if version == self._version:
                 return False

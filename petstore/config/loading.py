@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,6 +12,9 @@ from petstore.config.discovery import Plugin
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
 from petstore.config.keys import Keys
 from petstore.config.settings import Settings
+
+MIN_KEY_CHARACTERS: Final = 16
+"""How long a key in clear must be, so that it cannot be guessed."""
 
 
 class Configuration(Struct, frozen=True):
@@ -122,6 +126,12 @@ def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, .
 def _keys(chosen: Settings, *, dev: bool, keyless: bool) -> tuple[Keys, str | None]:
     dev_key = None
     clear = chosen.keys
+    for position, key in enumerate(clear, 1):
+        if len(key) < MIN_KEY_CHARACTERS and not dev:
+            raise ConfigurationError(
+                f"key {position} of PETSTORE_API_KEYS has fewer than {MIN_KEY_CHARACTERS}"
+                " characters and could be guessed (to make a key: petstore keys new)"
+            )
     if dev and not clear and chosen.keys_file is None:
         dev_key = f"dev-{secrets.token_urlsafe(12)}"
         clear = (dev_key,)

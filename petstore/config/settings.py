@@ -55,8 +55,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     root_path: Annotated[
         str,
         Meta(
-            pattern=r"^((/[A-Za-z0-9._~-]+)+)?$",
-            description="a path without a trailing slash, for instance /shop",
+            pattern=r"^((/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+)?$",
+            description="a path of letters, digits and -._~ without a slash at its end, two in a"
+            " row, or a segment . or .., for instance /shop",
         ),
     ] = ""
     drain_seconds: Seconds = 1
@@ -68,7 +69,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         str,
         Meta(
             pattern="^([1-9][0-9]{0,8}/[smh])?$",
-            description="a number of requests per s, m or h, for instance 100/s",
+            description="a number of requests from 1 to 999999999 per s, m or h, for instance"
+            " 100/s",
         ),
     ] = ""
     cors_origins: Annotated[
@@ -210,4 +212,9 @@ def _from_file(file: str) -> dict[str, str]:
             raise ConfigurationError(
                 f"PETSTORE_CONFIG {file}: {name} must be a string, a number or a boolean"
             )
-    return {name: value if isinstance(value, str) else str(value) for name, value in table.items()}
+    return {name: _text(value) for name, value in table.items()}
+
+
+def _text(value: str | float) -> str:
+    """Return a value of the TOML file as it is written there."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,5 +1,6 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
+import asyncio
 import os
 import stat
 import sys
@@ -26,6 +27,9 @@ from petstore.transfer.sources import (
 )
 
 INTERRUPTED: Final = 130
+
+NOT_WRITTEN: Final = 74
+"""The exit status if the reader of an export is gone (EX_IOERR)."""
 
 BATCH_ITEMS: Final = 500
 """The maximum number of items that are stored together."""
@@ -65,6 +69,9 @@ def export(file: str, url: str | None) -> int:
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
         return INTERRUPTED
+    except BrokenPipeError:
+        report("the reader of the pipe has closed it; the export is incomplete")
+        return NOT_WRITTEN
     return 0
 
 
@@ -199,8 +206,11 @@ def _import(
         place = 0
         begin = 0
         batch: Batch = []
+        nothing_new = True
 
         def store() -> None:
+            nonlocal nothing_new
+            nothing_new = nothing_new and target.has(batch)  # an import of new items asks once
             target.store(batch)
             for _, item in batch:
                 progress.count(item)
@@ -220,7 +230,7 @@ def _import(
                 raise InvalidLineError(f"{error}. The lines before it are stored") from None
             raise
         store()
-        progress.finish()
+        progress.finish("; all of them were there already" if nothing_new and place else "")
 
 
 class _Target:
@@ -230,6 +240,14 @@ class _Target:
         self._calls = calls
         self._repository = repository
         self._name = name
+
+    def has(self, batch: Batch) -> bool:
+        """Return whether all items of a batch are stored, by their ids."""
+
+        async def look_up() -> list[Pet | Order | None]:
+            return await asyncio.gather(*(self._find(item) for _, item in batch))
+
+        return None not in self._calls.run(look_up())
 
     def store(self, batch: Batch) -> None:
         """Store items together. Raises `InvalidLineError` with the line of a refused item.
@@ -249,13 +267,14 @@ class _Target:
                         " to run the import again"
                     ) from None
 
-    def _reason(self, item: Pet | Order, refusal: RefusedError) -> str:
-        async def find() -> Pet | Order | None:
-            if isinstance(item, Pet):
-                return await self._repository.get_pet(item.id)
-            return await self._repository.get_order(item.id)
+    async def _find(self, item: Pet | Order) -> Pet | Order | None:
+        """Return what is stored under the id of an item."""
+        if isinstance(item, Pet):
+            return await self._repository.get_pet(item.id)
+        return await self._repository.get_order(item.id)
 
-        found = self._calls.run(find())
+    def _reason(self, item: Pet | Order, refusal: RefusedError) -> str:
+        found = self._calls.run(self._find(item))
         if found is None:
             return str(refusal)
         return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

@@ -60,11 +60,11 @@ class Progress:
                 text += f", {done / self._total:.0%}, {max(left, 0):.0f} s left"
             report(text)
 
-    def finish(self) -> None:
-        """Report the totals."""
+    def finish(self, remark: str = "") -> None:
+        """Report the totals, and a remark after them."""
         self.__exit__()
         seconds = monotonic() - self._begin
-        report(f"{self._counted()} in {seconds:.1f} s ({self._rate()})")
+        report(f"{self._counted()} in {seconds:.1f} s ({self._rate()}){remark}")
 
     def _counted(self) -> str:
         return f"{self._verb} {_count(self._pets, 'pet')} and {_count(self._orders, 'order')}"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.command import COMMAND, SECONDS, SECRET, command, error_message, in_process
 from tests.support.kubernetes import KUBERNETES
-from tests.support.services import Live, environment
+from tests.support.services import KEY, Live, environment
 
 NO_KEY = (
     "petstore: no API key is set, so no client could be admitted. Set PETSTORE_API_KEYS_FILE (to"
@@ -74,6 +74,12 @@ class TestErrors:
             ("shutdown_seconds", "nan", "PETSTORE_SHUTDOWN_SECONDS must be"),
             ("log", "xml", "PETSTORE_LOG must be json, text or off; it is 'xml'"),
             ("root_path", "shop/", "PETSTORE_ROOT_PATH must be a path .*; it is 'shop/'"),
+            ("root_path", "/shop//x", ".* without a slash at its end, two in a row, .*'/shop//x'"),
+            ("root_path", "/../x", r".*, or a segment \. or \.\., .*; it is '/\.\./x'"),
+            ("rate_limit", "0/s", ".* a number of requests from 1 to 999999999 .*; it is '0/s'"),
+            ("rate_limit", f"1{'0' * 23}/s", ".* a number of requests from 1 to 999999999 "),
+            ("metrics_listen", "yes", ".*METRICS_LISTEN must be HOST:PORT, .* 127.0.0.1:9100 "),
+            ("api_keys", f"{KEY},{SECRET[:15]}", "key 2 of PETSTORE_API_KEYS has fewer than 16"),
             ("memory_size", "7", "PETSTORE_MEMORY_SIZE is not a setting of the backend 'memory'"),
             (
                 "api_keys",
@@ -86,7 +92,7 @@ class TestErrors:
         ],
     )
     def test_a_wrong_setting_is_reported(self, setting: str, text: str, expected: str) -> None:
-        settings = {"backend": "memory", "api_keys": "key", "listen": "127.0.0.1:0", setting: text}
+        settings = {"backend": "memory", "api_keys": KEY, "listen": "127.0.0.1:0", setting: text}
         message = error_message(in_process("serve", **settings))
         assert re.match(f"petstore: {expected}", message), message
 
@@ -111,6 +117,7 @@ class TestErrors:
             (f'PETSTORE_API_KEYS = "{SECRET}', ".* is not valid TOML: "),
             ('PETSTORE_BAKEND = "memory"', ".* is not a setting. Did you mean PETSTORE_BACKEND"),
             (f'PETSTORE_API_KEY = "{SECRET}"', ".* is not a setting. .*_API_KEYS"),
+            ("PETSTORE_WORKERS = true", "PETSTORE_WORKERS must be an integer .*; it is 'true'"),
             ('PETSTORE_PORT = "80"', ".*PETSTORE_PORT is not a setting"),
             ('backend = "memory"', ".*: backend is not a setting; settings begin with PETSTORE_"),
             (f'PETSTORE_API_KEYS = ["{SECRET}"]', ".*: PETSTORE_API_KEYS must be a string, a num"),
@@ -121,7 +128,7 @@ class TestErrors:
     def test_a_wrong_toml_file_is_reported(self, tmp_path: Path, text: str, expected: str) -> None:
         file = tmp_path / "petstore.toml"
         file.write_text(text)
-        outcome = in_process("serve", backend="memory", api_keys="key", config=str(file))
+        outcome = in_process("serve", backend="memory", api_keys=KEY, config=str(file))
         message = error_message(outcome)
         assert re.match(f"petstore: {expected}", message), message
 

@@ -16,12 +16,13 @@ from petstore.config import discovery
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
 from tests.support.command import SECRET, command, error_message, in_process, running
+from tests.support.services import KEY
 from tests.support.waiting import until
 
 SETTINGS: Final = """\
     url: Annotated[str, Meta(pattern="^acme://", description="an acme:// URL")] = "acme://here"
     timeout: Annotated[float, Meta(gt=0, description="seconds above 0")] = 5
-    password: Annotated[str, Meta(min_length=9, description="nine characters or more")] | None = (
+    password: Annotated[str, Meta(min_length=40, description="forty characters or more")] | None = (
         None
     )
 """
@@ -101,8 +102,9 @@ class TestFind:
         site.install("acme", "petstore-acme 1.0.0", opening='raise UnavailableError("ours")')
         site.install("acme", "other-petstore-acme 0.1.0", opening='raise UnavailableError("other")')
         assert error_message(in_process("check", backend="acme")) == (
-            "petstore: two distributions provide the backend 'acme': other-petstore-acme 0.1.0 and"
-            " petstore-acme 1.0.0. Choose one: PETSTORE_BACKEND=petstore-acme:acme\n"
+            "petstore: 2 distributions provide the backend 'acme': other-petstore-acme 0.1.0 and"
+            " petstore-acme 1.0.0. Choose one: PETSTORE_BACKEND=other-petstore-acme:acme or"
+            " PETSTORE_BACKEND=petstore-acme:acme\n"
         )
         for choice, reason in (
             ("petstore-acme:acme", "ours"),
@@ -125,6 +127,7 @@ class TestFind:
             ),
             ('int("line\\nline")', r"cannot be imported from acme_\d+:backend: ValueError: "),
             ("None; del backend", r"cannot be imported from acme_\d+:backend: AttributeError: "),
+            ("exit('no')", r"cannot be imported from acme_\d+:backend: SystemExit: no$"),
             ("None; import acme_x", r"cannot be imported .*: ModuleNotFoundError: No .*'acme_x'"),
             (
                 "None",
@@ -184,7 +187,7 @@ class TestFind:
             "  PETSTORE_ACME_PATH  required\n"
             "  PETSTORE_ACME_URL  default acme://here  an acme:// URL\n"
             "  PETSTORE_ACME_TIMEOUT  default 5  seconds above 0\n"
-            "  PETSTORE_ACME_PASSWORD  default none  nine characters or more\n"
+            "  PETSTORE_ACME_PASSWORD  default none  forty characters or more\n"
             "  PETSTORE_ACME_MADE  default"
         )
         assert re.search(
@@ -203,7 +206,7 @@ class TestSettings:
             ("acme_url", f"http://:{SECRET}@x", "PETSTORE_ACME_URL must be an acme:// URL"),
             ("acme_timeout", "0", "PETSTORE_ACME_TIMEOUT must be seconds above 0; it is '0'"),
             ("acme_timeout", "5 s", "PETSTORE_ACME_TIMEOUT must be seconds above 0; it is '5 s'"),
-            ("acme_password", SECRET, "PETSTORE_ACME_PASSWORD must be nine characters or more\n$"),
+            ("acme_password", SECRET, "PETSTORE_ACME_PASSWORD must be forty characters or more\n$"),
         ],
     )
     def test_a_wrong_setting_is_reported(
@@ -267,7 +270,7 @@ class TestOpen:
         self, site: Site, arguments: list[str]
     ) -> None:
         site.install(opening='raise SettingsError("PETSTORE_ACME_URL names no acme; use another")')
-        message = error_message(in_process(*arguments, backend="acme", api_keys="key"))
+        message = error_message(in_process(*arguments, backend="acme", api_keys=KEY))
         assert message == "petstore: PETSTORE_ACME_URL names no acme; use another\n"
 
     @pytest.mark.parametrize("arguments", [["serve", "--listen", "127.0.0.1:0"], ["check"]])
@@ -275,7 +278,7 @@ class TestOpen:
         self, site: Site, arguments: list[str]
     ) -> None:
         site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
-        outcome = command(*arguments, backend="acme", api_keys="key")
+        outcome = command(*arguments, backend="acme", api_keys=KEY)
         assert error_message(outcome, cli.UNAVAILABLE) == (
             "petstore: cannot reach the storage: acme at acme://here: connection refused\n"
         )
@@ -290,7 +293,7 @@ class TestOpen:
         raise UnavailableError("gone")
     marker.touch()"""
         )
-        outcome = command("serve", backend="acme", api_keys="key", listen="127.0.0.1:0")
+        outcome = command("serve", backend="acme", api_keys=KEY, listen="127.0.0.1:0")
         message = error_message(outcome, cli.UNAVAILABLE)
         assert message == "petstore: cannot reach the storage: gone\n"
 
@@ -304,7 +307,7 @@ class TestOpen:
 
 
 class TestWorkers:
-    environ: Final = {"PETSTORE_API_KEYS": "key", "PETSTORE_WORKERS": "4"}
+    environ: Final = {"PETSTORE_API_KEYS": KEY, "PETSTORE_WORKERS": "4"}
 
     def test_a_shared_backend_may_have_several_workers(self, site: Site) -> None:
         site.install(backend="make(shared=True)")

@@ -120,12 +120,16 @@ class TestFile:
         assert DIGEST[:-1] not in message
 
     @pytest.mark.parametrize(
-        ("path", "reason"),
-        [("/nothing/keys", "No such file or directory"), ("/", "Is a directory")],
+        ("path", "message"),
+        [
+            ("/nothing/keys", "cannot read the key file /nothing/keys: No such file or directory"),
+            ("/", "the key file / is not a regular file"),
+            ("/dev/zero", "the key file /dev/zero is not a regular file"),
+        ],
     )
-    def test_an_unreadable_file_is_reported(self, path: str, reason: str) -> None:
-        message = error_message(in_process("check", backend="memory", api_keys_file=path))
-        assert message == f"petstore: cannot read the key file {path}: {reason}\n"
+    def test_an_unreadable_file_is_reported(self, path: str, message: str) -> None:
+        outcome = in_process("check", backend="memory", api_keys_file=path)
+        assert error_message(outcome) == f"petstore: {message}\n"
 
     def test_keys_in_clear_are_valid_too(self, file: Path) -> None:
         keys = Keys(["other"], file)

@@ -157,7 +157,7 @@ class TestGather:
         assert gathered.values == {
             "PETSTORE_WORKERS": "3",
             "PETSTORE_LOG": "off",
-            "PETSTORE_ACME_SYNC": "True",
+            "PETSTORE_ACME_SYNC": "true",
         }
         assert gathered.in_file == {"PETSTORE_WORKERS", "PETSTORE_LOG", "PETSTORE_ACME_SYNC"}
 

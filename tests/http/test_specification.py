@@ -5,7 +5,7 @@ import pytest
 from tests.support.interface import OPERATIONS
 from tests.support.pets import STATUSES
 from tests.support.responses import check_error
-from tests.support.services import Live
+from tests.support.services import KEY, OTHER_KEY, Live
 
 
 class TestCreatePet:
@@ -203,11 +203,11 @@ class TestAuthentication:
             "",
             "Bearer",
             "Basic dGVzdDp0ZXN0",
-            "test-key",
-            "Bearertest-key",
-            "Bearer test-key extra",
-            "Bearer test-key,",
-            "Token test-key",
+            KEY,
+            f"Bearer{KEY}",
+            f"Bearer {KEY} extra",
+            f"Bearer {KEY},",
+            f"Token {KEY}",
             "Bearer \u00e4",
         ],
     )
@@ -223,7 +223,7 @@ class TestAuthentication:
 
     def test_several_keys_are_valid_at_once(self, service: Live) -> None:
         with service.anonymous() as client:
-            for key in ("test-key", "other-test-key"):
+            for key in (KEY, OTHER_KEY):
                 response = client.get("/v1/pets", headers={"Authorization": f"Bearer {key}"})
                 assert response.status_code == 200
 

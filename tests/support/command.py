@@ -18,7 +18,7 @@ from petstore.config.settings import LogFormat
 from petstore.observability.logs import request_log
 from tests.support.services import environment
 
-SECRET: Final = "hunter2"
+SECRET: Final = "hunter2-hunter2-hunter2"
 """A value that no message may contain."""
 
 SECONDS: Final = 20

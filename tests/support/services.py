@@ -24,8 +24,8 @@ from petstore.server.process import bind, make_server
 from tests.support import redis_servers
 from tests.support.waiting import until
 
-KEY = "test-key"
-OTHER_KEY = "other-test-key"
+KEY = "test-key-one-of-two"
+OTHER_KEY = "test-key-two-of-two"
 START_SECONDS = 20
 BACKEND = os.environ.get("PETSTORE_TEST_BACKEND", "memory")
 """The backend of services if a test does not choose one."""

@@ -59,7 +59,8 @@ def test_a_transferred_store_is_exported_equal_to_the_byte(
         r"petstore: exported [\d,]+ pets and [\d,]+ orders in [\d.]+ s \([\d,]+/s\)\n", report
     )
     assert f" {TRANSFERRED:,} pets" in report
-    run("import", str(first), **target)
+    assert run("import", str(first), **target).endswith("/s)\n")
+    assert run("import", str(first), **target).endswith("/s); all of them were there already\n")
     run("export", str(second), **target)
     assert first.read_bytes() == second.read_bytes()
     assert not list(tmp_path.glob(".*.part"))
@@ -211,7 +212,7 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
         assert "\u2501\u2501\u2501" in text
         assert re.search(rf"{verb}\w* [\d,]+ pets and [\d,]+ orders, [\d,]+/s .* 100%", text)
         assert re.search(r" \d:\d\d:\d\d left", text)
-        assert re.search(rf"petstore: {verb}\w* 3,000 pets and .*/s\)\r\n$", text)
+        assert re.search(rf"petstore: {verb}\w* 3,000 pets and .*/s\)(; all .*)?\r\n$", text)
 
 
 def read(terminal: int) -> bytes:

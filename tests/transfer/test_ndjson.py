@@ -150,9 +150,12 @@ def test_unusable_files_are_reported(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == ""
 
 
-def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lines", "status"), [(0, 0), (len(GOOD), 74)])
+def test_an_export_whose_reader_is_gone_before_the_end_fails(
+    lines: int, status: int, tmp_path: Path
+) -> None:
     chosen = place_settings(DURABLE[0], tmp_path / "place")
-    (tmp_path / "file").write_bytes(b"".join(GOOD))
+    (tmp_path / "file").write_bytes(b"".join(GOOD[:lines]))
     assert command("import", str(tmp_path / "file"), **chosen).status == 0
     reader, writer = os.pipe()
     os.close(reader)
@@ -165,7 +168,9 @@ def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
         check=False,
     )
     os.close(writer)
-    assert done.returncode == 0
+    assert done.returncode == status
+    message = b"petstore: the reader of the pipe has closed it; the export is incomplete\n"
+    assert (done.stderr == message) == (status != 0)
     assert b"Traceback" not in done.stderr
 
 
