@@ -25,6 +25,11 @@ UNAVAILABLE: Final = 69
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:  # it was closed: a socket would take its number
+            os.open(os.devnull, os.O_RDWR)
     status = 0
     try:
         status = _run(_parser().parse_args(arguments))

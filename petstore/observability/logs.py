@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from petstore.config.settings import LogFormat
+from petstore.observability.output import standard_error
 
 _FIELDS: Final = ("request_id",)
 """The fields that a record may carry as ``extra``."""
@@ -78,9 +77,7 @@ class RequestLog:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         for line in lines:
             line.time = now
-        with suppress(OSError, ValueError):  # the reader is gone
-            sys.stderr.buffer.write(self._encode(lines))
-            sys.stderr.flush()
+        standard_error.write(self._encode(lines))
 
 
 request_log: Final = RequestLog()
@@ -88,7 +85,7 @@ request_log: Final = RequestLog()
 
 def set_up(log_format: LogFormat) -> None:
     """Send the log to standard error, as text or as one JSON object per line."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler()
     handler.setFormatter(_Text() if log_format is LogFormat.TEXT else _Json())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -110,6 +107,11 @@ def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, 
     if record.exc_info:
         line["exception"] = formatter.formatException(record.exc_info)
     return line
+
+
+class _Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        standard_error.write(f"{self.format(record)}\n".encode(errors="backslashreplace"))
 
 
 class _Json(logging.Formatter):

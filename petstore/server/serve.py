@@ -11,6 +11,7 @@ from petstore.config.addresses import to_url
 from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http.limits import RateLimit
+from petstore.observability.output import standard_error
 from petstore.server.process import bind, make_server
 
 _BANNER: Final = """
@@ -44,6 +45,7 @@ def serve(
     sock = bind(settings)
     base = to_url(*sock.getsockname()[:2])
     with ExitStack() as stack:
+        stack.enter_context(standard_error.nonblocking())
         metrics = ""
         if settings.metrics_listen:
             from petstore.observability.metrics_server import serve_metrics

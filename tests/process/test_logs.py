@@ -1,17 +1,45 @@
 """The log of requests."""
 
 import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from petstore.config.settings import LogFormat
 from petstore.observability import logs
-from tests.support.command import log_restored
-from tests.support.services import in_thread
+from tests.support.command import COMMAND, log_restored
+from tests.support.services import KEY, START_SECONDS, Live, environment, in_thread, place
+
+GET = b"GET /nothing HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n" % (b"x" * 128)
+HUNDRED = (GET + b"\r\n") * 99 + GET + b"Connection: close\r\n\r\n"
+
+
+@contextmanager
+def serving(
+    folder: Path, *prefix: str, **settings: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Live]]:
+    """Run `petstore serve` until the block is left; nobody reads its log after the start."""
+    settings |= {"backend": "sqlite", "api_keys": KEY, "listen": "127.0.0.1:0"}
+    env = environment(**settings, **place("sqlite", folder))
+    with subprocess.Popen([*prefix, *COMMAND, "serve"], env=env, stderr=subprocess.PIPE) as popen:
+        try:
+            assert popen.stderr is not None
+            match = re.search(rb"serving on http://127.0.0.1:(\d+)", popen.stderr.readline())
+            assert match
+            live = Live("127.0.0.1", int(match[1]), popen)
+            yield popen, live
+            live.client.close()
+        finally:
+            popen.kill()
 
 
 def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_created(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     with log_restored(), in_thread() as live:  # which creates the application
         assert not logs.request_log.on
@@ -19,7 +47,7 @@ def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_
         assert live.client.get("/v1/pets/7").status_code == 404
         malformed = live.raw(b"GET / HTTP/1.1\r\nHost\r\n\r\n")
         assert malformed.startswith(b"HTTP/1.1 400 ")
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     routed, rejected = [line for line in lines if line["event"] == "request"]
     assert (routed["method"], routed["route"], routed["status"]) == (
         "GET",
@@ -27,3 +55,32 @@ def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_
         404,
     )
     assert rejected["status"] == 400
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
+    workers: str, tmp_path: Path
+) -> None:
+    count = 12_000  # more than the pipe and the buffers of two workers hold
+    with serving(tmp_path, workers=workers) as (popen, live):
+        for _ in range(count // 100):
+            assert live.raw(HUNDRED).count(b"HTTP/1.1 404 ") == 100
+        log: list[bytes] = []
+        assert popen.stderr is not None
+        reader = threading.Thread(target=log.extend, args=(popen.stderr,))
+        reader.start()
+        live.client.get("/livez")
+        popen.terminate()
+        assert popen.wait(START_SECONDS) == 0
+        reader.join()
+    events = [json.loads(line)["event"] for line in log]
+    missed = [int(text.split()[0]) for text in events if "were dropped" in text]
+    assert missed
+    assert events.count("request") + sum(missed) == count + 1
+
+
+def test_the_service_runs_without_standard_input_and_output(tmp_path: Path) -> None:
+    with serving(tmp_path, "sh", "-c", 'exec "$@" <&- >&-', "sh") as (popen, live):
+        assert live.client.get("/v1/pets").status_code == 200
+        popen.terminate()
+        assert popen.wait(START_SECONDS) == 0
