@@ -4,6 +4,7 @@ Each subcommand imports what it needs, so that ``--help`` is fast.
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -63,8 +64,21 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"petstore: {message}", file=sys.stderr)
+    _report(logging.ERROR, message)
     return status
+
+
+def _report(level: int, message: str) -> None:
+    """Print a message, or log it where PETSTORE_LOG=json is set: a collector reads it then."""
+    if os.environ.get("PETSTORE_LOG") == "json":
+        from petstore.config.settings import LogFormat
+        from petstore.observability import logs
+
+        logs.set_up(LogFormat.JSON)
+        logging.getLogger("petstore").log(level, "%s", message)
+    else:
+        kind = "warning: " if level == logging.WARNING else ""
+        print(f"petstore: {kind}{message}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -143,7 +157,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
-        print(f"petstore: warning: {warning}", file=sys.stderr)
+        _report(logging.WARNING, warning)
 
 
 def _backends(_: argparse.Namespace) -> int:

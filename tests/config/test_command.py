@@ -96,6 +96,12 @@ class TestErrors:
         message = error_message(in_process("serve", **settings))
         assert re.match(f"petstore: {expected}", message), message
 
+    def test_an_error_is_logged_where_the_log_is_set_to_json(self) -> None:
+        outcome = command("serve", log="json", backend="memory", bakend="x")
+        lines = [json.loads(line) for line in outcome.stderr.splitlines()]
+        assert [line["level"] for line in lines] == ["warning", "error"]
+        assert lines[1]["event"] + "\n" == NO_KEY.removeprefix("petstore: ")
+
     def test_a_port_in_use_is_reported(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             listen = f"127.0.0.1:{taken.getsockname()[1]}"
