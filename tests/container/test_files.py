@@ -37,6 +37,12 @@ def test_a_mistake_fails_the_check(tmp_path: Path, name: str, old: str, new: str
     assert run(*CHECKS[name], tmp_path / name).returncode != 0
 
 
+def test_each_port_of_the_pod_is_in_the_network_policy() -> None:
+    text = (DOCKER / "kubernetes.yaml").read_text()
+    ports = re.findall(r"name: (\w+), containerPort: \d+", text)
+    assert sorted(ports) == sorted(re.findall(r"- ports: \[\{port: (\w+)\}\]", text))
+
+
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "petstore.service"
     text = (DOCKER / unit.name).read_text()
