@@ -1,6 +1,11 @@
-"""The records of writes that had an `IdempotencyToken`, each kept until it expires."""
+"""The records of writes that had an `IdempotencyToken`, each kept until it expires.
+
+A record is ignored by the caller's clock, but dropped only after it has lived as long by a clock
+that nobody sets: the caller's may jump, and then go back.
+"""
 
 from heapq import heappop, heappush
+from time import monotonic
 from typing import Final
 
 from petstore.contract import IdempotencyToken, Receipt, TokenReusedError
@@ -13,7 +18,8 @@ class IdempotencyRecords:
     """The records by token, and a heap of their expiries, by which expired ones are found."""
 
     def __init__(self) -> None:
-        self._records: dict[bytes, tuple[int, bytes, int]] = {}  # until, fingerprint, id
+        # until, fingerprint, id, end of life on the monotonic clock
+        self._records: dict[bytes, tuple[int, bytes, int, float]] = {}
         self._expiries: list[tuple[int, bytes]] = []  # until, token
 
     def __len__(self) -> int:
@@ -25,7 +31,7 @@ class IdempotencyRecords:
         Raises `TokenReusedError` if that write had another fingerprint.
         """
         self._drop_expired(token.now)
-        until, fingerprint, id_ = self._records.get(token.value, (token.now, b"", 0))
+        until, fingerprint, id_, _ = self._records.get(token.value, (token.now, b"", 0, 0))
         if until <= token.now:
             return None
         if fingerprint != token.fingerprint:
@@ -34,13 +40,18 @@ class IdempotencyRecords:
 
     def add(self, token: IdempotencyToken, id_: int) -> None:
         """Record the id that a write with this token has been assigned."""
-        self._records[token.value] = (token.until, token.fingerprint, id_)
+        end = monotonic() + token.until - token.now
+        self._records[token.value] = (token.until, token.fingerprint, id_, end)
         heappush(self._expiries, (token.until, token.value))
 
     def _drop_expired(self, now: int) -> None:
         for _ in range(MAX_DROPPED):
             if not self._expiries or self._expiries[0][0] > now:
                 return
-            until, token = heappop(self._expiries)
-            if token in self._records and self._records[token][0] == until:  # not a newer one
+            until, token = self._expiries[0]
+            record = self._records.get(token)
+            if record is not None and record[0] == until:  # not a newer one of the same token
+                if record[3] > monotonic():
+                    return
                 del self._records[token]
+            heappop(self._expiries)

@@ -1,5 +1,7 @@
 """Records of tokens: expired ones are dropped, so that they do not pile up."""
 
+import pytest
+from petstore_memory import idempotency
 from petstore_memory.idempotency import IdempotencyRecords
 
 from petstore.contract import IdempotencyToken, Receipt
@@ -9,22 +11,72 @@ def make_token(number: int, now: int, until: int = 0) -> IdempotencyToken:
     return IdempotencyToken(number.to_bytes(32, "big"), bytes(32), now, until or now + 100)
 
 
-def test_expired_records_are_dropped_by_later_writes() -> None:
+class Clock:
+    """The monotonic clock of the records: it goes on only if a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(idempotency, "monotonic", clock)
+    return clock
+
+
+def test_expired_records_are_dropped_by_later_writes(clock: Clock) -> None:
     records = IdempotencyRecords()
     for number in range(1000):
+        clock.now = number
         assert records.find(make_token(number, number)) is None
         records.add(make_token(number, number), number)
     assert len(records) == 100
     assert records.find(make_token(950, 999)) == Receipt(950, replayed=True)
 
 
-def test_a_token_that_is_used_again_outlives_its_first_record() -> None:
+@pytest.mark.parametrize("jump", [25 * 3600, 10**9])
+def test_a_clock_that_jumps_and_comes_back_drops_nothing_young(clock: Clock, jump: int) -> None:
+    """Records were dropped by the caller's clock alone: a retry then had a second effect."""
+    records = IdempotencyRecords()
+    day = 24 * 3600
+    for number in range(10):
+        clock.now = number
+        records.add(make_token(number, number, number + day), number)
+    wrong = make_token(10, 10 + jump, 10 + jump + day)
+    for _ in range(10):
+        assert records.find(wrong) is None
+    records.add(wrong, 10)
+    for number in range(10):
+        assert records.find(make_token(number, 11)) == Receipt(number, replayed=True)
+    for number in range(20):
+        clock.now = day + number
+        assert records.find(make_token(99, day + number)) is None
+    assert len(records) == 1  # that of the wrong clock, whose time has not come
+
+
+def test_records_of_a_clock_that_is_late_hold_up_others_only_while_they_live(clock: Clock) -> None:
+    records = IdempotencyRecords()
+    records.add(make_token(0, -(10**9)), 0)
+    for number in range(1, 500):
+        clock.now = number
+        assert records.find(make_token(number, number)) is None
+        records.add(make_token(number, number), number)
+    assert len(records) == 100
+
+
+def test_a_token_that_is_used_again_outlives_its_first_record(clock: Clock) -> None:
     records = IdempotencyRecords()
     records.add(make_token(1, 0, until=10), 1)
+    clock.now = 10
     assert records.find(make_token(1, 10)) is None
     records.add(make_token(1, 10, until=30), 2)
     for now in (10, 11, 29):
         assert records.find(make_token(1, now)) == Receipt(2, replayed=True)
+    clock.now = 30
     assert records.find(make_token(1, 30)) is None
     assert len(records) == 0
 
