@@ -108,7 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("backends", help="list the installed backends")
     listing.set_defaults(command=_backends)
 
-    check = commands.add_parser("check", help="open the storage; print the effective settings")
+    text = "open and check the storage; print the effective settings"
+    check = commands.add_parser("check", help=text)
     check.set_defaults(command=_check)
 
     kit = commands.add_parser("conformance", help="run the conformance kit against a backend")
@@ -182,6 +183,8 @@ def _backends(_: argparse.Namespace) -> int:
 
 
 def _check(_: argparse.Namespace) -> int:
+    from msgspec.structs import replace
+
     from petstore.config import discovery
     from petstore.config.errors import PREFIX
     from petstore.config.loading import configure
@@ -197,6 +200,9 @@ def _check(_: argparse.Namespace) -> int:
         configuration.plugin, configuration.storage
     ).items():
         print(f"{name}={text}")
+    if "check" in configuration.storage.__struct_fields__:  # see backends/README.md
+        storage = replace(configuration.storage, check=True)
+        configuration = replace(configuration, storage=storage)
     seconds = serve.open_once(configuration)
     print(f"ok: {configuration.plugin.title} responded in {seconds * 1000:.1f} ms")
     return 0

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from petstore.contract import Backend, SettingsError
 from petstore_sqlite import schema
+from petstore_sqlite.file import LockWait, refuse_orphaned_wal
 from petstore_sqlite.repository import SqliteRepository
-from petstore_sqlite.writer import Writer
 
 __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
 
@@ -24,6 +24,9 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
     busy_seconds: Annotated[
         float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
     ] = 5
+    check: Annotated[
+        bool, Meta(description="true or false: whether to check the whole file at opening")
+    ] = False
 
 
 @asynccontextmanager
@@ -38,15 +41,16 @@ async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepositor
             f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"
             " this backend promises durable storage"
         )
-    with schema.connect(settings.path, settings.busy_seconds) as connection:
-        schema.migrate(connection, settings.path, settings.busy_seconds)
-        with schema.connect(settings.path, settings.busy_seconds, read_only=True) as reader:
-            async with Writer(connection, settings.path) as writer:
-                repository = SqliteRepository(reader, writer, settings.path)
-                try:
-                    yield repository
-                finally:
-                    repository.close()
+    refuse_orphaned_wal(settings.path)
+    busy = LockWait(settings.busy_seconds)
+    with schema.connect(settings.path, busy) as connection:
+        schema.migrate(connection, settings.path, busy)
+        if settings.check:
+            schema.check(connection, settings.path)
+        with schema.connect(settings.path, busy, read_only=True) as reader:
+            repository = SqliteRepository(reader, connection, settings.path, busy)
+            async with repository.open():
+                yield repository
 
 
 @asynccontextmanager

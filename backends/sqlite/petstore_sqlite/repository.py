@@ -1,12 +1,12 @@
 """The repository: it reads in the thread of the event loop and writes in the writer's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import apsw
-from msgspec import UNSET, UnsetType
 
 from petstore.contract import (
     IdempotencyToken,
@@ -19,22 +19,22 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
-from petstore_sqlite import writes
-from petstore_sqlite.schema import unavailable
+from petstore_sqlite import rows, writes
+from petstore_sqlite.file import LockWait
+from petstore_sqlite.idempotency import RecordClock
+from petstore_sqlite.schema import READ_ERRORS, unavailable
 from petstore_sqlite.writer import Writer
 
 _Result = TypeVar("_Result")
 
-_STATUS: Final[dict[str | None, PetStatus | UnsetType]] = {
-    None: UNSET,
-    **{status.value: status for status in PetStatus},
-}
-_PETS: Final = "SELECT id, name, category_id, status FROM pets"
-_PETS_OF_STATUS: Final = "SELECT id, name, category_id FROM pets"
-_ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
-_GET: Final = " WHERE id = ?"
-_PAGE: Final = " WHERE id > ? ORDER BY id LIMIT ?"
-_STATUS_PAGE: Final = " WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
+_PAGE: Final = "WHERE id > ? ORDER BY id LIMIT ?"
+_STATUS_PAGE: Final = "WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
+_PET: Final = f"{rows.SELECT_PETS} WHERE id = ?"
+_PETS: Final = f"{rows.SELECT_PETS} {_PAGE}"
+_PETS_OF_STATUS: Final = f"{rows.SELECT_PETS_OF_STATUS} {_STATUS_PAGE}"
+_ORDER: Final = f"{rows.SELECT_ORDERS} WHERE id = ?"
+_ORDERS: Final = f"{rows.SELECT_ORDERS} {_PAGE}"
+_ORDERS_OF_STATUS: Final = f"{rows.SELECT_ORDERS} {_STATUS_PAGE}"
 
 
 class SqliteRepository(Repository):
@@ -44,54 +44,56 @@ class SqliteRepository(Repository):
     would take.
     """
 
-    def __init__(self, reader: apsw.Connection, writer: Writer, path: str) -> None:
+    def __init__(
+        self, reader: apsw.Connection, writer: apsw.Connection, path: str, busy: LockWait
+    ) -> None:
         self._reader = reader.cursor()
-        self._writer = writer
+        self._writer = Writer(writer, path, busy, self._close)
+        self._clock = RecordClock()
         self._path = path
-        self._open = True
+        self._closed = ""
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
         if token is None:
             self._check_open()
             return await self._writer.insert(new)
-        return await self._write(partial(writes.create_pet, new=new, token=token))
+        return await self._write(
+            partial(writes.create_pet, new=new, token=token, clock=self._clock)
+        )
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look up the row by its primary key."""
-        for id_, name, category_id, status in self._read(_PETS + _GET, (pet_id,)):
-            return Pet(id_, name, category_id, _STATUS[status])
-        return None
+        pets = self._read(rows.to_pets, _PET, (pet_id,))
+        return pets[0] if pets else None
 
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         """Read the page in the order of the primary key, or of the index by status."""
         if status is None:
-            rows = self._read(_PETS + _PAGE, (after, count))
-            return [Pet(id_, name, category, _STATUS[text]) for id_, name, category, text in rows]
-        rows = self._read(_PETS_OF_STATUS + _STATUS_PAGE, (status, after, count))
-        return [Pet(id_, name, category, status) for id_, name, category in rows]
+            return self._read(rows.to_pets, _PETS, (after, count))
+        convert = partial(rows.to_pets_of, status)
+        return self._read(convert, _PETS_OF_STATUS, (status, after, count))
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
         """Make the pet pending and insert its order."""
-        return await self._write(partial(writes.place_order, pet_id=pet_id, at=at, token=token))
+        clock = self._clock
+        write = partial(writes.place_order, pet_id=pet_id, at=at, token=token, clock=clock)
+        return await self._write(write)
 
     async def get_order(self, order_id: int) -> Order | None:
         """Look up the row by its primary key."""
-        for row in self._read(_ORDERS + _GET, (order_id,)):
-            return writes.to_order(*row)
-        return None
+        orders = self._read(rows.to_orders, _ORDER, (order_id,))
+        return orders[0] if orders else None
 
     async def list_orders(
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
         """Read the page in the order of the primary key, or of the index by status."""
         if status is None:
-            rows = self._read(_ORDERS + _PAGE, (after, count))
-        else:
-            rows = self._read(_ORDERS + _STATUS_PAGE, (status, after, count))
-        return [writes.to_order(*row) for row in rows]
+            return self._read(rows.to_orders, _ORDERS, (after, count))
+        return self._read(rows.to_orders, _ORDERS_OF_STATUS, (status, after, count))
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Complete or cancel the order and change the status of its pet."""
@@ -102,21 +104,34 @@ class SqliteRepository(Repository):
         if refusal := await self._write(partial(writes.restore, items=tuple(items))):
             raise refusal
 
-    def close(self) -> None:
-        """Make every later call raise `UnavailableError`."""
-        self._open = False
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Self]:
+        """Execute writes until the context exits; then every call raises `UnavailableError`."""
+        async with self._writer:
+            try:
+                yield self
+            finally:
+                self._close(f"sqlite at {self._path}: the repository is closed")
+
+    def _close(self, reason: str) -> None:
+        self._closed = reason
 
     async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
         self._check_open()
         return await self._writer.submit(write)
 
-    def _read(self, query: str, values: tuple[int | str, ...]) -> list[Any]:
+    def _read(
+        self,
+        convert: Callable[[Sequence[Any]], list[_Result]],
+        query: str,
+        values: tuple[int | str, ...],
+    ) -> list[_Result]:
         self._check_open()
         try:
-            return self._reader.execute(query, values).fetchall()
-        except apsw.Error as error:
+            return convert(self._reader.execute(query, values).fetchall())
+        except READ_ERRORS as error:
             raise unavailable(self._path, error) from error
 
     def _check_open(self) -> None:
-        if not self._open:
-            raise UnavailableError(f"sqlite at {self._path}: the repository is closed")
+        if self._closed:
+            raise UnavailableError(self._closed)

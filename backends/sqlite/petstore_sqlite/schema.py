@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep
 from typing import Final
 
 import apsw
 
 from petstore.contract import MAX_ID, SettingsError, UnavailableError
+from petstore_sqlite.file import LockWait, sync_recovered
 
 APPLICATION_ID: Final = 0x50455453
 """Identifies the files of this backend among other SQLite files: "PETS" in ASCII."""
+
+WAL_LIMIT: Final = 16 * 2**20
+"""The size to which a longer WAL is truncated when it begins anew: four times the usual one."""
 
 MIGRATIONS: Final = [
     # The migration at index n upgrades schema version n to n + 1.
@@ -42,44 +45,59 @@ MIGRATIONS: Final = [
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX retries_by_until ON retries (until);
     """,
+    # When a record was written, by the clock of idempotency.py.
+    """
+    ALTER TABLE retries ADD COLUMN minute INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE record_clock (minute INTEGER NOT NULL) STRICT;
+    INSERT INTO record_clock VALUES (0);
+    """,
 ]
 
-
+_CORRUPT: Final = "it is corrupt; stop the service and restore a backup"
 _REASONS: Final[dict[type[Exception], str]] = {
     apsw.BusyError: "another process has it locked",
     apsw.LockedError: "another process has it locked",
     apsw.CantOpenError: "it cannot be opened; check that its folder exists and is writable",
     apsw.ReadOnlyError: "it cannot be written to; check its permissions and those of its folder",
     apsw.FullError: "the disk is full",
-    apsw.NotADBError: "it is not an SQLite database",
-    apsw.CorruptError: "it is damaged; restore a backup",
+    apsw.NotADBError: "it is corrupt, or not an SQLite database",
+    apsw.CorruptError: _CORRUPT,
 }
+_CONTRADICTIONS: Final = (
+    # What the statements of this package cannot cause in a file that is as they left it.
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.SQLError,
+    apsw.TooBigError,
+    UnicodeDecodeError,
+)
+READ_ERRORS: Final = (apsw.Error, UnicodeDecodeError)
+"""What reading a file may raise that has failed or is corrupt."""
 
 
-def unavailable(path: str, error: apsw.Error) -> UnavailableError:
-    """Translate an error of SQLite into one line that says what to do."""
-    reason = _REASONS.get(type(error), f"{type(error).__name__}: {error}")
+def unavailable(path: str, error: Exception) -> UnavailableError:
+    """Translate one of `READ_ERRORS` into one line that says what to do."""
+    detail = " ".join(f"{type(error).__name__}: {error}".split())
+    reason = _REASONS.get(type(error), detail)
+    if isinstance(error, _CONTRADICTIONS) or (reason == _CORRUPT and str(error)):
+        reason = f"{_CORRUPT} ({detail:.200})"
     return UnavailableError(f"sqlite at {path}: {reason}")
 
 
 @contextmanager
 def translated_errors(path: str) -> Iterator[None]:
-    """Turn errors of SQLite into `UnavailableError`, except a broken constraint: that is a bug."""
+    """Turn errors of SQLite into `UnavailableError`."""
     try:
         yield
-    except apsw.ConstraintError:
-        raise
-    except apsw.Error as error:
+    except READ_ERRORS as error:
         raise unavailable(path, error) from error
 
 
 @contextmanager
-def connect(
-    path: str, busy_seconds: float, *, read_only: bool = False
-) -> Iterator[apsw.Connection]:
+def connect(path: str, busy: LockWait, *, read_only: bool = False) -> Iterator[apsw.Connection]:
     """Open a connection that waits for locks and syncs each commit to disk.
 
-    busy_seconds -- how long it waits for a lock of another process
+    busy -- the wait for locks of other processes, until its deadline; reads wait its seconds
     read_only -- restricts it to reads, by one thread, and leaves checkpoints to other connections
 
     Raises `UnavailableError` if the file cannot be opened or written to.
@@ -91,24 +109,27 @@ def connect(
         connection = apsw.Connection(path, flags)
     try:
         with translated_errors(path):
-            connection.set_busy_timeout(round(busy_seconds * 1000))
+            connection.set_busy_handler(busy)
             if connection.readonly("main"):
                 raise apsw.ReadOnlyError
             connection.pragma("synchronous", "FULL")
             # Otherwise a statement that compares an index with a range is compiled at every call.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             if read_only:
+                connection.set_busy_timeout(round(busy.seconds * 1000))
                 connection.pragma("query_only", value=True)
                 connection.wal_autocheckpoint(0)
+            else:
+                connection.pragma("journal_size_limit", WAL_LIMIT)
         yield connection
     finally:
         connection.close()
 
 
-def migrate(connection: apsw.Connection, path: str, busy_seconds: float) -> None:
+def migrate(connection: apsw.Connection, path: str, busy: LockWait) -> None:
     """Upgrade the file to the newest schema in one transaction, or leave it unchanged.
 
-    busy_seconds -- how long it waits for other processes that open the file
+    busy -- how long it waits, all in all, for other processes that open the file
 
     Raises `SettingsError` if the file belongs to another application or was written by a newer
     version, `UnavailableError` if it cannot be read or written to.
@@ -127,21 +148,17 @@ def migrate(connection: apsw.Connection, path: str, busy_seconds: float) -> None
             if connection.in_transaction:  # SQLite may have rolled back already
                 connection.execute("ROLLBACK")
             raise
-        _enable_wal(connection, busy_seconds)
+        # SQLite itself does not wait for the lock of either.
+        busy.retry(lambda: connection.pragma("journal_mode", "WAL"))
+        busy.retry(lambda: sync_recovered(connection))
 
 
-def _enable_wal(connection: apsw.Connection, busy_seconds: float) -> None:
-    """Enable the write-ahead log, waiting for its lock here: SQLite itself does not wait for it."""
-    deadline = monotonic() + busy_seconds
-    while True:
-        try:
-            connection.pragma("journal_mode", "WAL")
-        except apsw.BusyError:
-            if monotonic() >= deadline:
-                raise
-            sleep(0.005)
-        else:
-            return
+def check(connection: apsw.Connection, path: str) -> None:
+    """Read the whole file. Raises `UnavailableError` with the first thing that is wrong with it."""
+    with translated_errors(path):
+        found = connection.pragma("quick_check", 1)
+        if found != "ok":
+            raise apsw.CorruptError(found)
 
 
 def _version(connection: apsw.Connection, path: str) -> int:

@@ -1,22 +1,36 @@
 """The one thread that writes: it commits all waiting writes together, with one fsync."""
 
 import asyncio
+import logging
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import apsw
 
-from petstore.contract import NewPet, Receipt, StorageError
+from petstore.contract import NewPet, Receipt, StorageError, UnavailableError
+from petstore_sqlite.file import LockWait, OpenFile
 from petstore_sqlite.schema import translated_errors
 from petstore_sqlite.writes import insert_pets
 
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
 
+IDLE_SECONDS: Final = 1
+"""How often the thread looks whether the file is in its place while there is nothing to write."""
+
+_log = logging.getLogger("petstore.sqlite")
+
 _Result = TypeVar("_Result")
 _Write = Callable[[apsw.Connection], Any]
+
+
+class _Entry(NamedTuple):
+    write: NewPet | _Write
+    future: "asyncio.Future[Any]"
+    since: float
 
 
 class Writer:
@@ -28,12 +42,24 @@ class Writer:
 
     connection -- no one else may use it while the thread runs
     path -- the path of the file, for error messages
+    busy -- the busy handler of the connection: how long a write waits for locks after `submit`
+    on_loss -- called in the event loop, with a message, once the file is no longer in its place
     """
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: str,
+        busy: LockWait,
+        on_loss: Callable[[str], object],
+    ) -> None:
         self._connection = connection
         self._path = path
-        self._waiting = queue.SimpleQueue[tuple[NewPet | _Write, "asyncio.Future[Any]"] | None]()
+        self._busy = busy
+        self._on_loss = on_loss
+        self._file = OpenFile(connection)
+        self._loss = ""
+        self._waiting = queue.SimpleQueue[_Entry | None]()
         self._thread = threading.Thread(target=self._run, name="petstore-sqlite", daemon=True)
 
     async def __aenter__(self) -> Self:
@@ -43,7 +69,8 @@ class Writer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Execute the writes that wait, then end the thread."""
+        """Execute the writes that wait, if nobody has the file locked, and end the thread."""
+        self._busy.end()
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -56,35 +83,61 @@ class Writer:
         SQLite. A cancelled caller stops waiting, but its write still takes effect.
         """
         future: asyncio.Future[_Result] = self._loop.create_future()
-        self._waiting.put((write, future))
+        self._waiting.put(_Entry(write, future, monotonic()))
         return await future
 
     async def insert(self, pet: NewPet) -> Receipt:
         """Insert a pet as `submit` would, but by one statement with all pets that wait."""
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._waiting.put((pet, future))
+        self._waiting.put(_Entry(pet, future, monotonic()))
         return await future
 
     def _run(self) -> None:
+        batch: list[_Entry] = []
         closing = False
-        while not closing:
-            taken = [self._waiting.get()]
-            while len(taken) < MAX_BATCH and not self._waiting.empty():
-                taken.append(self._waiting.get())
-            closing = None in taken
-            batch = [waiting for waiting in taken if waiting is not None]
+        while batch or not closing:
+            for taken in self._take(MAX_BATCH - len(batch), wait=not batch):
+                if taken is None:
+                    closing = True
+                else:
+                    batch.append(taken)
             if batch:
-                outcomes = self._commit([write for write, _ in batch])
-                futures = [future for _, future in batch]
+                outcomes = self._commit(batch)
+                futures = [entry.future for entry in batch[: len(outcomes)]]
+                del batch[: len(outcomes)]
                 self._loop.call_soon_threadsafe(_resolve, futures, outcomes)
 
-    def _commit(self, batch: list[NewPet | _Write]) -> list[Any]:
-        """Execute writes in one transaction; return a result or an exception for each."""
+    def _take(self, most: int, *, wait: bool) -> list[_Entry | None]:
+        """Return the writes that wait, at most so many; None means that no more will come."""
+        taken = []
+        if wait:
+            try:
+                taken.append(self._waiting.get(timeout=IDLE_SECONDS))
+            except queue.Empty:
+                self._is_lost()
+        while len(taken) < most and not self._waiting.empty():
+            taken.append(self._waiting.get())
+        return taken
+
+    def _commit(self, batch: Sequence[_Entry]) -> list[Any]:
+        """Execute writes in one transaction; return a result or an exception for each.
+
+        If the file stays locked, return the exceptions of those only that have waited long enough:
+        the first ones of the batch.
+        """
         try:
+            if self._is_lost():
+                raise UnavailableError(self._loss)  # noqa: TRY301 - as any other failure
             with translated_errors(self._path):
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._busy.deadline = batch[0].since + self._busy.seconds
                 try:
-                    outcomes = self._execute(batch)
+                    self._connection.execute("BEGIN IMMEDIATE")
+                except apsw.BusyError:
+                    begin = monotonic() - self._busy.seconds
+                    batch = [entry for entry in batch if entry.since <= begin] or batch[:1]
+                    raise
+                try:
+                    outcomes = self._execute([entry.write for entry in batch])
                     self._connection.execute("COMMIT")
                 except BaseException:
                     if self._connection.in_transaction:
@@ -93,6 +146,20 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - raised in each caller
             return [error] * len(batch)
         return outcomes
+
+    def _is_lost(self) -> bool:
+        """Return whether the file was found to be out of its place, now or before.
+
+        It stays lost: another process may have made a new file meanwhile, and used its WAL.
+        """
+        if not self._loss:
+            try:
+                self._file.check()
+            except UnavailableError as error:
+                self._loss = str(error)
+                _log.error("%s", error)
+                self._loop.call_soon_threadsafe(self._on_loss, self._loss)
+        return bool(self._loss)
 
     def _execute(self, batch: list[NewPet | _Write]) -> list[Any]:
         # The pets come first: of writes that wait together, any may be the first.

@@ -6,7 +6,7 @@ of the transaction are not affected. Errors of SQLite are handled by the writer.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import apsw
@@ -23,8 +23,10 @@ from petstore.contract import (
     Pet,
     Receipt,
     RefusedError,
-    TokenReusedError,
 )
+from petstore_sqlite import idempotency
+from petstore_sqlite.idempotency import RecordClock
+from petstore_sqlite.rows import SELECT_ORDERS, SELECT_PETS, to_microseconds, to_orders
 
 _INSERT_PETS: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
 _AND_ANOTHER: Final = ", (?, ?, ?)"
@@ -32,23 +34,12 @@ _RESERVE: Final = "UPDATE pets SET status = 'pending' WHERE id = ? AND status = 
 _SET_STATUS: Final = "UPDATE pets SET status = ? WHERE id = ?"
 _INSERT_ORDER: Final = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
 _CLOSE: Final = "UPDATE orders SET status = ? WHERE id = ? AND status = 'placed'"
-_ORDER: Final = "SELECT id, pet_id, status, placed_at FROM orders WHERE id = ?"
+_ORDER: Final = f"{SELECT_ORDERS} WHERE id = ?"
 _RESTORE_PET: Final = """INSERT INTO pets (id, name, category_id, status) VALUES (?, ?, ?, ?)
     ON CONFLICT (id) DO NOTHING"""
-_PET: Final = "SELECT id, name, category_id, status FROM pets WHERE id = ?"
+_PET: Final = f"{SELECT_PETS} WHERE id = ?"
 _RESTORE_ORDER: Final = "INSERT INTO orders (id, pet_id, status, placed_at) VALUES (?, ?, ?, ?)"
 _LIVE: Final = "SELECT id FROM orders WHERE pet_id = ? AND status IN ('placed', 'completed')"
-
-# In the file, the table of the records of tokens is called retries.
-_FIND: Final = "SELECT fingerprint, id FROM retries WHERE token = ? AND until > ?"
-_RECORD: Final = "REPLACE INTO retries (token, fingerprint, id, until) VALUES (?, ?, ?, ?)"
-
-# More than the one record that a write may add, so that expired records do not pile up.
-_DROP: Final = """DELETE FROM retries WHERE token IN
-    (SELECT token FROM retries WHERE until <= ? ORDER BY until LIMIT 2)"""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def insert_pets(connection: apsw.Connection, pets: Sequence[NewPet]) -> list[Receipt]:
@@ -64,33 +55,43 @@ def insert_pets(connection: apsw.Connection, pets: Sequence[NewPet]) -> list[Rec
     return [Receipt(id_) for id_ in range(last - len(pets) + 1, last + 1)]
 
 
-def create_pet(connection: apsw.Connection, new: NewPet, token: IdempotencyToken) -> Receipt:
+def create_pet(
+    connection: apsw.Connection, new: NewPet, token: IdempotencyToken, clock: RecordClock
+) -> Receipt:
     """Insert a row, unless the token has been used.
 
     Raises `TokenReusedError`.
     """
-    if receipt := _find(connection, token):
+    if receipt := idempotency.find(connection, token):
         return receipt
-    insert_pets(connection, [new])
-    return _record(connection, token)
+    [receipt] = insert_pets(connection, [new])
+    idempotency.record(connection, token, receipt.id, clock)
+    return receipt
 
 
 def place_order(
-    connection: apsw.Connection, pet_id: int, at: datetime, token: IdempotencyToken | None
+    connection: apsw.Connection,
+    pet_id: int,
+    at: datetime,
+    token: IdempotencyToken | None,
+    clock: RecordClock,
 ) -> Receipt:
     """Make the pet pending, if it is available, and insert its order.
 
     Raises `TokenReusedError`, `NotFoundError` or `ConflictError`.
     """
-    if token and (receipt := _find(connection, token)):
+    if token and (receipt := idempotency.find(connection, token)):
         return receipt
     connection.execute(_RESERVE, (pet_id,))
     if not connection.changes():
         if connection.execute("SELECT 1 FROM pets WHERE id = ?", (pet_id,)).get is None:
             raise NotFoundError(f"there is no pet {pet_id}")
         raise ConflictError(f"pet {pet_id} is not available")
-    connection.execute(_INSERT_ORDER, (pet_id, (at - _EPOCH) // _MICROSECOND))
-    return _record(connection, token)
+    connection.execute(_INSERT_ORDER, (pet_id, to_microseconds(at)))
+    receipt = Receipt(connection.last_insert_rowid())
+    if token:
+        idempotency.record(connection, token, receipt.id, clock)
+    return receipt
 
 
 def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus) -> Order:
@@ -101,10 +102,9 @@ def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus
     if status is not OrderStatus.PLACED:
         connection.execute(_CLOSE, (status.value, order_id))
     closed = status is not OrderStatus.PLACED and connection.changes()
-    found: Any = connection.execute(_ORDER, (order_id,)).fetchone()
-    if found is None:
+    order = _find_order(connection, order_id)
+    if order is None:
         raise NotFoundError(f"there is no order {order_id}")
-    order = to_order(*found)
     if closed:
         connection.execute(_SET_STATUS, (PET_STATUS_BY_ORDER[status].value, order.pet_id))
     elif order.status is not status:
@@ -140,10 +140,10 @@ def _restore_pet(connection: apsw.Connection, pet: Pet) -> None:
 
 
 def _restore_order(connection: apsw.Connection, order: Order) -> None:
-    found: Any = connection.execute(_ORDER, (order.id,)).fetchone()
+    found = _find_order(connection, order.id)
     if found is not None:
-        if to_order(*found) != order:
-            raise ConflictError(f"its id is taken by {to_order(*found)}")
+        if found != order:
+            raise ConflictError(f"its id is taken by {found}")
         return
     pet: Any = connection.execute(_PET, (order.pet_id,)).fetchone()
     if pet is None:
@@ -153,30 +153,10 @@ def _restore_order(connection: apsw.Connection, order: Order) -> None:
             raise ConflictError(f"pet {order.pet_id} is {pet[3] or 'without status'}")
         if (other := connection.execute(_LIVE, (order.pet_id,)).get) is not None:
             raise ConflictError(f"pet {order.pet_id} is in order {other}")
-    at = (order.placed_at - _EPOCH) // _MICROSECOND
+    at = to_microseconds(order.placed_at)
     connection.execute(_RESTORE_ORDER, (order.id, order.pet_id, order.status.value, at))
 
 
-def to_order(order_id: int, pet_id: int, status: str, placed_at: int) -> Order:
-    """Return a row as an order."""
-    return Order(order_id, pet_id, OrderStatus(status), _EPOCH + placed_at * _MICROSECOND)
-
-
-def _find(connection: apsw.Connection, token: IdempotencyToken) -> Receipt | None:
-    found: Any = connection.execute(_FIND, (token.value, token.now)).fetchone()
-    if found is None:
-        return None
-    fingerprint, id_ = found
-    if fingerprint != token.fingerprint:
-        raise TokenReusedError("the token was used for another write")
-    return Receipt(id_, replayed=True)
-
-
-def _record(connection: apsw.Connection, token: IdempotencyToken | None) -> Receipt:
-    """Return a receipt with the id of the inserted row, and record it under the token."""
-    receipt = Receipt(connection.last_insert_rowid())
-    if token:
-        connection.execute(_DROP, (token.now,))
-        record = (token.value, token.fingerprint, receipt.id, token.until)
-        connection.execute(_RECORD, record)
-    return receipt
+def _find_order(connection: apsw.Connection, order_id: int) -> Order | None:
+    orders = to_orders(connection.execute(_ORDER, (order_id,)).fetchall())
+    return orders[0] if orders else None

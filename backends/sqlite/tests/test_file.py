@@ -23,7 +23,7 @@ from petstore.contract import (
 
 REX = NewPet("Rex", 7)
 VERSION = len(schema.MIGRATIONS)
-NOT_SQLITE = "it is not an SQLite database"
+NOT_SQLITE = "it is corrupt, or not an SQLite database"
 NOT_OPENED = "it cannot be opened"
 LOCKED = "another process has it locked"
 
@@ -246,7 +246,7 @@ class TestFailing:
         async def run() -> None:
             async with opened(file) as repository:
                 for call in (repository.list_pets(0, 2000, None), repository.create_pet(REX)):
-                    with pytest.raises(UnavailableError, match="it is damaged; restore a backup"):
+                    with pytest.raises(UnavailableError, match="it is corrupt; stop the service"):
                         await call
 
         asyncio.run(run())

@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 from petstore_sqlite import schema
+from petstore_sqlite.file import LockWait
 
 from petstore.contract import UnavailableError
 
@@ -49,7 +50,7 @@ class TestEnablingWal:
     def other(self, tmp_path: Path) -> apsw.Connection:
         return apsw.Connection(str(tmp_path / "pets.sqlite"))
 
-    def migrate(self, other: apsw.Connection, busy_seconds: float) -> None:
+    def migrate(self, other: apsw.Connection, busy: LockWait) -> None:
         """Open the file; the other connection begins to write just before WAL is enabled."""
 
         def before(_: object, statement: str, __: object) -> bool:
@@ -58,25 +59,24 @@ class TestEnablingWal:
                 other.execute("BEGIN IMMEDIATE")
             return True
 
-        with schema.connect(other.filename, busy_seconds) as connection:
+        with schema.connect(other.filename, busy) as connection:
             connection.exec_trace = before
-            schema.migrate(connection, other.filename, busy_seconds)
+            schema.migrate(connection, other.filename, busy)
 
-    def test_it_waits_for_the_lock(
-        self, other: apsw.Connection, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_waits_for_the_lock(self, other: apsw.Connection) -> None:
         waits = []
 
-        def wait(seconds: float) -> None:
-            waits.append(seconds)
-            if len(waits) == 3:
-                other.execute("ROLLBACK")
+        class ReleasingWait(LockWait):
+            def __call__(self, attempts: int) -> bool:
+                waits.append(attempts)
+                if len(waits) == 3:
+                    other.execute("ROLLBACK")
+                return super().__call__(attempts)
 
-        monkeypatch.setattr(schema, "sleep", wait)
-        self.migrate(other, 60)
-        assert len(waits) == 3
+        self.migrate(other, ReleasingWait(60))
+        assert waits == [0, 1, 2]
         assert other.pragma("journal_mode") == "wal"
 
     def test_it_waits_no_longer_than_the_setting(self, other: apsw.Connection) -> None:
         with pytest.raises(UnavailableError, match="another process has it locked"):
-            self.migrate(other, 0.05)
+            self.migrate(other, LockWait(0.05))

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 from petstore_sqlite import SqliteSettings, open_sqlite, schema
+from petstore_sqlite.file import LockWait
 from petstore_sqlite.writer import Writer
 
 from petstore.contract import NewPet, StorageError
@@ -55,9 +56,10 @@ class Gate:
 @asynccontextmanager
 async def closed_gate(file: Path) -> AsyncIterator[Gate]:
     """Yield a closed gate to a new file."""
-    with schema.connect(str(file), 0.2) as connection:
-        schema.migrate(connection, str(file), 0.2)
-        async with Writer(connection, str(file)) as writer:
+    busy = LockWait(0.2)
+    with schema.connect(str(file), busy) as connection:
+        schema.migrate(connection, str(file), busy)
+        async with Writer(connection, str(file), busy, pytest.fail) as writer:
             gate = Gate(connection, writer)
             await gate.close()
             try:

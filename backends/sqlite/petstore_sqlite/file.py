@@ -1,0 +1,104 @@
+"""The file as an operator may find it: locked, deleted, replaced, or with a log not yet on disk."""
+
+import os
+from collections.abc import Callable
+from itertools import count
+from threading import Event
+from time import monotonic
+
+import apsw
+
+from petstore.contract import UnavailableError
+
+
+class LockWait:
+    """Waits for locks of other processes until a deadline, however many there are in a row.
+
+    A busy handler: SQLite calls it while a lock is held, and gives up once it returns False.
+
+    seconds -- how long a wait may take in total
+    deadline -- when the present one ends, on the monotonic clock
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.deadline = monotonic() + seconds
+        self._ended = Event()
+
+    def __call__(self, attempts: int) -> bool:
+        """Pause, a little longer at each attempt. Return whether to try again."""
+        left = self.deadline - monotonic()
+        return left > 0 and not self._ended.wait(min(left, 0.1, (1 + attempts**2) / 1000))
+
+    def retry(self, step: Callable[[], object]) -> None:
+        """Carry out a step that needs a lock for which SQLite itself does not wait.
+
+        Raises the step's `apsw.BusyError` if the lock is still held at the deadline.
+        """
+        for attempts in count():
+            try:
+                step()
+            except apsw.BusyError:
+                if not self(attempts):
+                    raise
+            else:
+                return
+
+    def end(self) -> None:
+        """Wait no longer, now and in future."""
+        self.seconds = 0
+        self._ended.set()
+
+
+class OpenFile:
+    """An open file and its WAL, to notice that their paths no longer name them.
+
+    SQLite holds both open and would go on writing to files that nobody will find again.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._path = connection.filename
+        self._files = {path: _identify(path) for path in (self._path, connection.filename_wal)}
+
+    def check(self) -> None:
+        """Raise `UnavailableError` if one of the files was deleted, moved or replaced."""
+        for path, identity in self._files.items():
+            if _identify(path) != identity:
+                raise UnavailableError(
+                    f"sqlite at {self._path}: {path} was deleted, moved or replaced while it was"
+                    " open; nothing more is written to it. Stop the service, put the files that"
+                    " belong together in their place, start it again"
+                )
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    """Return what identifies the file that a path names, or None if it names none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - for each commit: twice as fast as with a Path
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def refuse_orphaned_wal(path: str) -> None:
+    """Raise `UnavailableError` if there is a WAL without its file.
+
+    Then the file was deleted or moved while it was open, or its process was killed before. SQLite
+    would create an empty file, and delete the WAL.
+    """
+    wal = f"{os.path.realpath(path)}-wal"
+    # Looked for first: a file that another process creates at this moment is there before its WAL.
+    if _identify(wal) and not _identify(path):
+        raise UnavailableError(
+            f"sqlite at {path}: the file is missing, but its log {wal} is there. Put the file back,"
+            " or delete the log to start with an empty file"
+        )
+
+
+def sync_recovered(connection: apsw.Connection) -> None:
+    """Sync what opening has found in the WAL: its writer may have been killed before its fsync.
+
+    A passive checkpoint syncs the WAL before it copies the first page. Raises `apsw.BusyError`
+    if another process is at a checkpoint, for that one may not have come to its fsync.
+    """
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -1,0 +1,76 @@
+"""The records of writes that had an `IdempotencyToken`, in the table that is called retries.
+
+A record is ignored by the clock of the caller, as the contract says, but it is deleted only after
+it has been in the file for its whole life by a clock that nobody can set. So a clock that jumps,
+or is wrong, deletes no record that another caller still needs.
+"""
+
+from time import monotonic
+from typing import Any, Final
+
+import apsw
+
+from petstore.contract import IdempotencyToken, Receipt, TokenReusedError
+from petstore_sqlite.rows import check_types
+
+_FIND: Final = "SELECT fingerprint, id FROM retries WHERE token = ? AND until > ?"
+_RECORD: Final = "REPLACE INTO retries (token, fingerprint, id, until, minute) VALUES (?,?,?,?,?)"
+
+# Two are more than the one record that a write may add, so that expired records do not pile up.
+# Only the two that expired first are looked at: those of a clock that is late, too young to be
+# deleted, hold up the others for as long as they live, but make no write slow.
+_DROP: Final = """DELETE FROM retries WHERE minute <= ? AND token IN
+    (SELECT token FROM retries WHERE until <= ? ORDER BY until LIMIT 2)"""
+
+_SLACK: Final = 3
+"""Minutes by which the clock of the store may be ahead of the minute in a record."""
+
+
+class RecordClock:
+    """The clock of the store: the minutes, all together, in which records were written.
+
+    The file holds it. A process that writes a record a minute or more after it last looked moves
+    it on by one minute, unless another process has. So it is never faster than time, it does not
+    depend on the time of day, and while nothing is written it stands still, as the table does.
+    """
+
+    def __init__(self) -> None:
+        self._minute = -1
+        self._looked = 0.0
+
+    def read(self, connection: apsw.Connection) -> int:
+        """Return the minute. Called in a transaction that writes."""
+        now = monotonic()
+        if self._minute < 0 or now - self._looked >= 60:
+            found: Any = connection.execute("SELECT minute FROM record_clock").get
+            check_types((found, int))
+            if self._minute >= 0 and found <= self._minute:
+                found = self._minute + 1
+                connection.execute("UPDATE record_clock SET minute = ?", (found,))
+            self._minute, self._looked = found, now
+        return self._minute
+
+
+def find(connection: apsw.Connection, token: IdempotencyToken) -> Receipt | None:
+    """Return the receipt of the earlier write with this token, or None if there is none.
+
+    Raises `TokenReusedError` if that write had another fingerprint.
+    """
+    found: Any = connection.execute(_FIND, (token.value, token.now)).fetchone()
+    if found is None:
+        return None
+    fingerprint, id_ = found
+    check_types((fingerprint, bytes), (id_, int))
+    if fingerprint != token.fingerprint:
+        raise TokenReusedError("the token was used for another write")
+    return Receipt(id_, replayed=True)
+
+
+def record(
+    connection: apsw.Connection, token: IdempotencyToken, id_: int, clock: RecordClock
+) -> None:
+    """Record the id that a write with this token has been assigned; delete what is old."""
+    minute = clock.read(connection)
+    old = minute - (token.until - token.now) // 60 - _SLACK
+    connection.execute(_DROP, (old, token.now))
+    connection.execute(_RECORD, (token.value, token.fingerprint, id_, token.until, minute))

@@ -1,0 +1,169 @@
+"""Records of tokens: expired ones are deleted, and no clock that is wrong deletes a young one."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from petstore_sqlite import SqliteRepository, SqliteSettings, idempotency, open_sqlite
+
+from petstore.contract import IdempotencyToken, NewPet, Receipt
+
+REX = NewPet("Rex", 7)
+HOUR = 3600
+DAY = 24 * HOUR
+NOW = 1_790_000_000
+
+
+class Clock:
+    """The clocks of all processes: they go on only if a test says so.
+
+    monotonic -- begins anew when the machine starts
+    time -- the time of day
+    """
+
+    def __init__(self) -> None:
+        self.monotonic = 0.0
+        self.time = NOW
+
+    def __call__(self) -> float:
+        return self.monotonic
+
+    def pass_(self, seconds: int) -> None:
+        self.monotonic += seconds
+        self.time += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(idempotency, "monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SqliteSettings:
+    return SqliteSettings(path=str(tmp_path / "pets.sqlite"))
+
+
+def token(number: int, now: float, life: int = DAY) -> IdempotencyToken:
+    return IdempotencyToken(number.to_bytes(32, "big"), bytes(32), int(now), int(now) + life)
+
+
+def records(settings: SqliteSettings) -> int:
+    connection = apsw.Connection(settings.path)
+    try:
+        return int(connection.execute("SELECT count(*) FROM retries").get)
+    finally:
+        connection.close()
+
+
+async def create(
+    repository: SqliteRepository, clock: Clock, numbers: range, *, ahead: int = 0, every: int = 60
+) -> list[Receipt]:
+    """Create pets, one after the other in time, with a clock that is so far ahead."""
+    receipts = []
+    for number in numbers:
+        clock.pass_(every)
+        receipts.append(await repository.create_pet(REX, token(number, clock.time + ahead)))
+    return receipts
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_expired_records_are_deleted_by_later_writes(
+    settings: SqliteSettings, clock: Clock
+) -> None:
+    async def work() -> None:
+        async with open_sqlite(settings) as repository:
+            await create(repository, clock, range(1800), every=120)
+
+    run(work())
+    # A minute at most is counted for each write: a day has 1,440 of them.
+    assert records(settings) == pytest.approx(1440 + 3, abs=2)
+
+
+def test_several_writes_a_minute_are_kept_for_a_day(settings: SqliteSettings, clock: Clock) -> None:
+    async def work() -> None:
+        async with open_sqlite(settings) as one, open_sqlite(settings) as two:
+            for number in range(0, 3400, 2):
+                await create(one, clock, range(number, number + 1), every=30)
+                await create(two, clock, range(number + 1, number + 2), every=30)
+
+    run(work())
+    assert 2 * 1440 <= records(settings) <= 2 * (1440 + 10)
+
+
+def test_restarts_and_pauses_do_not_let_records_pile_up(
+    settings: SqliteSettings, clock: Clock
+) -> None:
+    async def work() -> None:
+        for day in range(6):
+            async with open_sqlite(settings) as repository:
+                await create(repository, clock, range(day * 400, day * 400 + 400))
+            clock.pass_(16 * HOUR)
+            clock.monotonic = day  # the machine was off
+
+    run(work())
+    assert records(settings) <= 1440 + 20
+
+
+@pytest.mark.parametrize("ahead", [25 * HOUR, 10 * 365 * DAY])
+@pytest.mark.parametrize("wrong_first", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_one_wrong_clock_deletes_nothing_young(
+    settings: SqliteSettings, clock: Clock, ahead: int, wrong_first: bool, restarted: bool
+) -> None:
+    """Also if it was the first to write, and if it is still wrong after a restart."""
+
+    async def work() -> None:
+        async with open_sqlite(settings) as right:
+            async with open_sqlite(settings) as wrong:
+                if wrong_first:
+                    await create(wrong, clock, range(1000, 1001), ahead=ahead)
+                receipts = await create(right, clock, range(60))
+                await create(wrong, clock, range(2000, 2060), ahead=ahead)
+                if not restarted:
+                    await create(wrong, clock, range(3000, 3060), ahead=ahead)
+            if restarted:
+                async with open_sqlite(settings) as wrong:
+                    await create(wrong, clock, range(3000, 3060), ahead=ahead)
+            clock.pass_(20 * HOUR)
+            await create(right, clock, range(4000, 4010))
+            for number, receipt in enumerate(receipts):
+                again = await right.create_pet(REX, token(number, clock.time))
+                assert again == Receipt(receipt.id, replayed=True)
+
+    run(work())
+
+
+def test_one_jump_of_the_clock_deletes_nothing_young(
+    settings: SqliteSettings, clock: Clock
+) -> None:
+    """25 hours forward, one write, and back: retries then had a second effect."""
+
+    async def work() -> None:
+        async with open_sqlite(settings) as repository:
+            receipts = await create(repository, clock, range(3))
+            await create(repository, clock, range(3, 4), ahead=25 * HOUR)
+            for number, receipt in enumerate(receipts):
+                again = await repository.create_pet(REX, token(number, clock.time))
+                assert again == Receipt(receipt.id, replayed=True)
+
+    run(work())
+
+
+def test_a_clock_that_is_late_holds_up_others_only_while_its_records_live(
+    settings: SqliteSettings, clock: Clock
+) -> None:
+    async def work() -> None:
+        async with open_sqlite(settings) as repository:
+            await create(repository, clock, range(10_000, 10_005), ahead=-NOW)
+            await create(repository, clock, range(1800))
+
+    run(work())
+    assert records(settings) <= 1440 + 10

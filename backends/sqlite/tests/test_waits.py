@@ -1,0 +1,210 @@
+"""No call waits longer for other processes than `busy_seconds`, however it spends the time.
+
+Time is a fake here: a lock that is held makes it pass.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import apsw
+import pytest
+from petstore_sqlite import SqliteRepository, SqliteSettings, file, open_sqlite, writer
+
+from petstore.contract import NewPet, UnavailableError
+
+REX = NewPet("Rex", 7)
+BUSY_SECONDS = 30
+LOCKED = "another process has it locked"
+
+
+class Clock:
+    """Passes while a wait for a lock is paused; `passed` is called then.
+
+    loop -- the event loop of the calls: it runs those that can go on before any more time passes
+    """
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.pauses = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses += 1
+        self.passed()
+        if self.loop:
+            asyncio.run_coroutine_threadsafe(settle(), self.loop).result(10)
+
+    def passed(self) -> None:
+        pass
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+
+    class Event:
+        def __init__(self) -> None:
+            self.ended = False
+
+        def set(self) -> None:
+            self.ended = True
+
+        def wait(self, seconds: float) -> bool:
+            assert 0 < seconds <= 0.1
+            clock.pause(seconds)
+            return self.ended
+
+    for module in (file, writer):
+        monkeypatch.setattr(module, "monotonic", clock.monotonic)
+    monkeypatch.setattr(file, "Event", Event)
+    return clock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "pets.sqlite")
+
+
+@pytest.fixture
+def other(path: str) -> Iterator[apsw.Connection]:
+    """Another process."""
+    connection = apsw.Connection(path)
+    yield connection
+    connection.close()
+
+
+def opened(
+    path: str, seconds: float = BUSY_SECONDS
+) -> AbstractAsyncContextManager[SqliteRepository]:
+    return open_sqlite(SqliteSettings(path=path, busy_seconds=seconds))
+
+
+async def waited(repository: SqliteRepository, clock: Clock) -> float:
+    begin = clock.now
+    with pytest.raises(UnavailableError, match=LOCKED):
+        await repository.create_pet(REX)
+    return clock.now - begin
+
+
+def test_a_call_that_queues_for_the_writer_waits_no_longer_in_total(
+    path: str, other: apsw.Connection, clock: Clock
+) -> None:
+    """It used to wait for the writer, which waited, and then as long again for itself."""
+
+    async def run() -> None:
+        async with opened(path) as repository:
+            loop = clock.loop = asyncio.get_running_loop()
+            calls: list[asyncio.Task[float]] = []
+
+            def arrive() -> None:
+                calls.append(asyncio.create_task(waited(repository, clock)))
+
+            def passed() -> None:  # one call after the other, and all before the first ends
+                if clock.pauses % 50 == 0 and clock.now < 1024:
+                    loop.call_soon_threadsafe(arrive)
+
+            other.execute("BEGIN IMMEDIATE")
+            clock.passed = passed  # type: ignore[method-assign]
+            first = await waited(repository, clock)
+            assert len(calls) >= 3
+            seconds = [first, *await asyncio.gather(*calls)]
+            assert seconds == pytest.approx([BUSY_SECONDS] * len(seconds), abs=0.2)
+
+    asyncio.run(run())
+
+
+def test_a_call_behind_one_that_gives_up_may_still_succeed(
+    path: str, other: apsw.Connection, clock: Clock
+) -> None:
+    async def run() -> None:
+        async with opened(path) as repository:
+            loop = clock.loop = asyncio.get_running_loop()
+            later: list[asyncio.Task[object]] = []
+
+            def arrive() -> None:
+                later.append(asyncio.create_task(repository.create_pet(REX)))
+
+            def passed() -> None:
+                if clock.now > 1015 and not later:
+                    loop.call_soon_threadsafe(arrive)
+                if clock.now > 1035 and other.in_transaction:
+                    other.execute("ROLLBACK")
+
+            other.execute("BEGIN IMMEDIATE")
+            clock.passed = passed  # type: ignore[method-assign]
+            assert await waited(repository, clock) == pytest.approx(BUSY_SECONDS, abs=0.2)
+            await later[0]
+            assert 1035 < clock.now < 1036
+
+    asyncio.run(run())
+
+
+def test_without_a_lock_no_call_fails_however_long_the_queue_is(path: str) -> None:
+    async def run() -> None:
+        async with opened(path, seconds=0) as repository:
+            creates = [repository.create_pet(REX) for _ in range(3000)]
+            assert len(await asyncio.gather(*creates)) == 3000
+
+    asyncio.run(run())
+
+
+def test_opening_waits_no_longer_in_total(path: str, other: apsw.Connection, clock: Clock) -> None:
+    """For the lock of the upgrade, that of the journal mode, and that of the checkpoint."""
+    held: list[str] = []
+
+    def hold_and_release() -> None:
+        """Hold the lock for 20 seconds, release it, and take it again before WAL is enabled."""
+        if clock.now > 1020 and not held:
+            other.execute("ROLLBACK")
+            held.append("once")
+
+    async def run() -> None:
+        with pytest.raises(UnavailableError, match=LOCKED):
+            async with opened(path):
+                pass
+
+    other.execute("BEGIN IMMEDIATE")
+    clock.passed = hold_and_release  # type: ignore[method-assign]
+
+    def take_again(_: object, statement: str, __: object) -> bool:
+        if "journal_mode" in statement and held == ["once"]:
+            held.append("twice")
+            other.execute("BEGIN IMMEDIATE")
+        return True
+
+    connect = apsw.connection_hooks
+    connect.append(lambda connection: setattr(connection, "exec_trace", take_again))
+    try:
+        asyncio.run(run())
+    finally:
+        connect.pop()
+    assert held == ["once", "twice"]
+    assert clock.now == pytest.approx(1000 + BUSY_SECONDS)
+
+
+def test_closing_does_not_wait_for_a_lock(path: str, other: apsw.Connection, clock: Clock) -> None:
+    """Nobody waits for the writes that are left: their callers were cancelled."""
+
+    async def run() -> None:
+        async with opened(path) as repository:
+            other.execute("BEGIN IMMEDIATE")
+            write = asyncio.create_task(repository.create_pet(REX))
+            while not clock.pauses:  # noqa: ASYNC110 - the writer's thread begins to wait
+                await asyncio.sleep(0)
+            clock.now = 1001
+        with pytest.raises(UnavailableError, match=LOCKED):
+            await write
+
+    asyncio.run(run())
+    assert clock.now < 1000 + BUSY_SECONDS
