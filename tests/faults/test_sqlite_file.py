@@ -1,0 +1,152 @@
+"""The file is deleted, moved, replaced or corrupted under a service that has it open."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from petstore import cli
+from tests.support.command import error_message, in_process
+from tests.support.services import Live, Start, children
+from tests.support.waiting import until
+
+NEW = {"name": "Rex", "categoryId": 7}
+LOST = "was deleted, moved or replaced while it was open"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    return folder / "pets.sqlite"
+
+
+def wal_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def delete_all(path: Path) -> None:
+    for file in path.parent.iterdir():
+        file.unlink()
+
+
+def move(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+
+
+def replace(path: Path) -> None:
+    backup = path.with_name("backup")
+    shutil.copy(path, backup)
+    backup.rename(path)
+
+
+def delete_wal(path: Path) -> None:
+    wal_of(path).unlink()
+
+
+CHANGES = [delete, delete_all, move, replace, delete_wal]
+
+
+def log_of(live: Live) -> str:
+    """Return the log of a service that the fixture `start` has started."""
+    assert live.process
+    return Path(f"/proc/{live.process.pid}/fd/2").read_text()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
+    path: Path, start: Start, change: Callable[[Path], None]
+) -> None:
+    """780 pets got 201 after the file had been deleted, and 2,947 after it had been replaced."""
+    live = start(backend="sqlite", sqlite_path=str(path), log="text")
+    assert [live.client.post("/v1/pets", json=NEW).status_code for _ in range(3)] == [201] * 3
+    change(path)
+    before = {file.name: file.stat().st_size for file in path.parent.iterdir()}
+    responses = [live.client.post("/v1/pets", json=NEW) for _ in range(5)]
+    assert [response.status_code for response in responses] == [503] * 5
+    assert {file.name: file.stat().st_size for file in path.parent.iterdir()} == before
+    until(lambda: live.client.get("/v1/pets").status_code == 503)
+    assert live.client.get("/readyz").status_code == 503
+    assert live.client.get("/livez").status_code == 200
+    lines = [line for line in log_of(live).splitlines() if LOST in line]
+    assert "error" in lines[0]
+    assert "Traceback" not in log_of(live)
+
+
+@pytest.mark.parametrize("change", [delete, replace, delete_wal])
+def test_an_idle_service_notices_it_too(
+    path: Path, start: Start, change: Callable[[Path], None]
+) -> None:
+    live = start(backend="sqlite", sqlite_path=str(path), log="text")
+    assert live.client.get("/readyz").status_code == 200
+    change(path)
+    until(lambda: live.client.get("/readyz").status_code == 503)
+    assert live.client.get("/v1/pets").status_code == 503
+    assert LOST in log_of(live)
+
+
+def test_all_is_there_again_after_the_file_is_put_back_and_the_service_restarted(
+    path: Path, start: Start
+) -> None:
+    live = start(backend="sqlite", sqlite_path=str(path), log="off")
+    acknowledged = [live.client.post("/v1/pets", json=NEW).json() for _ in range(100)]
+    move(path)
+    assert live.client.post("/v1/pets", json=NEW).status_code == 503
+    path.with_name("moved").rename(path)
+    assert live.client.post("/v1/pets", json=NEW).status_code == 503, "what it missed is unknown"
+    live.stop()
+    live = start(backend="sqlite", sqlite_path=str(path), log="off")
+    assert live.client.get("/v1/pets", params={"limit": 100}).json() == acknowledged
+    assert live.client.post("/v1/pets", json=NEW).status_code == 201
+
+
+def test_a_replaced_worker_opens_no_second_store_beside_the_deleted_one(
+    path: Path, start: Start
+) -> None:
+    live = start(backend="sqlite", sqlite_path=str(path), log="text", workers="2")
+    assert live.client.post("/v1/pets", json=NEW).status_code == 201
+    delete(path)
+    victim = live.workers()[0]
+    assert live.process
+    assert victim in children(live.process.pid)
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: "is missing, but its log" in log_of(live))
+    assert not path.exists()
+
+
+def test_a_file_without_its_place_is_not_created_anew(path: Path) -> None:
+    wal_of(path).write_bytes(b"frames")
+    message = error_message(
+        in_process("check", backend="sqlite", sqlite_path=str(path)), cli.UNAVAILABLE
+    )
+    assert f"the file is missing, but its log {wal_of(path)} is there" in message
+    assert not path.exists()
+    assert wal_of(path).read_bytes() == b"frames"
+
+
+def test_a_corrupt_file_is_reported_by_check_and_by_the_service(path: Path, start: Start) -> None:
+    settings = {"backend": "sqlite", "sqlite_path": str(path)}
+    outcome = in_process("check", **settings)
+    assert outcome.status == 0
+    assert "PETSTORE_SQLITE_CHECK=False" in outcome.stdout
+    connection = apsw.Connection(str(path))
+    page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'orders'").get
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    live = start(**settings, log="text")  # it serves what is not corrupt
+    assert live.client.get("/v1/pets").status_code == 200
+    assert live.client.get("/v1/orders/1").status_code == 503
+    corrupt = f"sqlite at {path}: it is corrupt; stop the service and restore a backup"
+    assert corrupt in log_of(live)
+    live.stop()
+    assert corrupt in error_message(in_process("check", **settings), cli.UNAVAILABLE)
