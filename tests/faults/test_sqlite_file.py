@@ -145,7 +145,7 @@ def test_a_corrupt_file_is_reported_by_check_and_by_the_service(path: Path, star
         file.write(b"\xff" * 4096)
     live = start(**settings, log="text")  # it serves what is not corrupt
     assert live.client.get("/v1/pets").status_code == 200
-    assert live.client.get("/v1/orders/1").status_code == 503
+    assert live.client.get("/v1/store/orders/1").status_code == 503
     corrupt = f"sqlite at {path}: it is corrupt; stop the service and restore a backup"
     assert corrupt in log_of(live)
     live.stop()

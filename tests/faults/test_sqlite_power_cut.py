@@ -21,10 +21,11 @@ import asyncio, json, os, signal, sys
 from pathlib import Path
 
 import apsw
-from petstore.contract import NewPet
+from petstore.contract import NewPet, UnavailableError
 from petstore_sqlite import SqliteSettings, open_sqlite
 
-path, disk = map(Path, sys.argv[1:])
+path, disk = map(Path, sys.argv[1:3])
+full = "full" in sys.argv
 at_sync = ""
 base = apsw.vfs_names()[0]
 
@@ -33,6 +34,11 @@ class SyncedFile(apsw.VFSFile):
     def __init__(self, name, flags):
         super().__init__(base, name, flags)
         self.name = Path(name.filename() if isinstance(name, apsw.URIFilename) else name).name
+
+    def xWrite(self, data, offset):
+        if full and offset + len(data) > self.xFileSize():
+            raise apsw.FullError
+        super().xWrite(data, offset)
 
     def xSync(self, flags):
         if self.name.endswith("-wal"):
@@ -64,7 +70,10 @@ async def main():
         while line := await asyncio.to_thread(sys.stdin.readline):
             call, at_sync = json.loads(line)
             if call == "create":
-                print((await repository.create_pet(NewPet("Rex", 7))).id, flush=True)
+                try:
+                    print((await repository.create_pet(NewPet("Rex" * 2000, 7))).id, flush=True)
+                except UnavailableError as error:
+                    print(json.dumps(str(error)), flush=True)
             else:
                 pets = await repository.list_pets(0, 100, None)
                 print(json.dumps([pet.id for pet in pets]), flush=True)
@@ -104,8 +113,9 @@ class Machine:
         self.disk.mkdir()
         self._stack = stack
 
-    def open(self, path: Path | None = None) -> Process:
-        command = [sys.executable, "-c", PROCESS, str(path or self.path), str(self.disk)]
+    def open(self, path: Path | None = None, *flags: str) -> Process:
+        path = path or self.path
+        command = [sys.executable, "-c", PROCESS, str(path), str(self.disk), *flags]
         popen = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._stack.enter_context(popen)
         self._stack.callback(popen.kill)
@@ -177,3 +187,16 @@ def test_what_a_process_did_not_sync_is_not_seen_by_one_that_outlives_it(machine
         assert process.call("list") == [1]
     assert reader.call("create") == 2  # the id was never answered to anyone
     assert machine.after_a_power_cut() == [1, 2]
+
+
+def test_a_full_disk_prevents_writes_but_neither_the_start_nor_reads(machine: Machine) -> None:
+    first = machine.open()
+    assert first.call("create") == 1
+    assert first.call("create", "die") is None
+    first.popen.wait()
+    second = machine.open(machine.path, "full")
+    answered = second.call("list")
+    assert answered == [1, 2]
+    assert "the disk is full" in str(second.call("create"))
+    assert second.call("list") == answered
+    assert machine.after_a_power_cut() == answered

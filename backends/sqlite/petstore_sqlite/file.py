@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from threading import Event
 from time import monotonic
@@ -101,4 +102,5 @@ def sync_recovered(connection: apsw.Connection) -> None:
     A passive checkpoint syncs the WAL before it copies the first page. Raises `apsw.BusyError`
     if another process is at a checkpoint, for that one may not have come to its fsync.
     """
-    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    with suppress(apsw.FullError):  # there is no room for a page: the WAL has been synced
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -61,11 +61,11 @@ _REASONS: Final[dict[type[Exception], str]] = {
     apsw.ReadOnlyError: "it cannot be written to; check its permissions and those of its folder",
     apsw.FullError: "the disk is full",
     apsw.NotADBError: "it is corrupt, or not an SQLite database",
-    apsw.CorruptError: _CORRUPT,
 }
 _CONTRADICTIONS: Final = (
-    # What the statements of this package cannot cause in a file that is as they left it.
+    # What the statements of this package cannot meet in a file that is as they left it.
     apsw.ConstraintError,
+    apsw.CorruptError,
     apsw.MismatchError,
     apsw.SQLError,
     apsw.TooBigError,
@@ -79,8 +79,10 @@ def unavailable(path: str, error: Exception) -> UnavailableError:
     """Translate one of `READ_ERRORS` into one line that says what to do."""
     detail = " ".join(f"{type(error).__name__}: {error}".split())
     reason = _REASONS.get(type(error), detail)
-    if isinstance(error, _CONTRADICTIONS) or (reason == _CORRUPT and str(error)):
+    if isinstance(error, _CONTRADICTIONS):
         reason = f"{_CORRUPT} ({detail:.200})"
+    elif getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
+        reason = "the disk is full: even to read, it takes 32 KiB beside the file"
     return UnavailableError(f"sqlite at {path}: {reason}")
 
 
