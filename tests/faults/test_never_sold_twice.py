@@ -18,7 +18,8 @@ from petstore.contract import (
     Receipt,
 )
 from tests.support.plugins import plugin_of
-from tests.support.races import Client, Race, Restart, Turn
+from tests.support.racers import Client, Turn
+from tests.support.races import Race, Restart
 from tests.support.services import BACKEND, Live, Start, in_thread, place
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "2"))

@@ -24,7 +24,8 @@ from backends.redis.tests.topologies import (
     sentinel,
     url_of,
 )
-from tests.support.races import Client, Race, Turn
+from tests.support.racers import Client, Turn
+from tests.support.races import Race
 from tests.support.redis_servers import Group
 from tests.support.services import Live, Start
 

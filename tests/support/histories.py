@@ -21,12 +21,16 @@ PET_STATUS = {"placed": "pending", "completed": "sold"}
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The parts of a response that the checks use."""
+    """The parts of a response that the checks use.
+
+    more -- whether there is a next page
+    """
 
     status: int
     content: bytes = b""
     location: str = ""
     replayed: bool = False
+    more: bool = False
 
     @property
     def item(self) -> Item:
@@ -39,10 +43,12 @@ class Response:
 class Attempt:
     """A request that was sent once.
 
-    action -- create (a pet), place (an order), close (an order)
-    key -- its Idempotency-Key; a close has none
-    id_ -- of the pet to order, or of the order to close; 0 for a new pet
-    value -- the name of the new pet, or the status that the order is to get
+    action -- create (a pet), place (an order), close (an order); pet, order (read it); pets, orders
+        (read a page)
+    key -- its Idempotency-Key; only create and place have one
+    id_ -- of the pet to order, of the order to close, of the item to read, or the one after which
+        the page begins; 0 for a new pet
+    value -- the name of the new pet, the status that the order is to get, or the filter of the page
     response -- None if the outcome is unknown: the connection broke, or the status was 503
     """
 

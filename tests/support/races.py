@@ -4,22 +4,17 @@ It knows a service only by its address, so it works with any backend.
 """
 
 import asyncio
-import json
-import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Iterator
+from math import inf
 
-from tests.support.histories import Attempt, Response, by_key, repeated, violations
-from tests.support.interface import ORDERS, PETS, Item
-from tests.support.responses import walk
+from tests.support.histories import Attempt, by_key, repeated, violations
+from tests.support.interface import Item
+from tests.support.linearizability import nonlinearizable
+from tests.support.racers import STOCK, Client, Turn
 from tests.support.services import Live
-from tests.support.wire import Connection, Target
-
-STOCK = 8
-"""How many pets are on offer: a client that makes one unavailable for good adds another."""
+from tests.support.wire import Target
 
 LIMIT_SECONDS = 60
 FLOOR = 50
@@ -28,131 +23,7 @@ FLOOR = 50
 PATIENCE = 50
 """How often a request is sent until it gets a response other than 503, not counting kills."""
 
-REPEATED = 20
-"""How many of its writes a client repeats when the race is over."""
-
 Restart = Callable[[Live], Live]
-
-
-class Client:
-    """A client: it sends one request after the other, and some writes over two connections."""
-
-    def __init__(self, race: "Race", number: int) -> None:
-        self._race = race
-        self._number = number
-        self._connections = (Connection(race.target), Connection(race.target))
-        self._count = 0
-        self._created: list[tuple[str, str, int]] = []
-        self.random = random.Random(number)  # noqa: S311 - no secret
-
-    async def run(self, turn: "Turn") -> None:
-        """Take turns until the race is over, then repeat the last writes that got 201."""
-        while not self._race.over:
-            await turn(self)
-        for action, key, id_ in self._created[-REPEATED:]:
-            await self._send(self._connections[0], action, key, id_)
-        self.close()
-
-    def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
-
-    async def shop(self) -> None:
-        """Order a pet, unless another client is first, and close that order and another one."""
-        race = self._race
-        if not race.stock:  # other clients are just replacing all of them
-            await asyncio.sleep(0.01)
-            return
-        pet_id = self.random.choice(race.stock)
-        order = await self.post("place", pet_id)
-        if order is None:
-            if self.random.random() < 0.1:
-                await self._read_pages()
-            return
-        race.placed.append(order["id"])
-        if self.random.random() < 0.05:  # it stays placed
-            await self._replace(pet_id)
-        else:
-            await self._close(order["id"])
-        if self.random.random() < 0.5:
-            await self._close(self.random.choice(race.placed[-4:]))
-        if self.random.random() < 0.1:
-            await self._send(self._connections[0], *self._created[-1])
-
-    async def create(self) -> None:
-        """Create a pet."""
-        await self.post("create", 0)
-
-    async def post(self, action: str, id_: int) -> Item | None:
-        """Place or create until there is a response; return the new item, or None for 409."""
-        self._count += 1
-        key = f"{action}-{self._number}-{self._count}"
-        connections = self._connections[: 1 + (self.random.random() < 0.25)]
-        responses = await asyncio.gather(
-            *(self._send(connection, action, key, id_) for connection in connections)
-        )
-        for response in responses:
-            if response.status == 201:
-                self._created.append((action, key, id_))
-                return response.item
-        return None
-
-    async def _replace(self, pet_id: int) -> None:
-        """Replace a pet that will not be available again by a new one."""
-        if pet_id in self._race.stock:
-            self._race.stock.remove(pet_id)
-            created = await self.post("create", 0)
-            if created is not None:
-                self._race.stock.append(created["id"])
-
-    async def _close(self, order_id: int) -> None:
-        status = self.random.choice(("completed", "cancelled", "cancelled"))
-        response = await self._send(self._connections[0], "close", "", order_id, status)
-        if response.status == 200 and status == "completed":
-            await self._replace(response.item["petId"])
-
-    async def _send(
-        self, connection: Connection, action: str, key: str, id_: int, value: str = ""
-    ) -> Response:
-        """Send a request until it gets a response; record each attempt."""
-        method, path, body, expected = {
-            "create": (
-                "POST",
-                "/pets",
-                {"name": key, "categoryId": 7, "status": "available"},
-                (201,),
-            ),
-            "place": ("POST", "/store/orders", {"petId": id_}, (201, 409)),
-            "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
-        }[action]
-        value = key if action == "create" else value
-        for _ in range(self._race.patience + self._race.kills):
-            sent = time.monotonic()
-            response = await connection.exchange(method, path, body, key)
-            attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
-            self._race.history.append(attempt)
-            if response is not None:
-                if response.status not in expected:
-                    self._race.wrong.append(f"{attempt}")
-                return response
-        raise AssertionError(f"no response after {self._race.patience} attempts: {attempt}")
-
-    async def _read_pages(self) -> None:
-        """Read pages; each must be consistent, as of one moment."""
-        connection = self._connections[0]
-        for path, status in (("/pets", "available"), ("/store/orders", "placed")):
-            response = await connection.exchange("GET", f"{path}?limit=100&status={status}")
-            if response is None:
-                continue
-            items: list[Item] = json.loads(response.content)
-            if response.status != 200 or any(item["status"] != status for item in items):
-                self._race.wrong.append(f"{path}?status={status}: {response}")
-            elif twice := repeated(item["petId"] for item in items if "petId" in item):
-                self._race.wrong.append(f"a page has two placed orders of the pets {twice}")
-            self._race.pages += 1
-
-
-Turn = Callable[[Client], Coroutine[Any, Any, None]]
 
 
 class Race:
@@ -163,17 +34,45 @@ class Race:
     wrong -- what was wrong with single responses
     pages -- how many pages were read
     patience -- how often a request is sent until it gets a response other than 503
+    name -- the beginning of all keys and names, other than that of any race on the same store
+    seed -- what the clients choose depends on it, and on nothing else
+    floor -- how many attempts must have got a response before each kill, so that there was a load
+    abandoned -- what part of the writes is abandoned: the client does not read the response
+    after -- of pets and of orders, the ids after which those of this race begin
+    gone -- whether everything stored is gone, so that no request needs a response
+    walks -- when each walk through all pets began, and the ids that it showed
+    settled -- when the clients had ended, and no fault was left
+    final -- the pets and the orders of the race at its end
+    undecided -- how many searches for an order of the requests were given up
     """
 
-    def __init__(self, live: Live, patience: int = PATIENCE) -> None:
+    def __init__(
+        self,
+        live: Live,
+        patience: int = PATIENCE,
+        *,
+        name: str = "",
+        seed: int = 0,
+        floor: int = FLOOR,
+        abandoned: float = 0,
+        after: tuple[int, int] = (0, 0),
+    ) -> None:
         self.target = Target(live)
         self.patience = patience
-        self.over = False
+        self.name = name
+        self.seed = seed
+        self.floor = floor
+        self.abandoned = abandoned
+        self.after = dict(zip(("pets", "orders"), after, strict=True))
+        self.over = self.gone = False
+        self.walks: list[tuple[float, list[int]]] = []
+        self.final: tuple[list[Item], list[Item]] = ([], [])
         self.history: list[Attempt] = []
         self.wrong: list[str] = []
         self.stock: list[int] = []
         self.placed: list[int] = []
-        self.pages = self.kills = self.clients = 0
+        self.settled = inf
+        self.pages = self.kills = self.clients = self.undecided = 0
 
     def run(
         self,
@@ -212,11 +111,13 @@ class Race:
                 self.target.up.set()
             await self._go_on(seconds)
             self.over = True
+        if not self.gone:
+            self.final = await Client(self, -2).settle()
 
     async def _go_on(self, seconds: float) -> None:
         before = self.responses
         await asyncio.sleep(seconds)
-        while self.responses < before + FLOOR:  # noqa: ASYNC110 - a slow disk
+        while self.responses < before + self.floor and not self.gone:  # noqa: ASYNC110 - a slow disk
             await asyncio.sleep(0.01)
 
     @property
@@ -246,10 +147,37 @@ class Race:
             if (response := attempt.response)
         )
 
+    def violations(self, *, replaced: bool = False, pages_are_moments: bool = True) -> list[str]:
+        """Return all that was wrong with a race.
+
+        replaced -- whether another server took over: then only what was acknowledged must last.
+            What was read or refused may have followed from writes that were never confirmed
+        pages_are_moments -- whether a page shows all its items at one moment
+        """
+        history, found = self.history, self.wrong[:]
+        if replaced:
+            history = [a for a in history if a.sent >= self.settled or _is_write(a)]
+        else:
+            found += self.wrong_walks()
+        if not self.gone:
+            found += violations(*self.final, history)
+        wrong, undecided = nonlinearizable(history, pages_are_moments=pages_are_moments)
+        self.undecided += undecided
+        return found + wrong
+
+    def wrong_walks(self) -> Iterator[str]:
+        """Check that each walk showed each pet that existed when it began once, and none twice."""
+        created = [a for a in self.history if a.action == "create" and a.got(201)]
+        for sent, shown in self.walks:
+            before = {a.response.item["id"] for a in created if a.response and a.ended < sent}
+            if missing := before - set(shown):
+                yield f"a walk that began at {sent} does not show the pets {missing}"
+            if twice := repeated(shown):
+                yield f"a walk that began at {sent} shows the pets {twice} twice"
+
     def judge(self, name: str) -> list[str]:
         """Return all that was wrong, and print the figures of the race in a line."""
-        live = self.target.live
-        pets, orders = walk(live.client, PETS), walk(live.client, ORDERS)
+        pets, orders = self.final
         found = self.wrong + violations(pets, orders, self.history)
         statuses = Counter(order["status"] for order in orders)
         replays = self.count("place", 201, replayed=True) + self.count("create", 201, replayed=True)
@@ -262,3 +190,7 @@ class Race:
             f" {self.lost_responses} had taken effect), {len(found)} violations\n"
         )
         return found
+
+
+def _is_write(attempt: Attempt) -> bool:
+    return attempt.action in {"create", "place", "close"} and not attempt.got(409)

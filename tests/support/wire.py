@@ -33,9 +33,12 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def exchange(
-        self, method: str, path: str, body: object = None, key: str = ""
+        self, method: str, path: str, body: object = None, key: str = "", *, abandon: bool = False
     ) -> Response | None:
-        """Send a request; return the response, or None if the outcome is unknown."""
+        """Send a request; return the response, or None if the outcome is unknown.
+
+        abandon -- close the connection without reading the response
+        """
         try:
             if self._streams is None:
                 self._streams = await self._open()
@@ -46,6 +49,11 @@ class Connection:
                 f"Host: x\r\nAuthorization: Bearer {KEY}\r\n{headers}"
                 f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
             )
+            if abandon:
+                self._streams[1].write(head.encode() + content)
+                await asyncio.sleep(0)
+                self.close()
+                return None
             return await self._exchange(head.encode() + content, *self._streams)
         except (OSError, EOFError):
             self._target.lost += 1
@@ -79,7 +87,8 @@ class Connection:
             await asyncio.sleep(0.1)
             return None
         replayed = header(head, "idempotency-replayed") == "true"
-        return Response(int(head[9:12]), content, header(head, "location"), replayed)
+        more = 'rel="next"' in header(head, "link")
+        return Response(int(head[9:12]), content, header(head, "location"), replayed, more)
 
 
 def header(head: str, name: str) -> str:

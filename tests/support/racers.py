@@ -1,0 +1,253 @@
+"""A client in a race: what it may do, and how it records what it did."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from petstore.http.pagination import encode_cursor
+from tests.support.histories import Attempt, Response, by_key, placings, repeated
+from tests.support.interface import Item
+from tests.support.wire import Connection
+
+if TYPE_CHECKING:
+    from tests.support.races import Race
+
+STOCK = 8
+"""How many pets are on offer: a client that makes one unavailable for good adds another."""
+
+REPEATED = 20
+"""How many of its writes a client repeats when the race is over."""
+
+PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
+STATUSES = {
+    "pets": ("", "available", "pending", "sold"),
+    "orders": ("", "placed", "completed", "cancelled"),
+}
+
+
+class GoneError(Exception):
+    """The store is gone for good, with everything in it."""
+
+
+class Client:
+    """A client: it sends one request after the other, and some writes over two connections."""
+
+    def __init__(self, race: "Race", number: int) -> None:
+        self._race = race
+        self._number = number
+        self._connections = (Connection(race.target), Connection(race.target))
+        self._count = 0
+        self._created: list[tuple[str, str, int]] = []
+        self.random = random.Random(f"{race.seed} {number}")  # noqa: S311 - no secret
+
+    async def run(self, turn: "Turn") -> None:
+        """Take turns until the race is over, then repeat the last writes that got 201."""
+        with suppress(GoneError):
+            while not self._race.over:
+                await turn(self)
+            for action, key, id_ in self._created[-REPEATED:]:
+                await self._send(self._connections[0], action, key, id_)
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    async def shop(self) -> None:
+        """Order a pet, unless another client is first, and close that order and another one."""
+        race = self._race
+        if not race.stock:  # other clients are just replacing all of them
+            await asyncio.sleep(0.01)
+            return
+        pet_id = self.random.choice(race.stock)
+        order = await self.post("place", pet_id)
+        if order is None:
+            if self.random.random() < 0.1:
+                await self._read_pages()
+            return
+        race.placed.append(order["id"])
+        if self.random.random() < 0.05:  # it stays placed
+            await self._replace(pet_id)
+        else:
+            await self._close(order["id"])
+        if self.random.random() < 0.5:
+            await self._close(self.random.choice(race.placed[-4:]))
+        if self.random.random() < 0.1:
+            await self._send(self._connections[0], *self._created[-1])
+
+    async def create(self) -> None:
+        """Create a pet."""
+        await self.post("create", 0)
+
+    async def wander(self) -> None:
+        """Do any one thing, to a pet or an order that others may be using."""
+        race, choice = self._race, self.random.random()
+        pet_id = self.random.choice(race.stock) if race.stock else 0
+        if choice < 0.05 or not pet_id:
+            created = await self.post("create", 0)
+            if created is not None:
+                race.stock = [*race.stock[-STOCK:], created["id"]]
+        elif choice < 0.4 or not race.placed:
+            order = await self.post("place", pet_id)
+            race.placed += [order["id"]] if order else []
+        elif choice < 0.65:
+            await self._close(self.random.choice(race.placed[-4:]), 0.1)
+        elif choice < 0.7 and self._created:
+            await self._send(self._connections[0], *self.random.choice(self._created[-5:]))
+        elif choice < 0.8:
+            await self._read("pet", pet_id + (self.random.random() < 0.2))
+        elif choice < 0.85:
+            await self._read("order", self.random.choice(race.placed[-4:]))
+        elif choice < 0.97:
+            kind = self.random.choice(("pets", "orders"))
+            after, status = race.after[kind], self.random.choice(STATUSES[kind])
+            await self._read(kind, after, status, self.random.choice((4, 100)))
+        else:
+            await self._walk()
+
+    async def _walk(self) -> None:
+        """Walk through all pets of the race, in small pages."""
+        sent, shown, after = time.monotonic(), [], self._race.after["pets"]
+        while True:
+            response = await self._read("pets", after, "", 3)
+            if response is None:
+                return
+            items: list[Item] = json.loads(response.content)
+            shown += [item["id"] for item in items]
+            if not response.more:
+                self._race.walks.append((sent, shown))
+                return
+            after = shown[-1]
+
+    async def _read(
+        self, action: str, id_: int, status: str = "", limit: int = 100
+    ) -> Response | None:
+        """Read a pet, an order, or the page after an id; None if there is no response."""
+        path = f"{PATHS[action]}/{id_}"
+        if action in STATUSES:
+            query = f"?limit={limit}&cursor={encode_cursor(action[0], id_)}"
+            path = PATHS[action] + query + (f"&status={status}" if status else "")
+        sent = time.monotonic()
+        response = await self._connections[0].exchange("GET", path)
+        attempt = Attempt(action, "", id_, status, sent, time.monotonic(), response)
+        self._race.history.append(attempt)
+        if response and response.status not in ({200} if action in STATUSES else {200, 404}):
+            self._race.wrong.append(f"{attempt}")
+            return None
+        if self._race.gone:
+            raise GoneError
+        return response
+
+    async def settle(self) -> tuple[list[Item], list[Item]]:
+        """Repeat what has no certain outcome, then read all pets and orders of the race."""
+        self._race.settled = time.monotonic()
+        for _ in range(3):
+            await self._repeat_what_is_uncertain()
+            pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
+            if name := self._race.name:  # the store has the pets of other races, too
+                pets = [pet for pet in pets if pet["name"].startswith(name)]
+                own = {pet["id"] for pet in pets}
+                orders = [order for order in orders if order["petId"] in own]
+            if {order["id"] for order in orders} <= placings(self._race.history).keys():
+                break
+        self.close()
+        return pets, orders
+
+    async def _repeat_what_is_uncertain(self) -> None:
+        for (action, key), attempts in by_key(self._race.history).items():
+            unknown = any(attempt.response is None for attempt in attempts)
+            if unknown and not any(attempt.got(201) for attempt in attempts):
+                await self._send(self._connections[0], action, key, attempts[0].id_)
+
+    async def _all(self, kind: str) -> list[Item]:
+        """Read all pages after the beginning of the race, each until there is a response."""
+        found: list[Item] = []
+        after, patience = self._race.after[kind], self._race.patience
+        while True:
+            response = await self._read(kind, after)
+            if response is None:
+                patience -= 1
+                assert patience > 0, f"no {kind} after {self._race.patience} attempts"
+                continue
+            found += json.loads(response.content)
+            if not response.more:
+                return found
+            after = found[-1]["id"]
+
+    async def post(self, action: str, id_: int) -> Item | None:
+        """Place or create until there is a response; return the new item, or None for 409."""
+        self._count += 1
+        key = f"{self._race.name}{action}-{self._number}-{self._count}"
+        connections = self._connections[: 1 + (self.random.random() < 0.25)]
+        responses = await asyncio.gather(
+            *(self._send(connection, action, key, id_) for connection in connections)
+        )
+        for response in responses:
+            if response.status == 201:
+                self._created.append((action, key, id_))
+                return response.item
+        return None
+
+    async def _replace(self, pet_id: int) -> None:
+        """Replace a pet that will not be available again by a new one."""
+        if pet_id in self._race.stock:
+            self._race.stock.remove(pet_id)
+            created = await self.post("create", 0)
+            if created is not None:
+                self._race.stock.append(created["id"])
+
+    async def _close(self, order_id: int, completed: float = 1 / 3) -> None:
+        status = "completed" if self.random.random() < completed else "cancelled"
+        response = await self._send(self._connections[0], "close", "", order_id, status)
+        if response.status == 200 and status == "completed":
+            await self._replace(response.item["petId"])
+
+    async def _send(
+        self, connection: Connection, action: str, key: str, id_: int, value: str = ""
+    ) -> Response:
+        """Send a request until it gets a response; record each attempt."""
+        method, path, body, expected = {
+            "create": (
+                "POST",
+                "/pets",
+                {"name": key, "categoryId": 7, "status": "available"},
+                (201,),
+            ),
+            "place": ("POST", "/store/orders", {"petId": id_}, (201, 409)),
+            "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
+        }[action]
+        value = key if action == "create" else value
+        for _ in range(self._race.patience + self._race.kills):
+            sent = time.monotonic()
+            abandon = self.random.random() < self._race.abandoned
+            response = await connection.exchange(method, path, body, key, abandon=abandon)
+            attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
+            self._race.history.append(attempt)
+            if response is not None:
+                if response.status not in expected:
+                    self._race.wrong.append(f"{attempt}")
+                return response
+            if self._race.gone:
+                raise GoneError
+        raise AssertionError(f"no response after {self._race.patience} attempts: {attempt}")
+
+    async def _read_pages(self) -> None:
+        """Read pages; each must be consistent, as of one moment."""
+        connection = self._connections[0]
+        for path, status in (("/pets", "available"), ("/store/orders", "placed")):
+            response = await connection.exchange("GET", f"{path}?limit=100&status={status}")
+            if response is None:
+                continue
+            items: list[Item] = json.loads(response.content)
+            if response.status != 200 or any(item["status"] != status for item in items):
+                self._race.wrong.append(f"{path}?status={status}: {response}")
+            elif twice := repeated(item["petId"] for item in items if "petId" in item):
+                self._race.wrong.append(f"a page has two placed orders of the pets {twice}")
+            self._race.pages += 1
+
+
+Turn = Callable[[Client], Coroutine[Any, Any, None]]
