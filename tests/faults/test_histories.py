@@ -1,6 +1,7 @@
 """Controls of the checks of histories: each detects its fault, and a correct store has none.
 
-Of four pets, one is sold, one is ordered, one was ordered and is available again, one never was.
+In the first part, one of four pets is sold, one is ordered, one was ordered and is available again,
+one never was.
 """
 
 import json
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import Attempt, Response, violations
+from tests.support.histories import Attempt, Response, given_twice, lost, violations
 from tests.support.interface import Item
+from tests.support.linearizability import nonlinearizable
 
 CONFLICT = Response(409, b"{}")
 
@@ -214,3 +216,138 @@ def test_a_check_detects_that(fault: str) -> None:
     pets, orders, history, sentence = WRONG[fault]
     found = violations(pets, orders, history)
     assert [text for text in found if sentence in text], found
+
+
+def read(action: str, id_: int, items: Item | list[Item] | None, sent: float) -> Attempt:
+    """Return a read: of an item, of a page after an id, or of nothing (404)."""
+    found = Response(404 if items is None else 200, json.dumps(items).encode())
+    return Attempt(action, "", id_, "", sent, sent + 1, found)
+
+
+def unknown(attempt: Attempt) -> Attempt:
+    return replace(attempt, response=None)
+
+
+def page(sent: float, *statuses: str, after: int = 0) -> Attempt:
+    """Return a page of the pets 1, 2, ... with these statuses."""
+    return read("pets", after, [pet(n + 1, status) for n, status in enumerate(statuses)], sent)
+
+
+CREATED = [create(1), create(2)]
+TAKEN = [*CREATED, place(1, 1, 10)]
+
+EXPLAINED: dict[str, list[Attempt]] = {
+    "a read during an order sees either state": [
+        *TAKEN,
+        read("pet", 1, pet(1, "available"), 10),
+        read("pet", 1, pet(1, "pending"), 10.5),
+    ],
+    "an order without a response took effect, and a page shows it": [
+        *CREATED,
+        unknown(place(1, 1, 10)),
+        read("orders", 0, [order(1, 1, "placed")], 20),
+    ],
+    "an order without a response took effect late": [
+        *CREATED,
+        unknown(place(1, 1, 10)),
+        read("pet", 1, pet(1, "available"), 20),
+        replace(place(1, 1, 30), response=response(201, order(1, 1, "placed"), replayed=True)),
+    ],
+    "a cancellation without a response never took effect": [
+        *TAKEN,
+        unknown(close(1, 1, "cancelled", 12)),
+        read("pet", 1, pet(1, "pending"), 20),
+    ],
+    "a page begins after an id": [*TAKEN, read("pets", 1, [pet(2, "available")], 20)],
+    "a page that ends early says nothing about what follows": [
+        *TAKEN,
+        replace(
+            page(20, "pending"),
+            response=Response(200, page(0, "pending").response.content, more=True),  # type: ignore[union-attr]
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("what", EXPLAINED)
+def test_a_correct_history_is_explained(what: str) -> None:
+    assert nonlinearizable(EXPLAINED[what]) == ([], 0)
+
+
+UNEXPLAINED: dict[str, tuple[list[Attempt], str]] = {
+    "a read shows an old state": (
+        [*TAKEN, read("pet", 1, pet(1, "available"), 12)],
+        "pet 1: not linearizable",
+    ),
+    "a read shows a state that is yet to come": (
+        [*TAKEN, read("pet", 1, pet(1, "pending"), 8)],
+        "pet 1: not linearizable",
+    ),
+    "a pet is not found after it was created": (
+        [*CREATED, read("pet", 1, None, 12)],
+        "pet 1: not linearizable",
+    ),
+    "a page shows an order, and the pet is available after that": (
+        [
+            *TAKEN[:2],
+            replace(TAKEN[2], ended=50),
+            read("orders", 0, [order(1, 1, "placed")], 12),
+            read("pet", 1, pet(1, "available"), 14),
+        ],
+        "pet 1: not linearizable",
+    ),
+    "a page lacks an order that was placed before": (
+        [*TAKEN, read("orders", 0, [], 12)],
+        "pet 1: not linearizable",
+    ),
+    "an order of an available pet was refused": (
+        [*CREATED, refused("o1", 1, 10)],
+        "pet 1: not linearizable",
+    ),
+    "a response without a reason says that it is a replay": (
+        [
+            *CREATED,
+            replace(place(1, 1, 10), response=response(201, order(1, 1, "placed"), replayed=True)),
+        ],
+        "pet 1: not linearizable",
+    ),
+    "a key had two effects": (
+        [*TAKEN, close(1, 1, "cancelled", 12), replace(place(2, 1, 14), key="o1")],
+        "place o1: had the ids [1, 2]",
+    ),
+    "an order moved to another pet": (
+        [*TAKEN, read("orders", 0, [order(1, 2, "placed")], 12)],
+        "order 1 was of pet 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNEXPLAINED)
+def test_a_wrong_history_is_not_explained(what: str) -> None:
+    history, sentence = UNEXPLAINED[what]
+    found, undecided = nonlinearizable(history)
+    assert [text for text in found if sentence in text], found
+    assert undecided == 0
+
+
+def test_a_page_of_two_moments_is_wrong_only_where_a_page_is_one_moment() -> None:
+    """Pet 1 was ordered before pet 2, but the page shows only the order of pet 2."""
+    history = [
+        *CREATED,
+        place(1, 1, 10),
+        place(2, 2, 12),
+        replace(page(9, "available", "pending"), ended=20),
+    ]
+    found, _ = nonlinearizable(history)
+    assert [
+        text for text in found if text.startswith("all pets at once: not linearizable")
+    ] == found
+    assert len(found) == 1
+    assert nonlinearizable(history, pages_are_moments=False) == ([], 0)
+
+
+def test_an_id_that_was_given_twice_is_found_even_if_what_had_it_is_lost() -> None:
+    history = [*CREATED, replace(create(2), key="other")]
+    assert [*given_twice(CREATED)] == []
+    assert [*given_twice(history)] == ["create: 2 was returned for the keys ['c2', 'other']"]
+    assert [a.key for a in lost([pet(1, "available")], [], history)] == ["c2", "other"]

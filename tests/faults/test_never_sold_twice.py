@@ -1,25 +1,14 @@
 """No pet is sold twice, and no key takes effect twice: under races, kills and retries."""
 
-import asyncio
 import os
-from datetime import datetime
 from pathlib import Path
 
 from petstore_memory import MemoryRepository
 
-from petstore.contract import (
-    ConflictError,
-    IdempotencyToken,
-    NewPet,
-    NotFoundError,
-    Order,
-    OrderStatus,
-    PetStatus,
-    Receipt,
-)
 from tests.support.plugins import plugin_of
 from tests.support.racers import Client, Turn
 from tests.support.races import Race, Restart
+from tests.support.racy import Careless, Forgetful
 from tests.support.services import BACKEND, Live, Start, in_thread, place
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "2"))
@@ -80,42 +69,6 @@ def test_a_key_creates_one_pet_however_often_the_service_is_killed(
     assert race.count("create", 201) >= FLOOR
     assert race.count("create", 201, replayed=True) >= FLOOR
     assert race.lost_responses > 0 or KILLS < 10  # a kill fell between an effect and its response
-
-
-class Careless(MemoryRepository):
-    """Checks the status first and changes it later."""
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        if token and (receipt := self._records.find(token)):
-            return receipt
-        pet = await self.get_pet(pet_id)
-        if pet is None:
-            raise NotFoundError
-        if pet.status is not PetStatus.AVAILABLE:
-            raise ConflictError
-        await asyncio.sleep(0.01)
-        order = Order(self._orders.last_id + 1, pet_id, OrderStatus.PLACED, at)
-        self._orders.add(order)
-        if pet := await self.get_pet(pet_id):
-            self._pets.set_status(pet, PetStatus.PENDING)
-        if token:
-            self._records.add(token, order.id)
-        return Receipt(order.id)
-
-
-class Forgetful(MemoryRepository):
-    """Looks for the token first and records it later."""
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        if token and (receipt := self._records.find(token)):
-            return receipt
-        await asyncio.sleep(0.01)
-        receipt = await super().create_pet(new)
-        if token:
-            self._records.add(token, receipt.id)
-        return receipt
 
 
 def raced(repository: MemoryRepository, turn: Turn) -> list[str]:

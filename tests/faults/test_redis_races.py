@@ -8,22 +8,11 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from petstore_redis.scripts import keys
-from redis.crc import key_slot
-
 from backends.redis.tests.servers import AOF, Server, single, until
-from backends.redis.tests.topologies import (
-    DOWN_AFTER,
-    SERVICE,
-    Cluster,
-    Sentinels,
-    cluster,
-    sentinel,
-    url_of,
-)
+from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
+from tests.support.failovers import APART_SECONDS, master_of, settled
 from tests.support.racers import Client, Turn
 from tests.support.races import Race
 from tests.support.redis_servers import Group
@@ -44,8 +33,6 @@ USUAL_SECONDS = 5
 LONGEST_SECONDS = 20
 QUIET_SECONDS = 0.5
 PARTITIONS = 8
-APART_SECONDS = 8 * DOWN_AFTER / 1000 + 0.5
-"""How long Sentinels wait at least before the next failover."""
 
 
 class Failing:
@@ -99,7 +86,8 @@ class Failing:
         """Kill a master, wait until the failover is complete, and start it again."""
         if isinstance(self.group, Sentinels):
             time.sleep(max(0, self._killed + APART_SECONDS - time.monotonic()))
-        master, is_replaced = self._next()
+        partition = len(self.outages) % PARTITIONS
+        master, is_replaced = master_of(self.group, self.prefix, partition)
         self._killed = time.monotonic()
         master.kill()
         if isinstance(self.group, Server):
@@ -109,30 +97,8 @@ class Failing:
         self.outages.append(self._seconds_of_503())
         if not isinstance(self.group, Server):
             master.start()
-            until(self._settled)
+            until(lambda: settled(self.group))
         return live
-
-    def _settled(self) -> bool:
-        """Return whether all servers are in sync again, so that the next master may fail."""
-        group = self.group
-        if isinstance(group, Sentinels):
-            replicas = [server.call("ROLE")[0] for server in group.data].count("slave")
-            seen = [server.call("SENTINEL MASTER", SERVICE)["flags"] for server in group.sentinels]
-            return replicas == len(group.data) - 1 and set(seen) == {"master"}
-        return group.ready()
-
-    def _next(self) -> tuple[Server, Callable[[], bool]]:
-        """Return the next master to fail, and a function that returns whether it is replaced."""
-        group = self.group
-        if isinstance(group, Server):
-            return group, group.ready
-        if isinstance(group, Cluster):
-            partition = len(self.outages) % PARTITIONS
-            slot = key_slot(keys(self.prefix, partition)["meta"].encode())
-            owner = group.owner(slot)
-            return owner, lambda: group.failed_over(slot, owner)
-        master = group.master()
-        return master, lambda: group.failed_over(master)
 
     def _seconds_of_503(self) -> float:
         """Wait until 503s have stopped for a while; return the time from the kill to the last."""

@@ -152,6 +152,29 @@ def wrong_keys(pets: list[Item], orders: list[Item], history: list[Attempt]) -> 
         yield f"create {name}: it is stored twice"
 
 
+def given_twice(history: list[Attempt]) -> Iterator[str]:
+    """Check that no id was given to two keys, even if what had it is lost."""
+    for action in ("create", "place"):
+        owners: dict[int, set[str]] = defaultdict(set)
+        for attempt in history:
+            if attempt.action == action and attempt.got(201) and attempt.response:
+                owners[attempt.response.item["id"]].add(attempt.key)
+        for id_, keys in owners.items():
+            if len(keys) > 1:
+                yield f"{action}: {id_} was returned for the keys {sorted(keys)}"
+
+
+def lost(pets: list[Item], orders: list[Item], history: list[Attempt]) -> list[Attempt]:
+    """Return the attempts whose pet or order was acknowledged and is gone."""
+    stored = {"create": {pet["id"] for pet in pets}, "place": {order["id"] for order in orders}}
+    return [
+        attempt
+        for attempt in history
+        if attempt.action in stored and attempt.got(201) and attempt.response
+        if attempt.response.item["id"] not in stored[attempt.action]
+    ]
+
+
 def wrong_responses(attempts: list[Attempt], created: list[Response]) -> Iterator[str]:
     """Check the attempts with one key, and those of their responses that are 201."""
     unknown = sum(attempt.response is None for attempt in attempts)

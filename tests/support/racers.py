@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from petstore.http.pagination import encode_cursor
-from tests.support.histories import Attempt, Response, by_key, placings, repeated
+from tests.support.histories import Attempt, Response, placings, repeated
 from tests.support.interface import Item
 from tests.support.wire import Connection
 
@@ -46,12 +46,14 @@ class Client:
 
     async def run(self, turn: "Turn") -> None:
         """Take turns until the race is over, then repeat the last writes that got 201."""
-        with suppress(GoneError):
-            while not self._race.over:
-                await turn(self)
-            for action, key, id_ in self._created[-REPEATED:]:
-                await self._send(self._connections[0], action, key, id_)
-        self.close()
+        try:
+            with suppress(GoneError):
+                while not self._race.over:
+                    await turn(self)
+                for action, key, id_ in self._created[-REPEATED:]:
+                    await self._send(self._connections[0], action, key, id_)
+        finally:
+            self.close()
 
     def close(self) -> None:
         for connection in self._connections:
@@ -158,10 +160,9 @@ class Client:
         return pets, orders
 
     async def _repeat_what_is_uncertain(self) -> None:
-        for (action, key), attempts in by_key(self._race.history).items():
-            unknown = any(attempt.response is None for attempt in attempts)
-            if unknown and not any(attempt.got(201) for attempt in attempts):
-                await self._send(self._connections[0], action, key, attempts[0].id_)
+        for attempts in self._race.uncertain():
+            first = attempts[0]
+            await self._send(self._connections[0], first.action, first.key, first.id_)
 
     async def _all(self, kind: str) -> list[Item]:
         """Read all pages after the beginning of the race, each until there is a response."""
@@ -228,7 +229,7 @@ class Client:
             attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
             self._race.history.append(attempt)
             if response is not None:
-                if response.status not in expected:
+                if response.status not in (*expected, 404):
                     self._race.wrong.append(f"{attempt}")
                 return response
             if self._race.gone:

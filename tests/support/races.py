@@ -38,6 +38,7 @@ class Race:
     seed -- what the clients choose depends on it, and on nothing else
     floor -- how many attempts must have got a response before each kill, so that there was a load
     abandoned -- what part of the writes is abandoned: the client does not read the response
+    limit_seconds -- how long the race may take at most, and 20 seconds more for each kill
     after -- of pets and of orders, the ids after which those of this race begin
     gone -- whether everything stored is gone, so that no request needs a response
     walks -- when each walk through all pets began, and the ids that it showed
@@ -52,9 +53,10 @@ class Race:
         patience: int = PATIENCE,
         *,
         name: str = "",
-        seed: int = 0,
+        seed: str = "",
         floor: int = FLOOR,
         abandoned: float = 0,
+        limit_seconds: float = LIMIT_SECONDS,
         after: tuple[int, int] = (0, 0),
     ) -> None:
         self.target = Target(live)
@@ -63,6 +65,7 @@ class Race:
         self.seed = seed
         self.floor = floor
         self.abandoned = abandoned
+        self.limit_seconds = limit_seconds
         self.after = dict(zip(("pets", "orders"), after, strict=True))
         self.over = self.gone = False
         self.walks: list[tuple[float, list[int]]] = []
@@ -93,7 +96,10 @@ class Race:
         asyncio.run(self._run(turn, seconds, restart))
 
     async def _run(self, turn: Turn, seconds: float, restart: Restart | None) -> None:
-        async with asyncio.timeout(LIMIT_SECONDS + 20 * self.kills), asyncio.TaskGroup() as group:
+        async with (
+            asyncio.timeout(self.limit_seconds + 20 * self.kills),
+            asyncio.TaskGroup() as group,
+        ):
             first = Client(self, -1)
             if turn is not Client.create:
                 for _ in range(STOCK):
@@ -101,13 +107,17 @@ class Race:
                     assert created is not None
                     self.stock.append(created["id"])
             first.close()
-            for number in range(self.clients):
-                group.create_task(Client(self, number).run(turn))
+            tasks = [
+                group.create_task(Client(self, number).run(turn)) for number in range(self.clients)
+            ]
             for _ in range(self.kills):
                 assert restart is not None
                 await self._go_on(seconds)
                 self.target.up.clear()
                 self.target.live = await asyncio.to_thread(restart, self.target.live)
+                if self.gone:  # what waits for the new service has not been sent
+                    for task in tasks:
+                        task.cancel()
                 self.target.up.set()
             await self._go_on(seconds)
             self.over = True
@@ -129,6 +139,15 @@ class Race:
     def unknown(self) -> int:
         """How many attempts have an unknown outcome."""
         return sum(attempt.response is None for attempt in self.history)
+
+    def uncertain(self) -> list[list[Attempt]]:
+        """Return the attempts of keys that were refused, though an earlier one may succeed."""
+        return [
+            attempts
+            for attempts in by_key(self.history).values()
+            if any(attempt.response is None for attempt in attempts)
+            and not any(attempt.got(201) for attempt in attempts)
+        ]
 
     @property
     def lost_responses(self) -> int:
@@ -159,6 +178,7 @@ class Race:
             history = [a for a in history if a.sent >= self.settled or _is_write(a)]
         else:
             found += self.wrong_walks()
+            found += [f"{attempt}" for attempt in history if _is_lost(attempt)]
         if not self.gone:
             found += violations(*self.final, history)
         wrong, undecided = nonlinearizable(history, pages_are_moments=pages_are_moments)
@@ -178,7 +198,8 @@ class Race:
     def judge(self, name: str) -> list[str]:
         """Return all that was wrong, and print the figures of the race in a line."""
         pets, orders = self.final
-        found = self.wrong + violations(pets, orders, self.history)
+        lost = [f"{attempt}" for attempt in self.history if _is_lost(attempt)]
+        found = self.wrong + lost + violations(pets, orders, self.history)
         statuses = Counter(order["status"] for order in orders)
         replays = self.count("place", 201, replayed=True) + self.count("create", 201, replayed=True)
         sys.stdout.write(
@@ -193,4 +214,10 @@ class Race:
 
 
 def _is_write(attempt: Attempt) -> bool:
-    return attempt.action in {"create", "place", "close"} and not attempt.got(409)
+    acknowledged = attempt.response is None or attempt.response.status in {200, 201}
+    return attempt.action in {"create", "place", "close"} and acknowledged
+
+
+def _is_lost(attempt: Attempt) -> bool:
+    """Return whether a write did not find its pet or order, which had been acknowledged."""
+    return attempt.action in {"place", "close"} and attempt.got(404)

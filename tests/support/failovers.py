@@ -1,0 +1,37 @@
+"""Masters that fail: which one is next, and when the others have taken over."""
+
+from collections.abc import Callable
+
+from petstore_redis.scripts import keys
+from redis.crc import key_slot
+
+from backends.redis.tests.servers import Server
+from backends.redis.tests.topologies import DOWN_AFTER, SERVICE, Cluster, Sentinels
+from tests.support.redis_servers import Group
+
+APART_SECONDS = 8 * DOWN_AFTER / 1000 + 0.5
+"""How long Sentinels wait at least before the next failover."""
+
+
+def master_of(group: Group, prefix: str, partition: int) -> tuple[Server, Callable[[], bool]]:
+    """Return the master of a partition, and a function that returns whether it is replaced.
+
+    A single server is replaced when it replies again.
+    """
+    if isinstance(group, Server):
+        return group, group.ready
+    if isinstance(group, Cluster):
+        slot = key_slot(keys(prefix, partition)["meta"].encode())
+        owner = group.owner(slot)
+        return owner, lambda: group.failed_over(slot, owner)
+    master = group.master()
+    return master, lambda: group.failed_over(master)
+
+
+def settled(group: Group) -> bool:
+    """Return whether all servers are in sync again, so that the next master may fail."""
+    if isinstance(group, Sentinels):
+        replicas = [server.call("ROLE")[0] for server in group.data].count("slave")
+        seen = [server.call("SENTINEL MASTER", SERVICE)["flags"] for server in group.sentinels]
+        return replicas == len(group.data) - 1 and set(seen) == {"master"}
+    return group.ready()

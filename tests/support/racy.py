@@ -1,0 +1,80 @@
+"""Repositories that are wrong only when requests overlap: the controls of races and histories."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from petstore_memory import MemoryRepository
+
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
+
+
+class Careless(MemoryRepository):
+    """Checks the status first and changes it later."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if token and (receipt := self._records.find(token)):
+            return receipt
+        pet = await self.get_pet(pet_id)
+        if pet is None:
+            raise NotFoundError
+        if pet.status is not PetStatus.AVAILABLE:
+            raise ConflictError
+        await asyncio.sleep(0.01)
+        order = Order(self._orders.last_id + 1, pet_id, OrderStatus.PLACED, at)
+        self._orders.add(order)
+        if pet := await self.get_pet(pet_id):
+            self._pets.set_status(pet, PetStatus.PENDING)
+        if token:
+            self._records.add(token, order.id)
+        return Receipt(order.id)
+
+
+class Forgetful(MemoryRepository):
+    """Looks for the token first and records it later."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token and (receipt := self._records.find(token)):
+            return receipt
+        await asyncio.sleep(0.01)
+        receipt = await super().create_pet(new)
+        if token:
+            self._records.add(token, receipt.id)
+        return receipt
+
+
+class Piecemeal(MemoryRepository):
+    """Reads a page in two halves, at two moments."""
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        first = list(await super().list_pets(after, max(count // 2, 1), status))
+        await asyncio.sleep(0.01)
+        if not first or len(first) == count:
+            return first
+        return first + list(await super().list_pets(first[-1].id, count - len(first), status))
+
+
+class Outdated(MemoryRepository):
+    """Returns a pet as it was when it was last looked up, for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[int, tuple[float, Pet | None]] = {}
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        now = asyncio.get_running_loop().time()
+        if pet_id not in self._seen or now > self._seen[pet_id][0] + 0.05:
+            self._seen[pet_id] = (now, await super().get_pet(pet_id))
+        return self._seen[pet_id][1]
