@@ -8,7 +8,10 @@ OWN := -e . -e backends/memory -e backends/sqlite -e backends/redis
 REDIS := PETSTORE_TEST_BACKEND=redis PETSTORE_TEST_REDIS
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
-.PHONY: help install run test lint check check-all bench bench-quick lock build clean
+MINUTES ?= 60
+TORTURE := $(BIN)/python -m tests.faults.torture --minutes
+
+.PHONY: help install run test lint check check-all torture bench bench-quick lock build clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -55,6 +58,10 @@ check-all: install ## the slower tests: browser, clients, image, npm linters, te
 	for servers in valkey sentinel cluster; do $(REDIS)=$$servers PETSTORE_KILLS=4 $(BIN)/pytest \
 	  -q -s -k "hundreds or killed" tests/faults/test_never_sold_twice.py || exit 1; done
 	PETSTORE_TRANSFERRED=100000 $(BIN)/pytest -q tests/transfer/test_export_import.py
+	$(TORTURE) 5
+
+torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats
+	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # The output of each is kept in build/bench; benchmarks.report combines it at the end.
 bench: install ## compare with peers, show latency, stages, start, backends, pages: 20 minutes; needs wrk

@@ -1,0 +1,82 @@
+"""What a torture did, how often, and what it found."""
+
+import platform
+import subprocess
+from collections import Counter
+from collections.abc import Iterable
+from importlib.metadata import version
+
+import msgspec
+
+from backends.redis.tests.servers import VALKEY
+from petstore import __version__
+
+SHOWN = 20
+"""How many different violations of a set-up the report shows; the count is of all."""
+
+
+class Result(msgspec.Struct):
+    """What was done in one set-up, how often, and what was violated."""
+
+    what: str
+    counts: dict[str, int]
+    violations: list[str]
+    seed: int
+
+    def add(self, other: "Result") -> None:
+        """Add what was done since in the same set-up."""
+        for name, count in other.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        self.violations += other.violations
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        done = ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
+        return f"{self.what}: {done or 'nothing'}; {len(self.violations)} violations"
+
+
+def combined(results: Iterable[Result]) -> list[Result]:
+    """Return one result for each set-up, in the order in which they came first."""
+    found: dict[str, Result] = {}
+    for result in results:
+        if result.what in found:
+            found[result.what].add(result)
+        else:
+            found[result.what] = msgspec.structs.replace(
+                result, counts=dict(result.counts), violations=result.violations[:]
+            )
+    return list(found.values())
+
+
+def markdown(results: list[Result], minutes: float, seed: int) -> str:
+    """Return the report, to be pasted into docs/torture.md as it is."""
+    failed = sum(len(result.violations) for result in results)
+    lines = [
+        f"{minutes:.0f} minutes, seed {seed}, {failed} violations. {versions()}",
+        "",
+        "| what | done | violations |",
+        "|---|---|---|",
+    ]
+    for result in results:
+        done = ", ".join(f"{count:,} {name}" for name, count in result.counts.items() if count)
+        lines.append(f"| {result.what} | {done} | {len(result.violations)} |")
+    for result in results:
+        for text, times in Counter(result.violations).most_common(SHOWN):
+            often = f" ({times} times)" if times > 1 else ""
+            lines += ["", f"- {result.what}, seed {result.seed}: {text}{often}"]
+    return "\n".join([*lines, ""])
+
+
+def versions() -> str:
+    """Return the versions of what was tried, in a sentence."""
+    told = subprocess.run([VALKEY, "--version"], capture_output=True, text=True, check=True).stdout
+    valkey = next(word[2:] for word in told.split() if word.startswith("v="))
+    parts = (
+        f"petstore {__version__}",
+        f"Python {platform.python_version()}",
+        f"uvicorn {version('uvicorn')}",
+        f"SQLite {version('apsw')}",
+        f"Valkey {valkey}",
+        f"Linux {platform.release()}",
+    )
+    return ", ".join(parts) + "."
