@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 STOCK = 8
 """How many pets are on offer: a client that makes one unavailable for good adds another."""
 
-REPEATED = 20
-"""How many of its writes a client repeats when the race is over."""
-
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
 STATUSES = {
     "pets": ("", "available", "pending", "sold"),
@@ -50,7 +47,7 @@ class Client:
             with suppress(GoneError):
                 while not self._race.over:
                     await turn(self)
-                for action, key, id_ in self._created[-REPEATED:]:
+                for action, key, id_ in self._created[-self._race.repeated :]:
                     await self._send(self._connections[0], action, key, id_)
         finally:
             self.close()

@@ -20,6 +20,7 @@ LIMIT_SECONDS = 60
 FLOOR = 50
 """How many attempts must have got a response before a kill, so that there was a load."""
 
+REPEATED = 20
 PATIENCE = 50
 """How often a request is sent until it gets a response other than 503, not counting kills."""
 
@@ -38,6 +39,7 @@ class Race:
     seed -- what the clients choose depends on it, and on nothing else
     floor -- how many attempts must have got a response before each kill, so that there was a load
     abandoned -- what part of the writes is abandoned: the client does not read the response
+    repeated -- how many of its writes a client repeats when the race is over
     limit_seconds -- how long the race may take at most, and 20 seconds more for each kill
     after -- of pets and of orders, the ids after which those of this race begin
     gone -- whether everything stored is gone, so that no request needs a response
@@ -56,6 +58,7 @@ class Race:
         seed: str = "",
         floor: int = FLOOR,
         abandoned: float = 0,
+        repeated: int = REPEATED,
         limit_seconds: float = LIMIT_SECONDS,
         after: tuple[int, int] = (0, 0),
     ) -> None:
@@ -65,6 +68,7 @@ class Race:
         self.seed = seed
         self.floor = floor
         self.abandoned = abandoned
+        self.repeated = repeated
         self.limit_seconds = limit_seconds
         self.after = dict(zip(("pets", "orders"), after, strict=True))
         self.over = self.gone = False

@@ -1,5 +1,6 @@
 """What a torture did, how often, and what it found."""
 
+import os
 import platform
 import subprocess
 from collections import Counter
@@ -33,6 +34,15 @@ class Result(msgspec.Struct):
         """Return it in one line."""
         done = ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
         return f"{self.what}: {done or 'nothing'}; {len(self.violations)} violations"
+
+
+def left_out(what: str, reason: str, seed: int) -> Result:
+    """Return the result of a set-up that cannot run here.
+
+    With PETSTORE_REQUIRE_SERVICES=1 that is a violation: nothing passes by not running.
+    """
+    required = os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1"
+    return Result(f"{what}: left out, {reason}", {}, [reason] if required else [], seed)
 
 
 def combined(results: Iterable[Result]) -> list[Result]:
