@@ -12,6 +12,7 @@ from typing import Final
 import apsw
 import msgspec
 from petstore_sqlite import SqliteSettings, open_sqlite, schema
+from petstore_sqlite.file import LockWait
 
 from petstore.contract import (
     MAX_ID,
@@ -187,7 +188,7 @@ class Clients:
 async def _run(job: Job, log: Log) -> None:
     chance = seeded(job.seed)
     settings = SqliteSettings(path=job.path, busy_seconds=30)
-    with schema.connect(job.path, settings.busy_seconds, read_only=True) as tool:
+    with schema.connect(job.path, LockWait(settings.busy_seconds), read_only=True) as tool:
         tool.set_busy_timeout(0)
 
         def check_point() -> None:
@@ -210,8 +211,9 @@ async def _run(job: Job, log: Log) -> None:
 def _make_old(job: Job, log: Log) -> None:
     """Create a file of the first schema version with pets, each of them synced."""
     del schema.MIGRATIONS[1:]
-    with schema.connect(job.path, 5) as connection:
-        schema.migrate(connection, job.path, 5)
+    busy = LockWait(5)
+    with schema.connect(job.path, busy) as connection:
+        schema.migrate(connection, job.path, busy)
         for number in range(job.writes):
             new = new_pet(f"{job.name}/{number}")
             row = (new.name, new.category_id, new.status or None)
@@ -224,8 +226,8 @@ def _with_mode(
     connect: Callable[..., AbstractContextManager[apsw.Connection]], mode: str
 ) -> Callable[..., AbstractContextManager[apsw.Connection]]:
     @contextmanager
-    def changed(path: str, seconds: float, **options: bool) -> Iterator[apsw.Connection]:
-        with connect(path, seconds, **options) as connection:
+    def changed(path: str, busy: LockWait, **options: bool) -> Iterator[apsw.Connection]:
+        with connect(path, busy, **options) as connection:
             connection.pragma("synchronous", mode)
             yield connection
 
