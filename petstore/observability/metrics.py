@@ -8,10 +8,11 @@ import asyncio
 import os
 from bisect import bisect_left
 from collections import Counter as Counts
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 
 from petstore.config.errors import ConfigurationError
 
@@ -30,12 +31,17 @@ class Metrics:
     """The metrics of one process; the label ``operation`` is the operation's id, or ``unknown``.
 
     The counts of one turn of the event loop are stored together: a killed process loses one turn.
+    The files are called after the process's name in `multiprocessing`, not after its id: what
+    replaces a dead worker has the same name and continues its files, so that none are left over.
 
     Raises `ConfigurationError` if there is no space for the files.
     """
 
     def __init__(self) -> None:
-        _reserve()
+        if directory := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+            name = current_process().name
+            _reserve(directory, name)
+            values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call] # it has no types
         registry = CollectorRegistry()
         self._requests = Counter(
             "petstore_http_requests",
@@ -113,14 +119,13 @@ def observe_all(histogram: Histogram, amounts: list[float]) -> None:
         histogram._buckets[index].inc(count)  # noqa: SLF001 - see above
 
 
-def _reserve() -> None:
+def _reserve(directory: str, name: str) -> None:
     """Allocate the files of this process; without space the kernel would kill it later."""
-    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
-    if directory is None or not hasattr(os, "posix_fallocate"):
+    if not hasattr(os, "posix_fallocate"):
         return
     try:
         for kind in _KINDS:
-            with Path(directory, f"{kind}_{os.getpid()}.db").open("ab") as file:
+            with Path(directory, f"{kind}_{name}.db").open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, _SIZE)
     except OSError as error:
         raise ConfigurationError(

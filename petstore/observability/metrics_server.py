@@ -56,11 +56,14 @@ def serve_metrics(listen: str) -> Iterator[str]:
             del os.environ[_DIRECTORY]
 
 
-def forget(process: int) -> None:
-    """Remove an ended process from the gauges; its counters stay."""
+def forget(name: str) -> None:
+    """Remove an ended process from the gauges; its counters stay.
+
+    name -- that of the process in `multiprocessing`; the process that replaces it has the same one
+    """
     from prometheus_client.multiprocess import mark_process_dead
 
-    mark_process_dead(process)  # type: ignore[no-untyped-call] # it has no types
+    mark_process_dead(name)  # type: ignore[no-untyped-call] # it has no types
 
 
 @contextmanager

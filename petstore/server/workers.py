@@ -60,7 +60,7 @@ class Supervisor:
         """
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_, self._stop)
-        self._processes = [self._start() for _ in range(self._workers)]
+        self._processes = [self._start(f"worker-{n}") for n in range(self._workers)]
         missing = self._workers
         while not self._signals:
             wait(
@@ -80,9 +80,9 @@ class Supervisor:
         for process in self._processes:
             process.join()
 
-    def _start(self) -> BaseProcess:
+    def _start(self, name: str) -> BaseProcess:
         arguments = (*self._arguments, self._serving, os.getpid())
-        process = _context.Process(target=work, args=arguments)
+        process = _context.Process(target=work, args=arguments, name=name)
         signal.pthread_sigmask(
             signal.SIG_BLOCK, {signal.SIGINT}
         )  # inherited: the parent passes it on
@@ -99,11 +99,11 @@ class Supervisor:
             _log.error(
                 "worker %s ended with status %s; replacing it", process.pid, process.exitcode
             )
-            if self._metrics and process.pid is not None:
+            if self._metrics:
                 from petstore.observability.metrics_server import forget  # noqa: PLC0415 - see metrics_server
 
-                forget(process.pid)
-            self._processes[index] = self._start()
+                forget(process.name)
+            self._processes[index] = self._start(process.name)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Pass a signal on: the first begins the drain, the second ends it."""

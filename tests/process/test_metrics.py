@@ -122,6 +122,39 @@ def test_the_counts_of_all_workers_are_added_up_and_survive_them(
     assert live.stop() == 0
 
 
+def test_workers_that_die_leave_no_files_behind(start: Start, tmp_path: Path) -> None:
+    live = start(
+        backend="sqlite",
+        sqlite_path=f"{tmp_path}/pets.sqlite",
+        workers="2",
+        drain_seconds="0",
+        metrics_listen="127.0.0.1:0",
+    )
+    url = metrics_url(tmp_path / "service-1" / "serve.log")
+
+    def files() -> set[Path]:
+        maps = [Path(f"/proc/{worker}/maps").read_text() for worker in live.workers()]
+        return {Path(path) for path in re.findall(r"\S+/petstore-metrics-\S+\.db", "".join(maps))}
+
+    def kill_all() -> None:
+        before = live.workers()
+        for worker in before:
+            os.kill(worker, signal.SIGKILL)
+        until(lambda: len(set(live.workers()) - set(before)) == 2)
+        until(lambda: len(files()) == 4)  # a histogram's file is opened at the first request
+
+    (directory,) = {file.parent for file in files()}
+    first = set(directory.iterdir())
+    for served in (20, 40, 60):
+        send(live, 20)
+        until(lambda: requests(url) == {("listPets", "200"): served})  # noqa: B023 - called at once
+        kill_all()
+        assert set(directory.iterdir()) == first
+    assert requests(url) == {("listPets", "200"): 60}
+    assert scrape(url)["petstore_http_requests_in_flight",] == 0
+    assert live.stop() == 0
+
+
 def test_requests_in_flight_and_storage_failures_are_counted(start: Start, tmp_path: Path) -> None:
     with single(tmp_path, *AOF) as server, ThreadPoolExecutor(1) as pool:
         live = start(backend="redis", redis_url=url_of(server), metrics_listen="127.0.0.1:0")

@@ -218,8 +218,8 @@ from petstore import cli
 from petstore.server import workers
 
 class Supervisor(workers.Supervisor):
-    def _start(self):
-        process = super()._start()
+    def _start(self, name):
+        process = super()._start(name)
         if not self._signals:
             os.kill(os.getpid(), signal.SIGTERM)
         return process
