@@ -1,12 +1,15 @@
 """One serving process: its socket, its start, its drain and its end."""
 
+import _thread
 import asyncio
 import logging
 import os
-import signal
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import parent_process
+from threading import Thread
 from types import FrameType
 from typing import Final
 
@@ -21,42 +24,71 @@ from petstore.server.connection import HttpConnection
 BACKLOG: Final = 2048
 """How many connections the kernel queues until the service accepts them."""
 
+CLOSING_SECONDS: Final = 1
+"""How much of PETSTORE_SHUTDOWN_SECONDS is kept for closing the storage: this, or half of it."""
+
 _log = logging.getLogger("petstore")
+
+
+def stop_seconds(settings: Settings) -> float:
+    """Return how long a process may take from a signal to its end."""
+    return settings.drain_seconds + max(settings.shutdown_seconds, CLOSING_SECONDS)
+
+
+def exit_at_once(_number: int, _frame: FrameType | None) -> None:
+    """Handle SIGTERM while nothing is served yet: no storage minds an end at any moment."""
+    os._exit(0)
 
 
 class Server(uvicorn.Server):
     """uvicorn's server, with a drain before it closes, and exit status 0 after a signal.
 
+    A stop has a time limit. If it is exceeded, whatever is waited for, the process ends with
+    status 1.
+
     config -- uvicorn's own settings
     state -- its `draining` is set here; its `startup_error` is raised
-    drain_seconds -- how long requests are still served after a signal
+    settings -- how long requests are still served after a signal, and the time limit
     ready -- called once the port is open
-    parent -- the process id of a worker's parent, with which it stops; None outside a worker
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
         state: ServiceState,
-        drain_seconds: float,
+        settings: Settings,
         ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._state = state
-        self._drain_seconds = drain_seconds
+        self._settings = settings
         self._ready = ready
-        self.parent: int | None = None
+        self._signaled = 0.0  # when the first signal came
 
-    def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop at the first SIGTERM or SIGINT; stop at once at the second.
 
-        uvicorn would raise the signal again at the end, and so exit with a failure status. A
-        worker ignores SIGINT, which a terminal sends to all processes: its parent handles it.
+        uvicorn would raise the signal again at the end, and so exit with a failure status.
         """
-        if self.parent is not None and sig == signal.SIGINT:
-            return
+        if not self.started:
+            exit_at_once(sig, frame)
         self.force_exit = self.should_exit
         self.should_exit = True
+        if not self.force_exit:
+            self._signaled = time.monotonic()
+            # Not `Thread`: it takes a lock that the interrupted code may hold.
+            _thread.start_new_thread(self._end_in_time, ())
+
+    def _end_in_time(self) -> None:
+        """End the process when the time for its stop is over. A normal end comes before."""
+        limit = stop_seconds(self._settings)
+        time.sleep(limit)
+        message = "not stopped %g s after the signal: ending with the storage unclosed"
+        # In a thread, because the log may be what the stop waits for.
+        line = Thread(target=_log.error, args=(message, limit), daemon=True)
+        line.start()
+        line.join(0.2)
+        os._exit(1)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the storage, then the port. Raises whatever opening the storage raised."""
@@ -69,22 +101,25 @@ class Server(uvicorn.Server):
         self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Check the connections, and the parent, every second."""
+        """Check the connections every second."""
         if counter % 10 == 0:
             self._sweep()
-            if self.parent is not None and os.getppid() != self.parent:
-                self.should_exit = True
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close connections gracefully during the drain, then finish the requests in flight."""
         self._state.draining = True
-        _log.info("stopping: draining for %g s", self._drain_seconds)
+        parent = parent_process()
+        orphaned = parent is not None and not parent.is_alive()  # its successor needs the port
+        drain = 0 if orphaned else self._settings.drain_seconds
+        _log.info("stopping: draining for %g s", drain)
         sweeper = asyncio.create_task(self._keep_sweeping())  # there are no more ticks
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._drain_seconds
-        while loop.time() < end and not self.force_exit:  # noqa: ASYNC110 - a signal ends it too
+        end = (self._signaled or time.monotonic()) + drain
+        while time.monotonic() < end and not self.force_exit:  # noqa: ASYNC110 - a signal ends it too
             await asyncio.sleep(0.05)
+        seconds = self._settings.shutdown_seconds
+        left = end + max(seconds - CLOSING_SECONDS, seconds / 2) - time.monotonic()
+        self.config.timeout_graceful_shutdown = max(0.0, left)  # type: ignore[assignment] # floats work
         if self.force_exit:  # uvicorn would skip the end of the lifespan, which closes the storage
             for task in self.server_state.tasks:
                 task.cancel()
@@ -146,6 +181,5 @@ def make_server(app: Application, settings: Settings, ready: Callable[[], None])
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=settings.shutdown_seconds,  # type: ignore[arg-type] # floats work
     )
-    return Server(config, app.state, settings.drain_seconds, ready)
+    return Server(config, app.state, settings, ready)

@@ -8,22 +8,33 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing.connection import wait
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Semaphore
+from threading import Thread
 from types import FrameType
 from typing import Final
 
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
-from petstore.config.settings import Settings
+from petstore.config.settings import LogFormat, Settings
 from petstore.contract import StorageError
 from petstore.http.app import create_app
 from petstore.observability import logs
-from petstore.server.process import make_server
+from petstore.server.process import exit_at_once, make_server, stop_seconds
 
 RESTART_SECONDS: Final = 1
 """The pause before a dead worker is replaced, so that a failing start does not spin."""
+
+QUEUE_SECONDS: Final = 5
+"""How long connections wait for a worker while none serves; after that they are closed."""
+
+GIVE_UP_SECONDS: Final = 60
+"""How long the service lives on while no worker serves."""
+
+KILL_SECONDS: Final = 0.5
+"""How long after the time limit of a stop the parent kills a worker that has not kept it."""
 
 _log = logging.getLogger("petstore")
 _context = multiprocessing.get_context("spawn")  # a fork would copy threads and the open storage
@@ -34,7 +45,7 @@ class Supervisor:
 
     environ, flags -- what each worker reads its configuration from
     sock -- the bound socket that all of them share
-    settings -- for the number of workers, and whether metrics are on
+    settings -- the number of workers, whether metrics are on, how long a stop may take
     """
 
     def __init__(
@@ -48,48 +59,67 @@ class Supervisor:
         self._sock = sock
         self._workers = settings.workers
         self._metrics = bool(settings.metrics_listen)
+        self._stop_seconds = stop_seconds(settings)
         self._processes: list[BaseProcess] = []
         self._signaled: list[BaseProcess] = []
-        self._serving = _context.Semaphore(0)
+        self._reports, self._report = _context.Pipe(duplex=False)
+        self._serving: set[int] = set()  # the process ids of the workers that serve
+        self._served = time.monotonic()  # when a worker has served last
         self._signals = 0
+        self._stopped = 0.0  # when the first signal came
 
     def run(self, ready: Callable[[], None]) -> None:
         """Keep the workers running until a signal, then wait for their end.
 
         ready -- called once all workers serve
+
+        Exits with status 1 if no worker serves for a minute, and if one does not stop properly.
         """
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_, self._stop)
+        resource_tracker.ensure_running()  # its own start unblocks what `_start` blocks
         self._processes = [self._start(f"worker-{n}") for n in range(self._workers)]
-        missing = self._workers
+        announced = False
         while not self._signals:
-            wait(
-                [process.sentinel for process in self._processes], timeout=0.05 if missing else 0.5
-            )
-            while missing and self._serving.acquire(block=False):
-                missing -= 1
-                if not missing:
-                    ready()
+            wait([self._reports, *(process.sentinel for process in self._processes)], timeout=0.5)
+            self._count_those_that_serve()
+            if not announced and len(self._serving) == self._workers:
+                announced = True
+                ready()
             if not self._signals and any(not process.is_alive() for process in self._processes):
                 time.sleep(RESTART_SECONDS)
                 self._replace_the_dead()
-        self._sock.close()  # listening ends when the last worker closes it
-        for process in self._processes:
-            if process not in self._signaled:  # it was being started when the signal came
-                process.terminate()
-        for process in self._processes:
-            process.join()
+        self._end()
+
+    def _count_those_that_serve(self) -> None:
+        """Find out which workers serve. While none does, keep no client waiting for long."""
+        while self._reports.poll():
+            self._serving.add(self._reports.recv())
+        self._serving &= {process.pid for process in self._processes if process.is_alive()}
+        now = time.monotonic()
+        if self._serving:
+            self._served = now
+        elif now - self._served > GIVE_UP_SECONDS:
+            _log.error("no worker could start for %g s: giving up", GIVE_UP_SECONDS)
+            self._stop(signal.SIGTERM, None)
+            self._end()
+            sys.exit(1)
+        elif now - self._served > QUEUE_SECONDS:
+            self._sock.setblocking(False)
+            with suppress(OSError):  # no connection waits, or no worker has ever listened
+                while not self._signals:
+                    self._sock.accept()[0].close()
 
     def _start(self, name: str) -> BaseProcess:
-        arguments = (*self._arguments, self._serving, os.getpid())
-        process = _context.Process(target=work, args=arguments, name=name)
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT}
-        )  # inherited: the parent passes it on
+        process = _context.Process(target=work, args=(*self._arguments, self._report), name=name)
+        # A worker inherits that these are blocked. It handles SIGTERM as soon as it can, SIGINT,
+        # which a terminal sends to all processes, never: the parent passes it on as SIGTERM.
+        blocked = {signal.SIGINT, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         try:
             process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         return process
 
     def _replace_the_dead(self) -> None:
@@ -107,40 +137,69 @@ class Supervisor:
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Pass a signal on: the first begins the drain, the second ends it."""
+        self._stopped = self._stopped or time.monotonic()
         self._signals += 1
         for process in self._processes:
             if process.is_alive():
                 process.terminate()
                 self._signaled.append(process)
 
+    def _end(self) -> None:
+        """Wait for the end of the workers, but not longer than a stop may take."""
+        self._sock.close()  # listening ends when the last worker closes it
+        for process in self._processes:
+            if process not in self._signaled and process.is_alive():
+                process.terminate()  # it was being started when the signal came
+                self._signaled.append(process)
+        end = self._stopped + self._stop_seconds + KILL_SECONDS
+        for process in self._signaled:
+            process.join(max(0.0, end - time.monotonic()))
+            if process.is_alive():
+                _log.error("worker %s has not stopped in time; killing it", process.pid)
+                process.kill()
+                process.join()
+        if any(process.exitcode for process in self._signaled):
+            sys.exit(1)
+
 
 def work(
     environ: Mapping[str, str],
     flags: Mapping[str, str | None],
     sock: socket.socket,
-    serving: Semaphore,
-    parent: int,
+    report: "Connection[int, int]",
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone.
 
     environ, flags, sock -- those of the supervisor
-    serving -- released once the worker serves
-    parent -- the process id of the supervisor
+    report -- is sent the process id once the worker serves
 
     Exits with status 1 if it cannot start.
     """
-    configuration = configure(environ, flags)
-    logs.set_up(configuration.settings.log)
+    signal.signal(signal.SIGTERM, exit_at_once)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    Thread(target=_follow_the_parent, daemon=True).start()
+    logs.set_up(LogFormat(flags["PETSTORE_LOG"] or LogFormat.JSON))
     try:
+        configuration = configure(environ, flags)
         app = create_app(
             configuration.settings,
             configuration.plugin,
             configuration.storage,
             configuration.keys,
         )
-        running = make_server(app, configuration.settings, serving.release)
-        running.parent = parent
-        running.run([sock])
+
+        def ready() -> None:
+            with suppress(OSError):  # the parent has just gone
+                report.send(os.getpid())
+
+        make_server(app, configuration.settings, ready).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
         sys.exit(1)
+
+
+def _follow_the_parent() -> None:
+    """Stop when the parent ends, however it does: `Server.shutdown` does not drain then."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -2,15 +2,20 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
+import sqlite3
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.support.pets import add_pet
+from tests.support.pets import REX, add_pet
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, Start, process
 from tests.support.waiting import until
@@ -161,6 +166,72 @@ def test_a_request_that_takes_longer_than_the_shutdown_is_503(start: Start) -> N
     assert response.startswith(b"HTTP/1.1 503 ")
     assert b'"unavailable"' in response
     assert live.process.wait(10) == 0
+
+
+CLOSES_BADLY = """
+import asyncio, threading, time
+from contextlib import asynccontextmanager
+import msgspec, petstore_memory
+from petstore import cli
+
+real = petstore_memory.backend.open
+opened = 0
+
+@asynccontextmanager
+async def open_(settings):
+    global opened
+    opened += 1
+    async with real(settings) as repository:
+        yield repository
+    if opened == 2:  # the first time is the check at the start
+        {how}
+
+petstore_memory.backend = msgspec.structs.replace(petstore_memory.backend, open=open_)
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "await asyncio.sleep(600)",
+        "await asyncio.to_thread(time.sleep, 600)",
+        "time.sleep(600)",
+        "threading.Thread(target=time.sleep, args=(600,)).start()",
+    ],
+)
+def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, how: str) -> None:
+    script = CLOSES_BADLY.format(how=how)
+    with process(tmp_path, script=script, drain_seconds="0.5", shutdown_seconds="1") as live:
+        assert live.stop() == 1  # `stop` waits for at most 30 seconds
+    log = (tmp_path / "serve.log").read_text()
+    assert log.count("not stopped 1.5 s after the signal: ending with the storage unclosed") == 1
+    assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
+    tmp_path: Path, workers: str
+) -> None:
+    settings = {
+        "backend": "sqlite",
+        "sqlite_path": f"{tmp_path}/pets.sqlite",
+        "sqlite_busy_seconds": "60",
+        "workers": workers,
+        "drain_seconds": "0",
+        "shutdown_seconds": "2",
+        "metrics_listen": "127.0.0.1:0",
+    }
+    with ThreadPoolExecutor(1) as pool, process(tmp_path, **settings) as live:
+        lock = sqlite3.connect(f"{tmp_path}/pets.sqlite", isolation_level=None)
+        with closing(lock):
+            lock.execute("BEGIN IMMEDIATE")
+            response = pool.submit(live.client.post, "/v1/pets", json=REX)
+            metrics = re.search(r"metrics on ([^\s\"]+)", (tmp_path / "serve.log").read_text())
+            assert metrics
+            until(lambda: "_requests_in_flight 1.0\n" in httpx.get(metrics[1]).text)
+            assert live.stop() == 1
+        assert response.result().status_code == 503
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -152,15 +152,16 @@ def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @contextmanager
-def group(directory: Path, *arguments: str, wait: bool) -> Iterator[Live]:
+def group(directory: Path, *arguments: str, wait: bool, **more: str) -> Iterator[Live]:
     """Run a service that leads its own process group, as a shell starts it.
 
     arguments -- those of Python; by default, those that run the command
     wait -- whether to wait until it serves
+    more -- further settings
     """
     arguments = arguments or ("-m", "petstore", "serve")
     log = directory / "group.log"
-    settings = {"backend": "sqlite", "sqlite_path": str(directory / "pets.sqlite")}
+    settings = {"backend": "sqlite", "sqlite_path": str(directory / "pets.sqlite"), **more}
     env = environment(
         api_keys=KEY, listen="127.0.0.1:0", workers=str(WORKERS), drain_seconds="0", **settings
     )
@@ -174,6 +175,7 @@ def group(directory: Path, *arguments: str, wait: bool) -> Iterator[Live]:
             pattern = re.compile(r"serving on http://127.0.0.1:(\d+)")
             match = until(lambda: pattern.search(log.read_text()), START_SECONDS, log.read_text)
             live.port = int(match[1])
+            live.url = f"http://127.0.0.1:{live.port}"
         yield live
     finally:
         live.client.close()
@@ -246,6 +248,18 @@ def test_workers_end_if_their_parent_is_killed(tmp_path: Path) -> None:
         assert is_free(live)
 
 
+def test_after_the_parent_is_killed_the_next_start_gets_the_port_at_once(tmp_path: Path) -> None:
+    with served(tmp_path, drain_seconds="60") as live:
+        assert live.process is not None
+        workers = live.workers()
+        live.process.kill()
+        live.process.wait(10)
+        with served(tmp_path, listen=f"{live.host}:{live.port}") as successor:
+            assert successor.client.get("/v1/pets").json() == []
+            assert successor.stop() == 0
+        check_ended(workers)
+
+
 @pytest.mark.parametrize("seconds", [0.1, 0.4])
 def test_workers_end_if_their_parent_is_killed_while_they_start(
     tmp_path: Path, seconds: float
@@ -283,3 +297,76 @@ def test_each_worker_reloads_the_key_file(tmp_path: Path) -> None:
         assert statuses() == {401}
         replace(file, f"{key_line('old', 'old')}\n{key_line('new', 'new')}\n".encode())
         until(lambda: statuses() == {200}, 5)
+
+
+def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(key_line("old", "old"))
+    with served(tmp_path, api_keys_file=str(file)) as live:
+        log = tmp_path / "serve.log"
+        before = live.workers()
+        file.unlink()
+        os.kill(before[0], signal.SIGKILL)
+        line = f"a worker cannot start: cannot read the key file {file}: No such file or directory"
+        until(lambda: line in log.read_text(), START_SECONDS, log.read_text)
+        until(lambda: "ended with status 1; replacing it" in log.read_text())
+        assert "Traceback" not in log.read_text()
+        file.write_text(key_line("old", "old"))
+        until(lambda: len(live.workers()) == WORKERS)
+        with client_of_each(live):
+            assert before[1] in live.workers()
+        assert live.stop() == 0
+
+
+IMPATIENT_AFTER_A_DEATH = """
+from petstore import cli
+from petstore.server import workers
+
+class Supervisor(workers.Supervisor):
+    def _replace_the_dead(self):
+        workers.GIVE_UP_SECONDS, workers.QUEUE_SECONDS = {give_up}, {queue}
+        super()._replace_the_dead()
+
+workers.Supervisor = Supervisor
+cli.main(["serve"])
+"""
+
+
+def test_a_service_without_workers_gives_up(tmp_path: Path) -> None:
+    script = IMPATIENT_AFTER_A_DEATH.format(give_up=2, queue=60)
+    file = tmp_path / "keys"
+    file.write_text(key_line("old", "old"))
+    with group(tmp_path, "-c", script, wait=True, api_keys_file=str(file)) as live:
+        assert live.process is not None
+        file.unlink()
+        for worker in live.workers():
+            os.kill(worker, signal.SIGKILL)
+        assert live.process.wait(START_SECONDS) == 1
+        assert is_free(live)
+    log = (tmp_path / "group.log").read_text()
+    assert "no worker could start for 2 s: giving up" in log
+    assert "Traceback" not in log
+
+
+def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path) -> None:
+    script = IMPATIENT_AFTER_A_DEATH.format(give_up=600, queue=0)
+    file = tmp_path / "keys"
+    file.write_text(key_line("old", "old"))
+    with group(tmp_path, "-c", script, wait=True, api_keys_file=str(file)) as live:
+        assert live.process is not None
+        text = file.read_text()
+        file.unlink()
+        for worker in live.workers():
+            os.kill(worker, signal.SIGKILL)
+        with pytest.raises((httpx.NetworkError, httpx.RemoteProtocolError)):  # not a ReadTimeout
+            live.new_client().get("/livez")
+        file.write_text(text)
+
+        def status() -> int | None:
+            try:
+                with live.new_client() as client:
+                    return client.get("/livez").status_code
+            except httpx.TransportError:
+                return None
+
+        assert until(status, START_SECONDS) == 200

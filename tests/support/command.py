@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ def in_process(*arguments: str, **settings: str) -> Outcome:
     stderr = io.StringIO()
     with (
         log_restored(),
+        handler_restored(),
         mock.patch.dict(os.environ, environment(**settings) | {"COLUMNS": "80"}, clear=True),
         redirect_stdout(stdout),
         redirect_stderr(stderr),
@@ -77,6 +79,16 @@ def log_restored() -> Iterator[None]:
             logger.setLevel(level)
             logger.handlers[:] = handlers
         request_log.set_up(LogFormat.OFF)
+
+
+@contextmanager
+def handler_restored() -> Iterator[None]:
+    """Undo what ``petstore serve`` does to the handling of SIGTERM within the block."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def error_message(outcome: Outcome, status: int = cli.CONFIGURATION) -> str:

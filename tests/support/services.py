@@ -146,8 +146,11 @@ def environment(**settings: str) -> dict[str, str]:
 
 
 @contextmanager
-def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
-    """Run `petstore serve` until the block is left; its log is directory/serve.log."""
+def process(directory: Path, *flags: str, script: str = "", **settings: str) -> Iterator[Live]:
+    """Run `petstore serve` until the block is left; its log is directory/serve.log.
+
+    script -- Python to run instead, which may change something before it calls `cli.main`
+    """
     settings = {
         "backend": "memory",
         "api_keys": f"{KEY},{OTHER_KEY}",
@@ -156,7 +159,7 @@ def process(directory: Path, *flags: str, **settings: str) -> Iterator[Live]:
     log = directory / "serve.log"
     with log.open("wb") as stderr:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "petstore", "serve", *flags],
+            [sys.executable, *(("-c", script) if script else ("-m", "petstore")), "serve", *flags],
             env=environment(**settings),
             stdout=subprocess.DEVNULL,
             stderr=stderr,
