@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
@@ -88,11 +87,19 @@ class _Parser(argparse.ArgumentParser):
         self.exit(CONFIGURATION, f"petstore: {message}. See: {self.prog} --help\n")
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Print the version. The import takes as long as the rest of this module."""
+        from importlib.metadata import version
+
+        print(f"petstore {version('petstore-service')}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="petstore", description="The pet store service.", allow_abbrev=False)
-    parser.add_argument(
-        "--version", action="version", version=f"petstore {version('petstore-service')}"
-    )
+    text = "show program's version number and exit"
+    parser.add_argument("--version", action=_Version, nargs=0, help=text)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     serve = commands.add_parser("serve", help="serve until SIGTERM or SIGINT", allow_abbrev=False)

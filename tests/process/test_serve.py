@@ -1,17 +1,21 @@
-"""`petstore serve` as it runs: the banner of --dev, and a second signal."""
+"""`petstore serve` as it runs: the banner of --dev, signals during the start, a second signal."""
 
 import json
+import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import SECONDS, running
 from tests.support.pets import AVAILABLE_REX
-from tests.support.services import process
+from tests.support.services import alive, children, process
 from tests.support.waiting import until
+
+KILLS = int(os.environ.get("PETSTORE_KILLS", "8"))
 
 
 def test_the_curl_line_of_the_banner_works_when_pasted(tmp_path: Path) -> None:
@@ -36,3 +40,52 @@ def test_a_second_signal_ends_the_drain_at_once(tmp_path: Path, signal_: int) ->
     log = (tmp_path / "serve.log").read_text()
     assert "Traceback" not in log
     assert json.loads(log.splitlines()[-1])["event"] == "stopped"
+
+
+def handles_sigterm(process_id: int) -> bool:
+    """Return whether a process has a handler for SIGTERM; until then Python itself starts."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << signal.SIGTERM - 1)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_during_the_start_ends_with_status_0(tmp_path: Path, workers: str) -> None:
+    settings = {
+        "backend": "sqlite",
+        "sqlite_path": str(tmp_path / "pets.sqlite"),
+        "api_keys": "key",
+        "workers": workers,
+        "drain_seconds": "0",
+    }
+    serve = ("serve", "--listen", "127.0.0.1:0")
+    log = tmp_path / "stderr"
+    with running(tmp_path, *serve, **settings) as popen:
+        until(lambda: handles_sigterm(popen.pid))
+        begin = time.monotonic()
+        until(lambda: "serving on" in log.read_text())
+        whole = time.monotonic() - begin
+    for kill in range(KILLS):
+        with running(tmp_path, *serve, **settings) as popen:
+            until(lambda: handles_sigterm(popen.pid))
+            time.sleep(whole * kill / KILLS)
+            processes = children(popen.pid)
+            popen.terminate()
+            assert popen.wait(SECONDS) == 0, (kill, log.read_text())
+        assert "Traceback" not in log.read_text()
+        until(lambda: not any(map(alive, processes)))  # noqa: B023 - called at once
+
+
+def test_sigterm_to_a_worker_that_starts_ends_it_with_status_0(tmp_path: Path) -> None:
+    storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
+    log = tmp_path / "serve.log"
+    with process(tmp_path, workers="2", drain_seconds="0", **storage) as live:
+        worker, other = live.workers()
+        for kill in range(KILLS):
+            os.kill(worker, signal.SIGTERM)
+            ended = f"worker {worker} ended with status 0; replacing it"
+            until(lambda: ended in log.read_text(), log=log.read_text)  # noqa: B023 - called at once
+            old = {worker, other}
+            (worker,) = until(lambda: set(live.workers()) - old)  # noqa: B023 - called at once
+            time.sleep(kill / KILLS)  # its start takes about that long
+        assert live.stop() == 0
+    assert "Traceback" not in log.read_text()
