@@ -6,17 +6,14 @@ any visible ASCII characters, not the quoted string of a structured field.
 
 import hashlib
 import re
-from math import ceil, floor
 from typing import Any, Final
 
 import msgspec
 
 from petstore.contract import IdempotencyToken
+from petstore.http.clock import nanoseconds
 from petstore.http.errors import invalid
 from petstore.http.state import get_state
-
-RECORD_SECONDS: Final = 24 * 60 * 60
-"""How long a write is remembered under its key."""
 
 MAX_KEY: Final = 255
 """The maximum length of a key in characters."""
@@ -39,10 +36,11 @@ def to_token(scope: Any, body: object) -> IdempotencyToken | None:
     handler: Any = scope["route_handler"]
     # Neither a client's name nor an operation contains a NUL, so different triples stay different.
     identity = f"{scope['auth']}\0{handler.operation_id}\0".encode() + keys[0]
-    now = get_state(scope).clock().timestamp()
+    state = get_state(scope)
+    now, until = state.token_clock.read(nanoseconds(state.clock()))
     return IdempotencyToken(
         value=hashlib.sha256(identity).digest(),
         fingerprint=hashlib.sha256(msgspec.json.encode(body)).digest(),
-        now=floor(now),
-        until=ceil(now) + RECORD_SECONDS,
+        now=now,
+        until=until,
     )

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from petstore.contract import Repository
+from petstore.http.clock import TokenClock, nanoseconds
 
 
 class ServiceState:
@@ -16,6 +17,7 @@ class ServiceState:
     repository -- the open repository; set while the application's lifespan is active
     startup_error -- why the repository could not be opened
     clock -- returns the current time in UTC; tests replace it
+    token_clock -- what makes of it the times of idempotency keys; tests replace it
     draining -- True once the service is about to stop: it still responds, but closes connections
     """
 
@@ -26,6 +28,7 @@ class ServiceState:
         self.root_path = root_path
         self.startup_error: Exception | None = None
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
+        self.token_clock = TokenClock(nanoseconds(self.clock()))
         self.draining = False
 
 

@@ -18,6 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from petstore.http.clock import RECORD_SECONDS, TokenClock, nanoseconds
 from tests.support.interface import ORDERS, PETS
 from tests.support.key_files import key_line
 from tests.support.orders import CLOSED, PET_STATUS, ordered, place_order, update_order
@@ -223,6 +224,10 @@ class Time(Struct):
     def __call__(self) -> datetime:
         return self.now
 
+    def elapsed(self) -> int:
+        """Return the same in nanoseconds, as the monotonic clock."""
+        return nanoseconds(self.now)
+
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("part", [0, 1, 900_000])
@@ -231,6 +236,7 @@ def test_a_key_expires_after_24_hours_however_often_it_was_repeated(
 ) -> None:
     begin = datetime(2026, 11, 21, 9, 30, 0, part, UTC)
     fresh.state.clock = time = Time(begin)
+    fresh.state.token_clock = TokenClock(time.elapsed(), time.elapsed)
     some = bodies(fresh, path)
     first = check_first(send(fresh, path, body := next(some), "k"))
     for later in (DAY / 2, DAY - timedelta(microseconds=1)):
@@ -243,6 +249,65 @@ def test_a_key_expires_after_24_hours_however_often_it_was_repeated(
     assert second.headers["location"] != first.headers["location"]
     time.now += DAY - timedelta(seconds=1)
     check_replay(send(fresh, path, body, "k"), second)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("step", [timedelta(hours=25), timedelta(hours=-25), timedelta(days=9999)])
+def test_a_wall_clock_that_jumps_and_returns_forgets_nothing(
+    fresh: Live, path: str, step: timedelta
+) -> None:
+    begin = fresh.state.clock()
+    fresh.state.clock = time = Time(begin)
+    some = bodies(fresh, path)
+    before = check_first(send(fresh, path, old := next(some), "before"))
+    time.now += step
+    meanwhile = check_first(send(fresh, path, new := next(some), "meanwhile"))
+    check_replay(send(fresh, path, old, "before"), before)
+    time.now = begin
+    check_replay(send(fresh, path, old, "before"), before)
+    check_replay(send(fresh, path, new, "meanwhile"), meanwhile)
+
+
+class TestTheClockOfTokens:
+    """Seconds of a monotonic clock, and how far ahead of it the wall clock is."""
+
+    Moments = st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 10**9)), min_size=1)
+
+    @staticmethod
+    def read(moments: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """Return the monotonic clock, `now` and `until` after each of the moments.
+
+        moments -- how many seconds each is after the one before, and the lead of the wall clock
+        """
+        elapsed = 0
+        clock = TokenClock(moments[0][1] * 10**9, lambda: elapsed * 10**9)
+        found = []
+        for seconds, lead in moments:
+            elapsed += seconds
+            found.append((elapsed, *clock.read((elapsed + lead) * 10**9)))
+        return found
+
+    @given(Moments)
+    def test_a_record_lasts_24_hours_whatever_the_wall_clock_does(
+        self, moments: list[tuple[int, int]]
+    ) -> None:
+        found = self.read(moments)
+        for index, (written, _, until) in enumerate(found):
+            for read, now, _ in found[index:]:
+                assert now < until or read - written >= RECORD_SECONDS
+
+    @given(st.lists(st.integers(0, 100_000), min_size=1), st.integers(0, 10**9))
+    def test_with_a_right_clock_a_record_lasts_no_longer(self, steps: list[int], lead: int) -> None:
+        for elapsed, now, until in self.read([(step, lead) for step in steps]):
+            assert (now, until) == (elapsed + lead, elapsed + lead + RECORD_SECONDS)
+
+    @given(Moments, st.integers(0, 10**9))
+    def test_a_clock_that_is_set_for_good_is_believed_after_two_days(
+        self, moments: list[tuple[int, int]], lead: int
+    ) -> None:
+        afterwards = [(RECORD_SECONDS, lead)] * 3
+        elapsed, now, until = self.read([*moments, *afterwards])[-1]
+        assert (now, until) == (elapsed + lead, elapsed + lead + RECORD_SECONDS)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -21,8 +21,8 @@ from httpx import Client, Response
 
 from petstore.config.settings import Settings
 from petstore.contract import UnavailableError
+from petstore.http.clock import RECORD_SECONDS
 from petstore.http.errors import STATUS
-from petstore.http.idempotency import RECORD_SECONDS
 from petstore.http.pagination import DEFAULT_LIMIT
 from tests.support.documents import bash, blocks
 from tests.support.services import CONSECUTIVE_IDS, Live, in_thread

@@ -1,0 +1,67 @@
+"""The time on which records of idempotency keys expire, whatever happens to the wall clock."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+RECORD_SECONDS: Final = 24 * 60 * 60
+"""How long a write is remembered under its key."""
+
+_SECOND: Final = 1_000_000_000
+_DAY: Final = RECORD_SECONDS * _SECOND
+
+# On Linux the one that counts while the machine sleeps. Elsewhere sleep looks like a wall clock
+# that was put forward, which only makes records last longer.
+_MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def nanoseconds(moment: datetime) -> int:
+    """Return a time as nanoseconds since 1970. A float of seconds is exact to the microsecond."""
+    return round(moment.timestamp() * 1_000_000) * 1000
+
+
+class TokenClock:
+    """Turns the wall clock into `now` and `until` of a token.
+
+    How far the wall clock is ahead of a monotonic clock never changes, unless it is set. Of what
+    was seen in the last 24 to 48 hours, `now` uses the least and `until` the greatest lead: so a
+    record lasts for 24 hours of this process, however the wall clock was set in between, and a
+    clock that is set for good is believed after a day or two.
+
+    wall -- the time, in nanoseconds since 1970
+    monotonic -- returns nanoseconds that only go forward
+    """
+
+    def __init__(
+        self,
+        wall: int,
+        monotonic: Callable[[], int] = lambda: time.clock_gettime_ns(_MONOTONIC),
+    ) -> None:
+        self._monotonic = monotonic
+        begin = monotonic()
+        self._turn = begin + _DAY
+        self._low = self._high = wall - begin  # of this day
+        self._before = (self._low, self._high)  # of the day before
+        self._least = self._greatest = self._low  # of both
+
+    def read(self, wall: int) -> tuple[int, int]:
+        """Return `now` and `until` of a token, in seconds since 1970.
+
+        wall -- the time, in nanoseconds since 1970
+        """
+        monotonic = self._monotonic()
+        lead = wall - monotonic
+        if not self._low <= lead <= self._high or monotonic >= self._turn:
+            self._note(lead, monotonic)
+        now = (monotonic + self._least) // _SECOND
+        return now, -(-(monotonic + self._greatest) // _SECOND) + RECORD_SECONDS
+
+    def _note(self, lead: int, monotonic: int) -> None:
+        if monotonic >= self._turn:
+            self._turn = monotonic + _DAY
+            self._before = (self._low, self._high)
+            self._low = self._high = lead
+        self._low, self._high = min(self._low, lead), max(self._high, lead)
+        self._least = min(self._low, self._before[0])
+        self._greatest = max(self._high, self._before[1])
