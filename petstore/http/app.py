@@ -58,7 +58,7 @@ def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) 
     guards: list[Guard] = [
         key_guard(keys),
         *_rate_guards(settings),
-        in_flight_guard(InFlight(settings.max_in_flight)),
+        in_flight_guard(InFlight(settings.max_in_flight, settings.max_body_bytes)),
     ]
 
     @asynccontextmanager

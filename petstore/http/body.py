@@ -10,6 +10,7 @@ from litestar import Request
 from petstore.config.errors import shorten
 from petstore.http.errors import ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
+from petstore.http.limits import SMALL_BODY_BYTES
 
 _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 
@@ -54,20 +55,36 @@ async def read(scope: Any, receive: Any, limit: int) -> bytes:
     limit -- the maximum length in bytes
 
     Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110, section
-    15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an empty or incomplete body.
+    15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an empty or incomplete body,
+    503 for a large one while there are too many.
     """
-    if _check_head(scope["headers"]) > limit:
+    declared = _check_head(scope["headers"])
+    if declared > limit:
         raise _too_large(limit)
+    # Memory is acquired for a large body: at once, or as it comes if it is chunked.
+    acquired, acquire_over = 0, limit
+    if limit > SMALL_BODY_BYTES and (in_flight := scope.get("slot")):
+        acquire_over = SMALL_BODY_BYTES
     parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise invalid("body: incomplete.")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        more = message.get("more_body", False)
-        if size > limit:
-            raise _too_large(limit)
+    try:
+        if declared > acquire_over:
+            in_flight.acquire_bytes(declared)
+            acquired, acquire_over = declared, limit
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise invalid("body: incomplete.")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+            if size > acquire_over:
+                if size > limit:
+                    raise _too_large(limit)
+                in_flight.acquire_bytes(size - acquired)
+                acquired = size
+    finally:
+        if acquired:
+            in_flight.release_bytes(acquired)
     if not size:
         raise invalid("body: expected JSON, but it is empty.")
     return b"".join(parts)

@@ -100,14 +100,23 @@ def rate_guard(limiter: RateLimiter) -> ScopeGuard:
     return ScopeGuard(limit_rate)
 
 
+SMALL_BODY_BYTES: Final = 65536
+"""Bodies up to this size are not counted: the slots bound them."""
+
+LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes the larger ones that are in flight may have together, or one if it has more."""
+
+
 class InFlight:
-    """The slots of the requests that are in flight in this process.
+    """The slots of the requests that are in flight in this process, and the size of their bodies.
 
     slots -- how many requests may be in flight at once
+    max_body_bytes -- the maximum size of one body
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, max_body_bytes: int) -> None:
         self._free = slots
+        self._free_bytes = max(LARGE_BODIES_BYTES, max_body_bytes)
 
     def acquire(self) -> None:
         """Acquire a slot. Raises `ApiError` (503) if none is free."""
@@ -118,6 +127,16 @@ class InFlight:
     def release(self) -> None:
         """Release a slot."""
         self._free += 1
+
+    def acquire_bytes(self, size: int) -> None:
+        """Acquire memory for a large body. Raises `ApiError` (503) if there is not enough."""
+        if size > self._free_bytes:
+            raise unavailable("Too many large request bodies in flight.")
+        self._free_bytes -= size
+
+    def release_bytes(self, size: int) -> None:
+        """Release memory."""
+        self._free_bytes += size
 
 
 def in_flight_guard(in_flight: InFlight) -> ScopeGuard:

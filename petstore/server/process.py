@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from errno import EMFILE, ENFILE
 from functools import partial
 from multiprocessing import parent_process
 from threading import Thread
@@ -64,6 +65,7 @@ class Server(uvicorn.Server):
         self._settings = settings
         self._ready = ready
         self._signaled = 0.0  # when the first signal came
+        self._out_of_files = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop at the first SIGTERM or SIGINT; stop at once at the second.
@@ -137,7 +139,21 @@ class Server(uvicorn.Server):
             self._sweep()
 
     def _sweep(self) -> None:
-        """Disconnect clients that are too slow."""
+        """Disconnect clients that are too slow. Report that the limit of open files is reached.
+
+        The event loop reports nothing: it accepts the connections that are too many and closes
+        them, until others have ended.
+        """
+        out_of_files = False
+        try:
+            os.close(os.dup(2))
+        except OSError as error:
+            out_of_files = error.errno in (EMFILE, ENFILE)
+        if out_of_files and not self._out_of_files:
+            _log.error("out of file descriptors (ulimit -n): closing new connections")
+        elif self._out_of_files and not out_of_files:
+            _log.info("file descriptors are available again")
+        self._out_of_files = out_of_files
         now = asyncio.get_running_loop().time()
         for connection in list(self.server_state.connections):
             if isinstance(connection, HttpConnection):

@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from petstore.config.settings import Settings
+from petstore.http.limits import LARGE_BODIES_BYTES
 from petstore.server import connection as http_connection
+from tests.support.pets import REX
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, in_thread, receive_all
 from tests.support.waiting import until
@@ -108,3 +110,65 @@ def test_a_client_that_reads_slowly_gets_the_whole_response(
             time.sleep(0.025)
     assert time.monotonic() - begin > 2
     assert received > 6_000_000
+
+
+MEGABYTE = 1_000_000
+
+
+def begin_body(live: Live, framing: str, body: bytes) -> socket.socket:
+    """Send a request whose body is not complete yet."""
+    connection = socket.create_connection((live.host, live.port), timeout=20)
+    lines = f"Host: h\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"POST /v1/pets HTTP/1.1\r\n{lines}{framing}\r\n\r\n".encode() + body)
+    return connection
+
+
+def begin_large_body(live: Live) -> socket.socket:
+    """Declare a body of ten megabytes, and send one byte of it."""
+    return begin_body(live, f"Content-Length: {10 * MEGABYTE}", b"{")
+
+
+def check_refused(connection: socket.socket) -> None:
+    """Check that a request got a 503."""
+    head = connection.recv(65536)
+    assert head.startswith(b"HTTP/1.1 503 "), head
+    assert b"\r\nretry-after: 1\r\n" in head
+    connection.close()
+
+
+def test_large_bodies_in_flight_are_bounded_together() -> None:
+    settings = Settings(drain_seconds=0, max_body_bytes=10 * MEGABYTE)
+    with in_thread(settings) as live:
+        admitted = LARGE_BODIES_BYTES // (10 * MEGABYTE)
+        connections = [begin_large_body(live) for _ in range(admitted)]
+        until(lambda: live.client.post("/v1/pets", json=REX).status_code == 201)
+        check_refused(begin_large_body(live))
+        name = "n" * (LARGE_BODIES_BYTES - admitted * 10 * MEGABYTE)  # larger than what is left
+        chunk = b'{"name":"' + name.encode()
+        check_refused(
+            begin_body(live, "Transfer-Encoding: chunked", b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        )
+        assert live.client.post("/v1/pets", json=REX).status_code == 201, "small ones go on"
+        connections.pop().close()
+
+        def accepts() -> bool:
+            body = {"name": "n" * 9 * MEGABYTE, "categoryId": 1}
+            return live.client.post("/v1/pets", json=body).status_code == 201
+
+        until(accepts)
+        for connection in connections:
+            connection.close()
+
+
+def test_one_body_of_the_maximum_size_is_always_admitted() -> None:
+    size = LARGE_BODIES_BYTES + MEGABYTE
+    with in_thread(Settings(drain_seconds=0, max_body_bytes=size)) as live:
+        with begin_body(live, f"Content-Length: {size}", b"{"):
+            until(lambda: live.client.post("/v1/pets", json=REX).status_code == 201)
+            check_refused(begin_large_body(live))
+
+        def accepts() -> bool:
+            with begin_body(live, f"Content-Length: {size}", b"x" * size) as connection:
+                return connection.recv(65536).startswith(b"HTTP/1.1 400 ")
+
+        until(accepts)

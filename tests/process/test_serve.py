@@ -4,15 +4,18 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.command import SECONDS, running
 from tests.support.pets import AVAILABLE_REX
-from tests.support.services import alive, children, process
+from tests.support.services import Live, alive, children, process
 from tests.support.waiting import until
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "8"))
@@ -88,4 +91,37 @@ def test_sigterm_to_a_worker_that_starts_ends_it_with_status_0(tmp_path: Path) -
             (worker,) = until(lambda: set(live.workers()) - old)  # noqa: B023 - called at once
             time.sleep(kill / KILLS)  # its start takes about that long
         assert live.stop() == 0
+    assert "Traceback" not in log.read_text()
+
+
+FEW_FILES = """
+import resource
+from petstore import cli
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+cli.main()
+"""
+
+
+def responds(live: Live) -> bool:
+    """Return whether a service accepts a new connection and responds."""
+    try:
+        with live.new_client() as client:
+            return client.get("/livez").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_the_limit_of_open_files_is_one_line_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "serve.log"
+    with process(tmp_path, script=FEW_FILES, log="off") as live:
+        for times in (1, 2):
+            with ExitStack() as stack:
+                for _ in range(100):
+                    address = (live.host, live.port)
+                    stack.enter_context(socket.create_connection(address, timeout=10))
+                until(lambda: log.read_text().count("out of file descriptors") == times)  # noqa: B023 - called at once
+            until(lambda: responds(live))
+            until(lambda: log.read_text().count("available again") == times)  # noqa: B023 - called at once
+        assert live.stop() == 0
+    assert log.read_text().count("out of file descriptors") == 2
     assert "Traceback" not in log.read_text()
