@@ -18,7 +18,7 @@ from tests.support.pets import AVAILABLE_REX
 from tests.support.services import Live, alive, children, process
 from tests.support.waiting import until
 
-KILLS = int(os.environ.get("PETSTORE_KILLS", "8"))
+KILLS = int(os.environ.get("PETSTORE_KILLS", "4"))
 
 
 def test_the_curl_line_of_the_banner_works_when_pasted(tmp_path: Path) -> None:
