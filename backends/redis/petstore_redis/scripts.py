@@ -21,11 +21,15 @@ from petstore.contract import MAX_ID
 LUA: Final = files("petstore_redis") / "lua"
 """Where the scripts are."""
 
-LEAP: Final = 1_000_000
-"""How many ids are skipped when another server has become the master: they may have been lost."""
+RUN: Final = 2**16
+"""How many ids in a row belong to one lane. Every partition has some of them."""
+
+LANES: Final = 2**20
+"""How many lanes there are, so that servers that know nothing of each other draw different ones.
+See lua/shared/ids.lua."""
 
 STORE_KEYS: Final = {
-    # hash: schema, partitions, counters (pets, orders), replid; counts of replays and repeats
+    # hash: schema, partitions, counters (pets, orders), replid and lane; counts of replays, repeats
     "meta": ("meta",),
     # sorted sets of JSON by id: all, and those of each status
     "pets": ("pets", "pets:available", "pets:pending", "pets:sold"),
@@ -64,7 +68,7 @@ class Scripts:
 
     A write without a token takes four empty arguments for it. Ids are decimal, items JSON.
 
-    guard -- whether ids leap when the master has changed; False for servers that have no INFO
+    guard -- whether a new master draws a lane of ids; False for servers that have no INFO
     """
 
     def __init__(self, *, guard: bool = True) -> None:
@@ -104,7 +108,7 @@ class Scripts:
 def _header(names: Sequence[str], *, guard: bool) -> str:
     """Return the Lua that precedes every script: outcomes, constants, and `key`, keys by name."""
     constants: dict[str, int] = {outcome.name: outcome.value for outcome in Outcome}
-    constants |= {"MAX_ID": MAX_ID, "LEAP": LEAP}
+    constants |= {"MAX_ID": MAX_ID, "RUN": RUN, "LANES": LANES}
     lines = [f"local {name} = {value}" for name, value in constants.items()]
     lines.append(f"local GUARD = {'true' if guard else 'false'}")
     entries = (f"['{name}'] = KEYS[{index}]" for index, name in enumerate(names, start=1))

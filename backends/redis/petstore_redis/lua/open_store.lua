@@ -4,5 +4,5 @@
 if redis.call('HSETNX', key.meta, 'schema', ARGV[1]) == 1 then
   redis.call('HSET', key.meta, 'partitions', ARGV[2])
 end
-check_master()
+draw_lane(unpack(redis.call('HMGET', key.meta, 'replid', 'lane')))
 return {DONE, unpack(redis.call('HMGET', key.meta, 'schema', 'partitions'))}

@@ -1,27 +1,41 @@
 -- Ids: each partition has a counter for pets and one for orders. A failover may lose the last
--- writes, and with them the state of the counters. The replication id shows that another server,
--- or the same one after a restart, has taken over: LEAP ids are skipped then, so that no id that
--- was already returned is assigned again.
+-- writes, and with them the state of the counters; several servers may then go on from the same
+-- state, each without knowing of the others.
+-- So ids are divided into LANES lanes, and each server that takes over draws one: RUN ids in a row
+-- belong to lane 0, the next RUN to lane 1, and after the last lane it is the turn of lane 0 again.
+-- A server assigns only ids of its own lane, always upwards. Lane 0 is that of the server on which
+-- the store was created. It alone has the last run of all, for stores with the highest ids.
 
--- Does nothing without GUARD, for servers that have no INFO.
-local function check_master()
-  if not GUARD then return end
+-- Returns the lane of this server. The replication id shows that another server, or the same one
+-- after a restart, has taken over: it draws a lane, never that of the server before it. It stays in
+-- the known one without GUARD, for servers that have no INFO.
+local function draw_lane(known, lane)
+  lane = tonumber(lane or 0)
+  if not GUARD then return lane end
   local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
-  local known = redis.call('HGET', key.meta, 'replid')
-  if known ~= replid then
-    redis.call('HSET', key.meta, 'replid', replid)
-    if known then
-      redis.call('HINCRBY', key.meta, 'pets', LEAP)
-      redis.call('HINCRBY', key.meta, 'orders', LEAP)
-    end
+  if known == replid then return lane end
+  if known then -- the replication id is random: 40 hexadecimal digits
+    local drawn = tonumber(string.sub(replid, 1, 8), 16) % (LANES - 2) + 1
+    lane = drawn ~= lane and drawn or drawn % (LANES - 2) + 1
   end
+  redis.call('HSET', key.meta, 'replid', replid, 'lane', lane)
+  return lane
 end
 
 -- Returns the next id of a counter in decimal, or nil if there is none left.
 local function next_id(counter, partitions, partition)
-  check_master()
-  local count = redis.call('HINCRBY', key.meta, counter, 1)
-  local id = (count - 1) * partitions + partition + 1
+  local known, lane, count = unpack(redis.call('HMGET', key.meta, 'replid', 'lane', counter))
+  lane, count = draw_lane(known, lane), tonumber(count or 0)
+  local id = count * partitions + partition + 1
+  if math.floor(id / RUN) % LANES ~= lane then -- the lane is a new one, or the run has ended
+    local round = RUN * LANES
+    local first = math.floor(id / round) * round + lane * RUN
+    if first < id then first = first + round end
+    if first > MAX_ID and lane == 0 then first = math.max(id, MAX_ID + 1 - RUN) end
+    count = math.ceil((first - partition - 1) / partitions)
+    id = count * partitions + partition + 1
+  end
   if id > MAX_ID then return nil end
+  redis.call('HSET', key.meta, counter, string.format('%.0f', count + 1))
   return string.format('%.0f', id)
 end

@@ -1,0 +1,72 @@
+"""Ids in lanes, without a server: servers that draw different lanes never meet."""
+
+import pytest
+from fakeredis import FakeRedis
+from petstore_redis.scripts import LANES, RUN, Outcome, Scripts, keys
+
+from petstore.contract import MAX_ID
+
+NO_TOKEN = ("", "", "", "")
+ROUND = RUN * LANES
+
+
+class Partition:
+    """A partition of an empty store on a server that has drawn this lane."""
+
+    def __init__(self, lane: int, size: int = 1, number: int = 0) -> None:
+        self.place = size, number
+        self.names = keys("test", number)
+        self.server = FakeRedis()
+        self.server.hset(self.names["meta"], "lane", lane)
+
+    def restored(self, highest: int) -> None:
+        """Raise the counter as a restored pet does."""
+        self._run("raise_counters", (highest + self.place[0] - 1) // self.place[0], 0)
+
+    def assign(self) -> int | None:
+        """Return the id of a new pet, None if there is none left."""
+        outcome, *rest = self._run("create_pet", *self.place, '{"id":', ',"a":1}', *NO_TOKEN)
+        return int(rest[0]) if outcome == Outcome.DONE else None
+
+    def _run(self, name: str, *arguments: object) -> list[bytes]:
+        script = getattr(Scripts(guard=False), name)
+        given = [self.names[key] for key in script.keys]
+        result: list[bytes] = self.server.eval(script.text, len(given), *given, *arguments)
+        return result
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1024])
+@pytest.mark.parametrize("lane", [0, 1, 77, LANES - 2])
+def test_a_server_assigns_only_ids_of_its_lane_upwards(size: int, lane: int) -> None:
+    for number in {0, size // 2, size - 1}:
+        partition = Partition(lane, size, number)
+        ids: list[int] = []
+        for known in (0, RUN - 3 * size, 5 * ROUND + lane * RUN + RUN // 2, 9 * ROUND + 8 * RUN):
+            partition.restored(known)
+            for _ in range(8):
+                id_ = partition.assign()
+                assert id_ is not None
+                assert id_ > max([known, *ids])
+                assert id_ // RUN % LANES == lane
+                assert (id_ - 1) % size == number
+                ids.append(id_)
+
+
+def test_no_id_of_a_lane_is_skipped_within_a_run_and_the_next_run_is_one_round_later() -> None:
+    partition = Partition(5)
+    partition.restored(5 * RUN - 1)
+    assert partition.assign() == 5 * RUN
+    partition.restored(6 * RUN - 2)
+    assert [partition.assign() for _ in range(2)] == [6 * RUN - 1, ROUND + 5 * RUN]
+
+
+def test_only_the_first_server_has_the_last_run() -> None:
+    first, other = Partition(0), Partition(LANES - 2)
+    for partition in (first, other):
+        partition.restored(MAX_ID - RUN - 1)
+    assert other.assign() == MAX_ID - RUN
+    assert other.assign() is None
+    first.restored(MAX_ID - RUN)
+    assert first.assign() == MAX_ID - RUN + 1
+    first.restored(MAX_ID - 2)
+    assert [first.assign() for _ in range(3)] == [MAX_ID - 1, MAX_ID, None]
