@@ -2,30 +2,23 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 import hiredis
 
-from petstore.contract import SettingsError, StorageError, UnavailableError
+from petstore.contract import StorageError, UnavailableError
 from petstore_redis.address import Address, Target, Topology
 from petstore_redis.client import RedisClient, Reply
+from petstore_redis.informants import Informants
+from petstore_redis.replies import TRANSIENT, authenticate, server_name, storage_error
 
 TOPOLOGY_REFRESH_SECONDS: Final = 1.0
 """How often Sentinels or cluster nodes are asked for the masters, to notice a failover soon."""
 
 TOPOLOGY_RECHECK_SECONDS: Final = 0.1
 """How often they are asked while a master is down."""
-
-_DENIED: Final = re.compile("^(NOAUTH|WRONGPASS|NOPERM)|AUTH")
-_TRANSIENT: Final = re.compile(
-    r"(?:ERR Error running script .*?: -)?"  # before version 7, errors in scripts are wrapped
-    r"(READONLY|NOREPLICAS|MISCONF|OOM|BUSY|LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|MOVED|ASK"
-    r"|ERR max number of clients)\b"
-)
-"""Errors that pass, by themselves or once the server is repaired. The command was not executed."""
 
 _log = logging.getLogger("petstore.redis")
 
@@ -43,7 +36,7 @@ class Master:
 
         async def handshake(call: Callable[..., Reply]) -> None:
             try:  # no PING: a server that cannot save refuses it, although it can be read
-                await _authenticate(call, target.user, target.password)
+                await authenticate(call, target.user, target.password)
                 if target.db:
                     await call("SELECT", target.db)
                 role: list[Any] = await call("ROLE")
@@ -72,6 +65,16 @@ class Master:
         self.reads.disconnect(reason)
         self.writes.disconnect(reason)
 
+    def check_role(self) -> None:
+        """Ask for the role; leave a server that does not say in time that it is the master."""
+
+        def check(reply: Reply) -> None:
+            replied = not reply.cancelled() and reply.exception() is None
+            if replied and reply.result()[:1] != [b"master"]:
+                self.disconnect("it is no longer the master")
+
+        self.reads.call("ROLE").add_done_callback(check)
+
     async def close(self) -> None:
         """Close the connections for good."""
         for client in (self.reads, self.writes):
@@ -94,7 +97,7 @@ class Masters:
         self._seconds = seconds
         self._replicas = replicas
         self._known: dict[Address, Master] = {}
-        self._informants: dict[Address, RedisClient] = {}
+        self._informants = Informants(target, slots, seconds)
         self._watcher: asyncio.Task[None] | None = None
         self._suspicion = asyncio.Event()
 
@@ -111,8 +114,7 @@ class Masters:
             await asyncio.wait([self._watcher])
         for master in self._known.values():
             await master.close()
-        for informant in self._informants.values():
-            await informant.close()
+        await self._informants.close()
 
     def all(self) -> list[Master]:
         """Return each master once."""
@@ -159,7 +161,7 @@ class Masters:
 
         A transient error makes the watcher look for the masters at once.
         """
-        if found := _TRANSIENT.match(str(error)):
+        if found := TRANSIENT.match(str(error)):
             if found[1] == "READONLY":
                 master.disconnect("it is no longer the master")
             self._suspicion.set()
@@ -176,6 +178,8 @@ class Masters:
             if self._suspicion.is_set():
                 self._suspicion.clear()
                 await asyncio.sleep(TOPOLOGY_RECHECK_SECONDS)
+            for master in self.all():
+                master.check_role()
             try:
                 await self._locate()
             except StorageError as error:
@@ -188,96 +192,18 @@ class Masters:
         """Find the masters, and close the connections to former ones."""
         if self._target.topology is Topology.SINGLE:
             owners = [self._target.addresses[0]] * len(self._slots)
-        elif self._target.topology is Topology.SENTINEL:
-            owners = [await self._ask_sentinels()] * len(self._slots)
         else:
-            owners = await self._ask_cluster()
+            owners = await self._informants.locate(self._known)
         self.owners = [self._master(address) for address in owners]
         for address in self._known.keys() - set(owners):
             if not self._known[address].busy:  # calls in flight may still get their replies
                 await self._known.pop(address).close()
-        for address in self._informants.keys() - {*self._known, *self._target.addresses}:
-            await self._informants.pop(address).close()
 
     def _master(self, address: Address) -> Master:
         if (found := self._known.get(address)) is None:
             found = Master(self._target, address, self._seconds, self._replicas)
             self._known[address] = found
         return found
-
-    async def _ask_sentinels(self) -> Address:
-        """Return the master according to the first Sentinel that replies."""
-        command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._target.service)
-        login = self._target.sentinel_user, self._target.sentinel_password
-        for address in self._target.addresses:
-            with suppress(UnavailableError):
-                if found := await self._ask(address, login, *command):
-                    return found[0].decode(), int(found[1])
-        raise UnavailableError(f"{self._target.name}: no Sentinel reports a master")
-
-    async def _ask_cluster(self) -> list[Address]:
-        """Return the masters of the partitions according to the first node that knows them all."""
-        login = self._target.user, self._target.password
-        for seed in [*self._known, *self._target.addresses]:
-            with suppress(UnavailableError):
-                ranges = await self._ask(seed, login, "CLUSTER", "SLOTS")
-                found = [_slot_owner(ranges, slot, seed) for slot in self._slots]
-                if None not in found:
-                    return [address for address in found if address]
-        raise UnavailableError(f"{self._target.name}: no node knows the masters of all slots")
-
-    async def _ask(self, address: Address, login: tuple[str, str], *command: str) -> Any:
-        """Send a command to a Sentinel or a node through a separate client; return the reply."""
-        name = server_name(address)
-        if (informant := self._informants.get(address)) is None:
-
-            async def handshake(call: Callable[..., Reply]) -> None:
-                try:
-                    await _authenticate(call, *login)
-                except hiredis.ReplyError as error:
-                    raise storage_error(name, error) from None
-
-            connect = self._target.connect(address)
-            informant = RedisClient(connect, handshake, name, self._seconds)
-            self._informants[address] = informant
-        try:
-            return await informant.call(*command)
-        except hiredis.ReplyError as error:
-            if "cluster support disabled" in str(error):
-                raise SettingsError(f"{name} is not a cluster node") from None
-            if not _DENIED.search(str(error)):
-                raise UnavailableError(f"{name}: {error}") from None
-            raise storage_error(name, error) from None
-
-
-def _slot_owner(ranges: list[Any], slot: int, node: Address) -> Address | None:
-    for low, high, (host, port, *_), *_ in ranges:
-        if low <= slot <= high:  # an empty or absent host means the node that replied
-            return (host.decode() if host else node[0]), int(port)
-    return None
-
-
-async def _authenticate(call: Callable[..., Reply], user: str, password: str) -> None:
-    if password:
-        await call("AUTH", *((user, password) if user else (password,)))
-
-
-def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
-    """Return what an error reply means: `UnavailableError` if it passes, else `StorageError`.
-
-    name -- the server's name in messages
-    """
-    if _TRANSIENT.match(str(error)):
-        return UnavailableError(f"{name}: {error}")
-    if _DENIED.search(str(error)):
-        return StorageError(f"{name}: the user or the password is refused: {error}")
-    return StorageError(f"{name}: {error}")
-
-
-def server_name(address: Address) -> str:
-    """Return the name of a server in messages."""
-    host, port = address
-    return f"redis at {host}:{port}" if port else f"redis at {host}"
 
 
 def _display_name(target: Target, address: Address) -> str:

@@ -7,7 +7,8 @@ from typing import Any, Final
 import hiredis
 
 from petstore.contract import SettingsError, UnavailableError
-from petstore_redis.masters import Master, Masters, server_name
+from petstore_redis.masters import Master, Masters
+from petstore_redis.replies import server_name
 from petstore_redis.scripts import Script, Scripts
 
 STORE_SCHEMA: Final = 1

@@ -11,7 +11,7 @@ from typing import Any
 import hiredis
 import pytest
 from petstore_redis.client import RedisClient, Reply
-from petstore_redis.masters import storage_error
+from petstore_redis.replies import storage_error
 
 from backends.redis.tests.places import REX, TIMEOUT, opened, pets, unavailable
 from backends.redis.tests.proxy import proxy

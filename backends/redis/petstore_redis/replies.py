@@ -1,0 +1,45 @@
+"""What error replies of servers mean, and what servers are called in messages."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import hiredis
+
+from petstore.contract import StorageError, UnavailableError
+from petstore_redis.address import Address
+from petstore_redis.client import Reply
+
+DENIED: Final = re.compile("^(NOAUTH|WRONGPASS|NOPERM)|AUTH")
+"""Errors of the login and of permissions."""
+
+TRANSIENT: Final = re.compile(
+    r"(?:ERR Error running script .*?: -)?"  # before version 7, errors in scripts are wrapped
+    r"(READONLY|NOREPLICAS|MISCONF|OOM|BUSY|LOADING|CLUSTERDOWN|MASTERDOWN|TRYAGAIN|MOVED|ASK"
+    r"|ERR max number of clients)\b"
+)
+"""Errors that pass, by themselves or once the server is repaired. The command was not executed."""
+
+
+def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
+    """Return what an error reply means: `UnavailableError` if it passes, else `StorageError`.
+
+    name -- the server's name in messages
+    """
+    if TRANSIENT.match(str(error)):
+        return UnavailableError(f"{name}: {error}")
+    if DENIED.search(str(error)):
+        return StorageError(f"{name}: the user or the password is refused: {error}")
+    return StorageError(f"{name}: {error}")
+
+
+def server_name(address: Address) -> str:
+    """Return the name of a server in messages."""
+    host, port = address
+    return f"redis at {host}:{port}" if port else f"redis at {host}"
+
+
+async def authenticate(call: Callable[..., Reply], user: str, password: str) -> None:
+    """Log in on a new connection, if there is a password."""
+    if password:
+        await call("AUTH", *((user, password) if user else (password,)))
