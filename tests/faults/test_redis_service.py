@@ -108,6 +108,21 @@ def test_a_frozen_server_is_503_after_the_timeout_and_then_at_once(
         check_serving(live, "first")
 
 
+def test_a_server_that_is_emptied_is_503_and_not_ready_and_the_log_says_why(
+    tmp_path: Path, start: Start
+) -> None:
+    """The first write notices it. Until then reads find nothing."""
+    with single(tmp_path, *AOF) as server:
+        live = start(backend="redis", redis_url=url_of(server), log="off")
+        assert live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201
+        assert server.call("FLUSHALL")
+        check_unavailable(live.client.post("/v1/pets", json=AVAILABLE_REX))
+        check_all_unavailable_at_once(live)
+        assert server.call("KEYS", "*") == []
+        log = (tmp_path / "service-1" / "serve.log").read_text()
+    assert "was emptied" in log
+
+
 def refuse(server: Server, password: str) -> None:
     """Change the password, and close the connections that use the old one."""
     with server.client() as client:

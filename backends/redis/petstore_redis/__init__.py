@@ -58,13 +58,15 @@ async def open_redis(
         try:
             await masters.start()
             if guard:
-                await opening.check_servers(masters)
-            await opening.open_store(masters, scripts, partition_keys)
+                await opening.check_servers(masters, settings.wait_replicas)
+            stores = await opening.open_store(masters, scripts, partition_keys)
         except UnavailableError:
             raise
         except StorageError as error:  # at start-up, any other is the deployer's to solve
             raise SettingsError(*error.args) from None
-        yield RedisRepository(masters, scripts, partition_keys)
+        if guard:
+            masters.check = opening.Recheck(masters, partition_keys, stores, settings.wait_replicas)
+        yield RedisRepository(masters, scripts, partition_keys, stores)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,6 +20,8 @@ TOPOLOGY_REFRESH_SECONDS: Final = 1.0
 TOPOLOGY_RECHECK_SECONDS: Final = 0.1
 """How often they are asked while a master is down."""
 
+Check = Callable[[Address, Callable[..., Reply]], Awaitable[None]]
+
 _log = logging.getLogger("petstore.redis")
 
 
@@ -28,10 +30,13 @@ class Master:
 
     seconds -- how long a reply may take
     replicas -- how many must confirm a write
+    check -- checks each new connection, see `Masters.check`
     reads -- a separate client if there are replicas, so that no read waits for replication
     """
 
-    def __init__(self, target: Target, address: Address, seconds: float, replicas: int) -> None:
+    def __init__(
+        self, target: Target, address: Address, seconds: float, replicas: int, check: Check
+    ) -> None:
         connect, name = target.connect(address), _display_name(target, address)
 
         async def handshake(call: Callable[..., Reply]) -> None:
@@ -40,6 +45,8 @@ class Master:
                 if target.db:
                     await call("SELECT", target.db)
                 role: list[Any] = await call("ROLE")
+                if role[:1] == [b"master"]:
+                    await check(address, call)
             except hiredis.ReplyError as error:
                 raise storage_error(name, error) from None
             if role[:1] != [b"master"]:
@@ -85,6 +92,8 @@ class Masters:
     """The masters of all partitions. Call `start` before use and `close` after it.
 
     owners -- the master of each partition, as far as is known
+    check -- called with the address and `call` of each new connection to a master, from when it is
+        set; raises `UnavailableError` if the server must not be used, may raise `ReplyError`
     target -- where to find them
     slots -- the hash slot of each partition
     seconds, replicas -- as for `Master`
@@ -92,6 +101,7 @@ class Masters:
 
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
         self.owners: list[Master] = []
+        self.check: Check | None = None
         self._target = target
         self._slots = slots
         self._seconds = seconds
@@ -188,6 +198,10 @@ class Masters:
             except Exception:  # noqa: BLE001 - no reply may end the watch: it would miss failovers
                 _log.exception("the masters could not be determined")
 
+    async def _check_connection(self, address: Address, call: Callable[..., Reply]) -> None:
+        if self.check is not None:
+            await self.check(address, call)
+
     async def _locate(self) -> None:
         """Find the masters, and close the connections to former ones."""
         if self._target.topology is Topology.SINGLE:
@@ -201,7 +215,9 @@ class Masters:
 
     def _master(self, address: Address) -> Master:
         if (found := self._known.get(address)) is None:
-            found = Master(self._target, address, self._seconds, self._replicas)
+            found = Master(
+                self._target, address, self._seconds, self._replicas, self._check_connection
+            )
             self._known[address] = found
         return found
 

@@ -1,12 +1,17 @@
 """Checks before a store is used: the servers' settings, and the schema of the store."""
 
+import asyncio
 import logging
 import re
+from collections.abc import Callable, Sequence
+from secrets import token_hex
 from typing import Any, Final
 
 import hiredis
 
 from petstore.contract import SettingsError, UnavailableError
+from petstore_redis.address import Address
+from petstore_redis.client import Reply
 from petstore_redis.masters import Master, Masters
 from petstore_redis.replies import server_name
 from petstore_redis.scripts import Script, Scripts
@@ -18,26 +23,43 @@ STORE_SCHEMA: Final = 1
 _log = logging.getLogger("petstore.redis")
 
 
-async def check_servers(masters: Masters) -> None:
+async def check_servers(masters: Masters, replicas: int) -> None:
     """Refuse servers that would lose pets by design; warn of settings that may lose some.
+
+    replicas -- how many must confirm a write
 
     Raises `SettingsError`, and `UnavailableError` if one cannot be reached.
     """
     for master in masters.all():
-        name = server_name(master.address)
         try:
-            info = _parse(await master.reads.call("INFO"))
+            await _check_server(master.address, master.reads.call, replicas)
         except hiredis.ReplyError as error:
+            name = server_name(master.address)
             raise SettingsError(f"{name} does not let this user run INFO: {error}") from None
-        check_info(name, info)
-        if info.get("aof_enabled") != "1":
-            _log.warning("%s has no AOF: acknowledged writes may be lost when it stops", name)
-        elif await _appendfsync(master) != "always":
-            _log.warning(
-                "%s does not sync each write (appendfsync is not always):"
-                " a power failure may lose the last two seconds",
-                name,
-            )
+
+
+async def _check_server(
+    address: Address, call: Callable[..., Reply], replicas: int, *, warn: bool = True
+) -> None:
+    name = server_name(address)
+    info = _parse(await call("INFO"))
+    check_info(name, info)
+    if not warn:
+        return
+    replicated = replicas > 0 or info.get("connected_slaves", "0") != "0"
+    if info.get("aof_enabled") != "1":
+        _log.warning(
+            "%s has no AOF: acknowledged writes may be lost when it stops%s",
+            name,
+            "; if it restarts before a failover, its replicas lose them too" * replicated,
+        )
+    elif await _appendfsync(call) != "always":
+        _log.warning(
+            "%s does not sync each write (appendfsync is not always):"
+            " a power failure may lose the last two seconds%s",
+            name,
+            ", on its replicas too if it restarts before a failover" * replicated,
+        )
 
 
 def check_info(name: str, info: dict[str, str]) -> None:
@@ -59,18 +81,81 @@ def check_info(name: str, info: dict[str, str]) -> None:
         )
 
 
-async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, str]]) -> None:
+class Recheck:
+    """Checks each new connection to a master of an open store, which may be a new master.
+
+    The server must not evict keys and must have the store that was opened: it may have been emptied
+    or have lost its data, and ids would begin at 1 again. If not, that is logged once, and calls
+    fail until the cause is removed. The warnings of the start are logged for each new master.
+
+    keys -- for each partition, its keys by their names
+    stores -- for each partition, the id that was found when it was opened
+    replicas -- how many must confirm a write
+    """
+
+    def __init__(
+        self,
+        masters: Masters,
+        keys: Sequence[dict[str, str]],
+        stores: Sequence[str],
+        replicas: int,
+    ) -> None:
+        self._masters = masters
+        self._keys = keys
+        self._stores = stores
+        self._replicas = replicas
+        self._warned = {master.address for master in masters.all()}
+        self._refused: set[Address] = set()
+
+    async def __call__(self, address: Address, call: Callable[..., Reply]) -> None:
+        """Check a connection. Raises `UnavailableError`, `ReplyError` if a command fails."""
+        try:
+            warn = address not in self._warned
+            await _check_server(address, call, self._replicas, warn=warn)
+            self._warned.add(address)
+            await self._check_stores(address, call)
+        except SettingsError as error:
+            if address not in self._refused:
+                _log.error("%s", error)
+            self._refused.add(address)
+            raise UnavailableError(*error.args) from None
+        self._refused.discard(address)
+
+    async def _check_stores(self, address: Address, call: Callable[..., Reply]) -> None:
+        owners = enumerate(self._masters.owners)
+        partitions = [number for number, master in owners if master.address == address]
+        metas = [self._keys[number]["meta"] for number in partitions]
+        replies = [call("HGET", meta, "store") for meta in metas]
+        found = await asyncio.gather(*replies, return_exceptions=True)
+        for number, meta, store in zip(partitions, metas, found, strict=True):
+            if isinstance(store, BaseException):
+                if not str(store).startswith(("MOVED", "ASK")):  # it is no longer the owner
+                    raise store
+            elif store != self._stores[number].encode():
+                raise SettingsError(
+                    f"{server_name(address)} does not have the store that was opened ({meta}): it"
+                    " was emptied, or has another one. Restore its data, or restart the service to"
+                    " use what is there now"
+                )
+
+
+async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, str]]) -> list[str]:
     """Create the store unless it exists; upgrade one with an older schema.
 
     keys -- for each partition, its keys by their names
 
+    Returns for each partition the id of the store in it.
+
     Raises `SettingsError` for a store with another number of partitions or a newer schema, and if
     the user may not run the scripts.
     """
+    stores = []
     for partition, names in enumerate(keys):
         master = masters.owners[partition]
         try:
-            result = await _evaluate(master, scripts.open_store, names, STORE_SCHEMA, len(keys))
+            arguments = STORE_SCHEMA, len(keys), token_hex(16)
+            result = await _evaluate(master, scripts.open_store, names, *arguments)
+            stores.append(result[3].decode())
             schema, partitions = int(result[1]), int(result[2])
             _check_store(schema, partitions, len(keys))
             for older in range(schema, STORE_SCHEMA):
@@ -80,6 +165,7 @@ async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, st
             if isinstance(failure, UnavailableError):
                 raise failure from None
             raise SettingsError(f"{failure}; the user needs +@all on its keys, and +info") from None
+    return stores
 
 
 def _check_store(schema: int, partitions: int, configured: int) -> None:
@@ -95,14 +181,16 @@ def _check_store(schema: int, partitions: int, configured: int) -> None:
         )
 
 
-async def _evaluate(master: Master, script: Script, keys: dict[str, str], *arguments: int) -> Any:
+async def _evaluate(
+    master: Master, script: Script, keys: dict[str, str], *arguments: int | str
+) -> Any:
     named = [keys[name] for name in script.keys]
     return await master.writes.call("EVAL", script.text, len(named), *named, *arguments)
 
 
-async def _appendfsync(master: Master) -> str:
+async def _appendfsync(call: Callable[..., Reply]) -> str:
     try:
-        found: Any = await master.reads.call("CONFIG", "GET", "appendfsync")
+        found: Any = await call("CONFIG", "GET", "appendfsync")
     except hiredis.ReplyError:  # managed servers may not allow CONFIG
         return "unknown"
     return str(found[1].decode()) if found else "unknown"

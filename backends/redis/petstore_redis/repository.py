@@ -25,6 +25,7 @@ from petstore.contract import (
     Repository,
     StorageError,
     TokenReusedError,
+    UnavailableError,
 )
 from petstore_redis.encoding import (
     decode_order,
@@ -49,6 +50,7 @@ _ERRORS: Final = {
     Outcome.NOT_FOUND: (NotFoundError, "pet or order not found"),
     Outcome.CONFLICT: (ConflictError, "the write conflicts with the state of the pet or the order"),
     Outcome.FULL: (StorageError, "all ids have been assigned"),
+    Outcome.OTHER_STORE: (UnavailableError, "the server does not have the store that was opened"),
 }
 
 
@@ -60,10 +62,18 @@ class RedisRepository(Repository):
     the same id.
 
     keys -- for each partition, its keys by their names
+    stores -- for each partition, the id that it has; a write into another one is refused
     """
 
-    def __init__(self, masters: Masters, scripts: Scripts, keys: Sequence[dict[str, str]]) -> None:
+    def __init__(
+        self,
+        masters: Masters,
+        scripts: Scripts,
+        keys: Sequence[dict[str, str]],
+        stores: Sequence[str],
+    ) -> None:
         self._masters = masters
+        self._stores = stores
         self._scripts = scripts
         self._keys = keys
         self._size = len(keys)
@@ -275,6 +285,8 @@ class RedisRepository(Repository):
                 )
         if failure := _ERRORS.get(result[0]):
             error_type, message = failure
+            if result[0] == Outcome.OTHER_STORE:  # the next connection is refused, for reads too
+                self._masters.owners[partition].disconnect(message)
             raise error_type(message)
         items: list[Any] = result
         return items
@@ -292,7 +304,8 @@ class RedisRepository(Repository):
     ) -> bytes:
         """Return the template of a script, which always takes as many arguments as these."""
         keys = [self._keys[partition][name] for name in script.keys]
-        return template(*head, str(len(keys)), *keys, *[None] * (len(arguments) // 2))
+        places = [None] * (len(arguments) // 2)
+        return template(*head, str(len(keys)), *keys, *places, self._stores[partition])
 
 
 def _searches(keys: dict[str, str], *rest: str | None) -> dict[str, bytes]:

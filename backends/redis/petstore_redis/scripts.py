@@ -29,7 +29,8 @@ LANES: Final = 2**20
 See lua/shared/ids.lua."""
 
 STORE_KEYS: Final = {
-    # hash: schema, partitions, counters (pets, orders), replid and lane; counts of replays, repeats
+    # hash: schema, partitions, store (its id), counters (pets, orders), replid and lane; counts of
+    # replays and repeats
     "meta": ("meta",),
     # sorted sets of JSON by id: all, and those of each status
     "pets": ("pets", "pets:available", "pets:pending", "pets:sold"),
@@ -53,6 +54,7 @@ class Outcome(IntEnum):
     NOT_FOUND = 4
     CONFLICT = 5
     FULL = 6
+    OTHER_STORE = 7
 
 
 class Script(Struct, frozen=True):
@@ -66,7 +68,8 @@ class Script(Struct, frozen=True):
 class Scripts:
     """All scripts. The comment in each file says what it takes and returns.
 
-    A write without a token takes four empty arguments for it. Ids are decimal, items JSON.
+    A write without a token takes four empty arguments for it; the last argument of each write is
+    the id of the store. Ids are decimal, items JSON.
 
     guard -- whether a new master draws a lane of ids; False for servers that have no INFO
     """
@@ -76,22 +79,24 @@ class Scripts:
         tokens = ("retries", "expiries", "reservations")
         self.open_store = self._load("open_store", ["ids"], ["meta"])
         self.create_pet = self._load(
-            "create_pet", ["items", "ids", "tokens"], ["meta", "pets", *tokens]
+            "create_pet", ["store", "items", "ids", "tokens"], ["meta", "pets", *tokens]
         )
         self.place_order = self._load(
-            "place_order", ["items", "ids", "tokens"], ["meta", "pets", "orders", "live", *tokens]
+            "place_order",
+            ["store", "items", "ids", "tokens"],
+            ["meta", "pets", "orders", "live", *tokens],
         )
         self.update_order = self._load(
-            "update_order", ["items"], ["meta", "pets", "orders", "live"]
+            "update_order", ["store", "items"], ["meta", "pets", "orders", "live"]
         )
-        self.restore_pet = self._load("restore_pet", ["items"], ["meta", "pets"])
+        self.restore_pet = self._load("restore_pet", ["store", "items"], ["meta", "pets"])
         self.restore_order = self._load(
-            "restore_order", ["items"], ["meta", "pets", "orders", "live"]
+            "restore_order", ["store", "items"], ["meta", "pets", "orders", "live"]
         )
-        self.raise_counters = self._load("raise_counters", [], ["meta"])
-        self.reserve = self._load("reserve", ["tokens"], ["meta", *tokens])
-        self.confirm = self._load("confirm", ["tokens"], ["expiries", "reservations"])
-        self.release = self._load("release", ["tokens"], ["expiries", "reservations"])
+        self.raise_counters = self._load("raise_counters", ["store"], ["meta"])
+        self.reserve = self._load("reserve", ["store", "tokens"], ["meta", *tokens])
+        self.confirm = self._load("confirm", ["store", "tokens"], ["meta", *tokens[1:]])
+        self.release = self._load("release", ["store", "tokens"], ["meta", *tokens[1:]])
 
     def upgrade(self, schema: int) -> Script:
         """Return the script that upgrades a partition from this schema to the next one."""

@@ -68,6 +68,14 @@ async def unavailable(call: Awaitable[object], within: float = TIMEOUT / 2) -> s
     return message
 
 
+async def unavailable_for(reason: str, call: Callable[[], Awaitable[object]]) -> None:
+    """Call until it is unavailable for this reason; it is unavailable all the time."""
+    end = monotonic() + 10
+    while reason not in await unavailable(call()):
+        assert monotonic() < end
+        await asyncio.sleep(0.01)
+
+
 async def unavailable_at_once(call: Callable[[], Awaitable[object]]) -> set[str]:
     """Check that most of twenty calls fail within 20 milliseconds; return the messages."""
     taken, messages = [], set()

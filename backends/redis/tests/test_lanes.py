@@ -17,7 +17,7 @@ class Partition:
         self.place = size, number
         self.names = keys("test", number)
         self.server = FakeRedis()
-        self.server.hset(self.names["meta"], "lane", lane)
+        self.server.hset(self.names["meta"], mapping={"lane": lane, "store": "s"})
 
     def restored(self, highest: int) -> None:
         """Raise the counter as a restored pet does."""
@@ -31,7 +31,7 @@ class Partition:
     def _run(self, name: str, *arguments: object) -> list[bytes]:
         script = getattr(Scripts(guard=False), name)
         given = [self.names[key] for key in script.keys]
-        result: list[bytes] = self.server.eval(script.text, len(given), *given, *arguments)
+        result: list[bytes] = self.server.eval(script.text, len(given), *given, *arguments, "s")
         return result
 
 

@@ -12,7 +12,7 @@ from petstore_redis import RedisSettings, opening, scratch_redis, scripts
 from redis.crc import key_slot
 
 from backends.redis.tests.places import REX, fresh, opened, pets
-from backends.redis.tests.servers import VALKEY, Server, single
+from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, single, until
 from backends.redis.tests.topologies import url_of
 from petstore.contract import SettingsError, UnavailableError
 
@@ -79,6 +79,33 @@ def test_a_server_that_may_lose_pets_causes_a_warning(
     assert [warning in record.getMessage() for record in caplog.records] == (
         [True] if warning else []
     )
+
+
+@pytest.mark.parametrize(
+    ("lines", "warning"),
+    [
+        ([], "has no AOF: acknowledged writes may be lost when it stops; if it restarts before"),
+        (["appendonly yes"], "the last two seconds, on its replicas too if it restarts before a"),
+        (AOF, ""),
+    ],
+)
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_master_that_takes_its_replicas_with_it_causes_a_warning(
+    tmp_path: Path,
+    lines: list[str],
+    warning: str,
+    replicas: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with servers(tmp_path, VALKEY, 2) as make:
+        master = make(0, *QUICK, *lines).start()
+        make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
+        with master.client() as client:
+            until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
+        with caplog.at_level(logging.WARNING, "petstore.redis"):
+            create(master, wait_replicas=replicas)
+    found = [record.getMessage() for record in caplog.records]
+    assert [warning in message for message in found] == ([True] if warning else [])
 
 
 def test_a_server_that_does_not_allow_config_is_used(

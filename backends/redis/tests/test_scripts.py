@@ -18,11 +18,12 @@ ORDER, REST = b'{"status":"placed","id":', b',"petId":1,"placedAt":"2026-11-21T0
 def run() -> Run:
     """Return a function that runs a script on the keys of one partition of an empty store."""
     server, known, names = FakeRedis(), Scripts(guard=False), keys("test", 0)
+    server.hset(names["meta"], "store", "s")
 
     def run(name: str, *arguments: object) -> list[object]:
         script = getattr(known, name)
         given = [names[key] for key in script.keys]
-        result: list[object] = server.eval(script.text, len(given), *given, *arguments)
+        result: list[object] = server.eval(script.text, len(given), *given, *arguments, "s")
         return result
 
     return run

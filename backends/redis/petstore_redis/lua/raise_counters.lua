@@ -3,8 +3,7 @@
 -- ARGV: lowest count of pets, lowest count of orders
 -- Returns {DONE}.
 for position, counter in ipairs({'pets', 'orders'}) do
-  local known = tonumber(redis.call('HGET', key.meta, counter) or 0)
-  if tonumber(ARGV[position]) > known then
+  if tonumber(ARGV[position]) > counts[counter] then
     redis.call('HSET', key.meta, counter, ARGV[position])
   end
 end

@@ -22,10 +22,9 @@ local function draw_lane(known, lane)
   return lane
 end
 
--- Returns the next id of a counter in decimal, or nil if there is none left.
+-- Uses what store.lua has read. Returns the next id of a counter in decimal, or nil if there is none left.
 local function next_id(counter, partitions, partition)
-  local known, lane, count = unpack(redis.call('HMGET', key.meta, 'replid', 'lane', counter))
-  lane, count = draw_lane(known, lane), tonumber(count or 0)
+  local lane, count = draw_lane(replid, lane), counts[counter]
   local id = count * partitions + partition + 1
   if math.floor(id / RUN) % LANES ~= lane then -- the lane is a new one, or the run has ended
     local round = RUN * LANES
