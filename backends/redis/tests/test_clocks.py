@@ -1,0 +1,56 @@
+"""Records of writes outlive wrong clocks: they are removed by the server's clock, too."""
+
+import asyncio
+import time
+
+from petstore_redis import RedisRepository
+
+from backends.redis.tests.places import AT, REX, fresh, make_token, opened
+from backends.redis.tests.servers import Server
+from petstore.contract import IdempotencyToken
+
+DAY = 24 * 60 * 60
+
+
+def token(value: int, now: int) -> IdempotencyToken:
+    """Return a token of a service whose clock shows this time."""
+    return make_token(value, now=now, until=now + DAY)
+
+
+async def write(repository: RedisRepository, values: range, now: int) -> None:
+    for value in values:
+        await repository.create_pet(REX, token(value, now))
+
+
+def test_one_jump_of_a_clock_removes_no_young_record(valkey: Server) -> None:
+    """Whatever writes: it removes those that are expired for it, two with each write."""
+
+    async def run() -> None:
+        now, size = int(time.time()), 3
+        async with opened(valkey, partitions=size) as repository:
+            pet = (await repository.create_pet(REX)).id
+            await write(repository, range(1, 10), now)
+            order = (await repository.place_order(pet, AT, token(10, now))).id
+            ahead = now + DAY + 3600
+            await write(repository, range(100, 150), ahead)
+            for value in range(200, 220):  # reservations and records of orders
+                other = (await repository.create_pet(REX)).id
+                await repository.place_order(other, AT, token(value, ahead))
+            for value in range(1, 10):
+                assert (await repository.create_pet(REX, token(value, now))).replayed
+            again = await repository.place_order(pet, AT, token(10, now))
+            assert (again.id, again.replayed) == (order, True)
+
+    asyncio.run(run())
+
+
+def test_records_that_are_expired_for_both_clocks_are_removed(valkey: Server) -> None:
+    async def run() -> None:
+        prefix, now = fresh(), int(time.time())
+        async with opened(valkey, prefix=prefix) as repository:
+            await write(repository, range(20), now - 2 * DAY)
+            await write(repository, range(20, 30), now)
+            assert valkey.call("HLEN", f"{{{prefix}:0}}:retries") == 10
+            assert valkey.call("ZCARD", f"{{{prefix}:0}}:expiries") == 10
+
+    asyncio.run(run())
