@@ -145,7 +145,7 @@ class Repository(Protocol):
     Subclass it, so that creating an object fails if a method is missing.
 
     - Any number of calls may overlap on one event loop; the results are those of some order in
-      which they run one after the other. [overlapping-calls]
+      which they run one after the other, except for pages: see `list_pets`. [overlapping-calls]
     - Whatever the order of the calls, they return what plain lists of pets and orders would.
       [model]
     - A pet is in at most one order that is placed or completed. [sold-once]
@@ -214,6 +214,10 @@ class Repository(Protocol):
         - If nothing matches, the result is empty. [page-empty]
         - A walk from page to page returns each pet that existed when it began exactly once, and a
           pet that is added meanwhile at most once. [page-walk]
+        - A page need not be one moment of the store while writes overlap the call, so it may show a
+          later write and not an earlier one. Each pet on it, or order of `list_orders`, is in a
+          state that it had during the call and that matches; none is missing that matched all the
+          time. So all writes that had returned before the call are shown. [page-overlap]
         """
 
     @abstractmethod

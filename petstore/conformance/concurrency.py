@@ -1,13 +1,26 @@
 """Clauses of overlapping calls and of cancelled calls."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
+from math import inf
 from typing import Any
+
+from msgspec import Struct
 
 from petstore.conformance.kit import Kit, clause
 from petstore.conformance.orders import AT, add_pet, check_agreement, place_orders
-from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Repository
+from petstore.contract import (
+    PET_STATUS_BY_ORDER,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Repository,
+)
 
 CANCEL_SECONDS = 5.0
 """How long a cancelled call may take to end."""
@@ -60,6 +73,48 @@ class ConcurrencyClauses(Kit):
         for number in range(20):
             await write_and_read(number)
         await asyncio.gather(*(write_and_read(number) for number in range(100)))
+
+    @clause("page-overlap")
+    async def test_a_page_shows_what_was_stored_during_the_call(
+        self, repository: Repository
+    ) -> None:
+        """A page is read by offset, or its items are read after they were selected."""
+        moments, pages = count(1), list[Page]()
+        pets, orders = Changes(), Changes()
+        ids = sorted([await add_pet(repository) for _ in range(30)])
+        for pet_id in ids:
+            pets.of[pet_id].append((PetStatus.AVAILABLE, 0, 0))
+
+        async def sell(pet_id: int) -> None:
+            for status in (OrderStatus.CANCELLED, OrderStatus.CANCELLED, OrderStatus.COMPLETED):
+                begun = next(moments)
+                receipt = await repository.place_order(pet_id, AT)
+                ended = next(moments)
+                pets.of[pet_id].append((PetStatus.PENDING, begun, ended))
+                orders.of[receipt.id].append((OrderStatus.PLACED, begun, ended))
+                begun = next(moments)
+                await repository.update_order(receipt.id, status)
+                ended = next(moments)
+                pets.of[pet_id].append((PET_STATUS_BY_ORDER[status], begun, ended))
+                orders.of[receipt.id].append((status, begun, ended))
+
+        async def read(after: int, most: int) -> None:
+            while not all(task.done() for task in selling):
+                await asyncio.sleep(0)  # a repository in memory may never wait
+                for pet_status in (None, *PetStatus):
+                    begun = next(moments)
+                    found = await repository.list_pets(after, most, pet_status)
+                    pages.append(Page(pets, after, most, pet_status, found, begun, next(moments)))
+                for order_status in (None, *OrderStatus):
+                    begun = next(moments)
+                    listed = await repository.list_orders(after, most, order_status)
+                    page = Page(orders, after, most, order_status, listed, begun, next(moments))
+                    pages.append(page)
+
+        selling = [asyncio.create_task(sell(pet_id)) for pet_id in ids[::2]]  # the others stay
+        await asyncio.gather(read(0, 100), read(ids[5], 4), *selling)
+        for page in pages:
+            page.check()
 
     @clause("cancelled-write")
     async def test_a_cancelled_write_takes_effect_completely_or_not_at_all(
@@ -121,6 +176,60 @@ class ConcurrencyClauses(Kit):
                 for number, receipt in enumerate(receipts):
                     pet = Pet(receipt.id, f"{number}", number)
                     assert await repository.get_pet(receipt.id) == pet
+
+
+class Changes:
+    """The statuses of pets or orders by id: each with the moments around the call that set it."""
+
+    def __init__(self) -> None:
+        self.of = defaultdict[int, list[tuple[str, float, float]]](list)
+
+    def possible(self, id_: int, begin: float, end: float) -> set[str]:
+        """Return the statuses that it may have had at some moment between these."""
+        changes = self.of[id_]
+        gone = [*(ended for _, _, ended in changes[1:]), inf]
+        return {
+            status
+            for (status, begun, _), until in zip(changes, gone, strict=False)
+            if begun <= end and until >= begin
+        }
+
+    def certain(self, id_: int, begin: float, end: float) -> set[str]:
+        """Return the status that it had at all moments between these, if it is known."""
+        changes = self.of[id_]
+        going = [*(begun for _, begun, _ in changes[1:]), inf]
+        return {
+            status
+            for (status, _, ended), until in zip(changes, going, strict=False)
+            if ended <= begin and until >= end
+        }
+
+
+class Page(Struct):
+    """What a call returned, and the moments around it."""
+
+    changes: Changes
+    after: int
+    most: int
+    status: str | None
+    items: Sequence[Pet | Order]
+    begin: float
+    end: float
+
+    def check(self) -> None:
+        """Check that all items are in a state of the call, and none is missing."""
+        for item in self.items:
+            assert self.status in (None, item.status)
+            assert item.status in self.changes.possible(item.id, self.begin, self.end)
+        full = len(self.items) == self.most
+        last = self.items[-1].id if full else inf
+        shown = {item.id for item in self.items}
+        for id_, changes in list(self.changes.of.items()):
+            if self.status is None:
+                matched = changes[0][2] <= self.begin
+            else:
+                matched = self.status in self.changes.certain(id_, self.begin, self.end)
+            assert id_ in shown or not (matched and self.after < id_ <= last), "an item is missing"
 
 
 async def cancel_after(turns: int, calls: Sequence["asyncio.Task[Any]"]) -> list[bool]:

@@ -191,6 +191,24 @@ class AcknowledgesTooEarly(Honest):
         asyncio.get_running_loop().call_later(0.01, super().put, pet)
 
 
+@breaks("page-overlap")
+class ReadsByOffset(Honest):
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        found = self.matching(after, status)[: min(3, count)]
+        await asyncio.sleep(0)
+        return [*found, *self.matching(after, status)[len(found) : count]]
+
+
+@breaks("page-overlap")
+class SelectsThenReads(Honest):
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        selected = [pet.id for pet in self.matching(after, status)[:count]]
+        await asyncio.sleep(0)
+        return [self.store.pets[pet_id] for pet_id in selected]
+
+
 @breaks("cancelled-write")
 class StoresInTwoSteps(Honest):
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
