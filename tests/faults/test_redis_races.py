@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from petstore_redis.scripts import keys
+
 from backends.redis.tests.servers import AOF, Server, single, until
 from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
 from tests.support.failovers import APART_SECONDS, master_of, settled

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.command import SECONDS, running
 from tests.support.pets import AVAILABLE_REX
-from tests.support.services import Live, alive, children, process
+from tests.support.services import KEY, Live, alive, children, process
 from tests.support.waiting import until
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "4"))
@@ -56,7 +56,7 @@ def test_sigterm_during_the_start_ends_with_status_0(tmp_path: Path, workers: st
     settings = {
         "backend": "sqlite",
         "sqlite_path": str(tmp_path / "pets.sqlite"),
-        "api_keys": "key",
+        "api_keys": KEY,
         "workers": workers,
         "drain_seconds": "0",
     }
