@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 import httptools
@@ -21,7 +21,10 @@ import httptools
 from petstore.server.exchange import Exchange, HeaderList
 
 MAX_HEAD_BYTES: Final = 32 * 1024
+"""The maximum size of what is no body: head, chunk extensions and trailers together."""
+
 MAX_HEADERS: Final = 100
+"""The maximum number of headers and trailers together."""
 
 MAX_PIPELINED: Final = 100
 """The maximum number of pipelined requests; the connection is closed after the last one."""
@@ -48,7 +51,16 @@ It is given what is wrong, the headers that have arrived, and the request's scop
 knows it.
 """
 
-_HOST: Final = re.compile(rb"[0-9A-Za-z!$&'()*+,;=._~:\[\]@%-]*")  # RFC 3986, section 3.2
+_CHUNK_FRAME_BYTES: Final = 20
+"""The framing of one chunk: at most 16 digits and two line breaks."""
+
+_HOST: Final = re.compile(  # RFC 3986, section 3.2, without user information
+    rb"(?:\[[0-9A-Za-z:._~%-]*\]|[0-9A-Za-z!$&'()*+,;=._~%-]*)(?::[0-9]*)?"
+)
+_TOO_LARGE: Final = "the head, with chunk extensions and trailers, is too large"
+
+# RFC 9112, section 3. A method that is longer than any is not worth a response of its own.
+_REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) [^ ]+ HTTP/1\.[01]\r\n")
 
 
 class Phase(Enum):
@@ -90,8 +102,7 @@ class HttpConnection(asyncio.Protocol):
         self._app_state = app_state
         self._make_rejection = reject
         self.loop = _loop or asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parser = self._new_parser()
         self._phase = Phase.IDLE
         self._deadline: float | None = None  # by when something must happen
         self._problem = "not a valid HTTP/1.1 request"
@@ -101,10 +112,13 @@ class HttpConnection(asyncio.Protocol):
         self._active: Exchange | None = None  # the request being served
         self._waiting: deque[Exchange] = deque()  # complete requests behind it, but for the last
         self._last: Exchange | None = None  # the request that arrived last
+        self._data = b""  # what is being parsed
+        self._head = b""  # what was parsed earlier of an incomplete head
+        self._rejection = ""  # why the request after those that are being served is rejected
         # What bounds their size
-        self._chunk = 0  # bytes of the chunk that is being parsed
-        self._pending = 0  # bytes of earlier chunks that contained no body
-        self._size = 0  # bytes of the headers and trailers
+        self._fresh = 0  # bytes that are being parsed, if no request has begun in them yet
+        self._overhead = 0  # bytes of this request that are not its body
+        self._fields = 0  # the number of headers and trailers
         self._discarded = 0
         # The other direction
         self.write_paused = False
@@ -147,26 +161,45 @@ class HttpConnection(asyncio.Protocol):
         self.resume_writing()
         del self._parser, self._last  # they refer to this connection: a reference cycle
 
-    def data_received(self, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:  # noqa: C901 - a call more would cost each read
         """Parse the data; what is not a body must not grow without bound."""
-        if self._phase is Phase.DISCARD:
+        if len(data) > MAX_HEAD_BYTES:  # so that no read can hide more than that
+            for start in range(0, len(data), MAX_HEAD_BYTES):
+                self.data_received(data[start : start + MAX_HEAD_BYTES])
+            return
+        if self._phase is Phase.IDLE:
+            self._fresh = len(data)
+        elif self._phase is Phase.DISCARD:
             self._discard(data)
             return
-        self._chunk = len(data)
+        else:
+            self._overhead += len(data)
+        self._data = data
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:  # serve the request without; the parser has stopped
             if self._last is not None:
                 self._last.keep_alive = False
-        except httptools.HttpParserError:
-            self._reject(self._problem)
+        except httptools.HttpParserError as error:
+            self._reject_unparsed(error)
             return
-        if self._phase in (Phase.HEAD, Phase.BODY):
-            self._pending += self._chunk
-            if self._pending > MAX_HEAD_BYTES:
-                self._reject("the head is too large")
+        self._data = b""
+        if self._overhead > MAX_HEAD_BYTES:
+            if self._phase is Phase.IDLE:  # it is complete, but its application has not seen that
+                self._phase = Phase.BODY
+            self._reject(_TOO_LARGE)
+        elif self._phase is Phase.HEAD:
+            self._head += data
         elif self._phase is Phase.IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
+
+    def _reject_unparsed(self, error: httptools.HttpParserError) -> None:
+        """Reject what the parser did not take, unless it is only the method."""
+        if str(error).startswith("Invalid method"):
+            if self._feed_unknown_method():
+                return
+            self._problem = "the method is unknown, or this is not HTTP/1.1"
+        self._reject(self._problem)
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
@@ -176,7 +209,8 @@ class HttpConnection(asyncio.Protocol):
             return False
         for exchange in (self._active, *self._waiting):
             exchange.half_close()
-        self._close_after_last()
+        if not self._rejection:
+            self._close_after_last()
         return True  # the transport stays open for the responses
 
     def pause_writing(self) -> None:
@@ -198,8 +232,10 @@ class HttpConnection(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._phase = Phase.HEAD
+        self._head = b""
         self._discarded = 0
-        self._pending = -self._chunk  # the chunk in which a head begins does not count
+        # Where other requests were in the data before, nobody can tell how much of it is of this.
+        self._overhead, self._fresh = self._fresh or 1, 0
         self._start_clock(REQUEST_SECONDS)
 
     def on_url(self, url: bytes) -> None:
@@ -211,15 +247,18 @@ class HttpConnection(asyncio.Protocol):
         if self._phase is Phase.HEAD:
             self._headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
             return
-        self._size += len(name) + len(value)
-        if self._size > MAX_HEAD_BYTES:
-            self._stop("the head is too large")
+        self._fields += 1
+        if self._fields > MAX_HEADERS:
+            self._stop(f"more than {MAX_HEADERS} headers and trailers")
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
         version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
             self._stop("expected version 1.1 or 1.0")
+        line = self._url + b" HTTP/1."  # the parser takes RTSP and ICE for HTTP
+        if line not in self._data and line not in self._head + self._data:
+            self._stop("expected HTTP/1.1 or HTTP/1.0")
         expects_continue = self._check_headers(version)
         if len(self._waiting) >= MAX_PIPELINED:
             self._stop("too many requests at once")
@@ -236,34 +275,43 @@ class HttpConnection(asyncio.Protocol):
             self.pause_reading()
             self._waiting.append(exchange)
         self._phase = Phase.BODY
-        self._pending = -self._chunk
 
-    def _check_headers(self, version: str) -> bool:
+    def _check_headers(self, version: str) -> bool:  # noqa: C901 - one pass over all headers
         """Return whether the client waits for ``100 Continue``. Stop at what is not permitted."""
-        if len(self._headers) > MAX_HEADERS:
+        if self._overhead != len(self._data):  # it did not all arrive at once, and alone
+            self._check_size()
+        self._fields = len(self._headers)
+        if self._fields > MAX_HEADERS:
             self._stop(f"more than {MAX_HEADERS} headers")
         hosts, expects_continue, has_body = 0, False, False
-        size = len(self._url)
+        codings: list[bytes] = []
         for name, value in self._headers:
-            size += len(name) + len(value)
             if name == b"host":
                 hosts += 1 if _HOST.fullmatch(value) else 2
+            elif name == b"content-length":
+                has_body = value != b"0"
             elif name == b"expect" and value.lower() == b"100-continue":
                 expects_continue = version == "1.1"  # RFC 9110, section 10.1.1
-            elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-                has_body = True
-        if size > MAX_HEAD_BYTES:
-            self._stop("the head is too large")
-        self._size = size
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             self._stop("expected one valid Host header")
-        if has_body and self._parser.should_upgrade():  # httptools would not read the body
+        if codings and codings != [b"chunked"]:
+            self._stop("expected no Transfer-Encoding but chunked")
+        if (has_body or codings) and self._parser.should_upgrade():  # its body would not be read
             self._stop("an upgrade with a body is not supported")
         return expects_continue
 
+    def _check_size(self) -> None:
+        """Stop at a large head of which it is not known where it began."""
+        size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
+        if size > MAX_HEAD_BYTES:
+            self._stop(_TOO_LARGE)
+        self._overhead = max(self._overhead, size)
+
     def on_body(self, body: bytes) -> None:
         """Pass the body on, or discard it if the response did not wait for it."""
-        self._pending = -self._chunk
+        self._overhead -= len(body) + _CHUNK_FRAME_BYTES
         if self._last is None or self._last.complete:
             self._discard(body)
         else:
@@ -365,6 +413,10 @@ class HttpConnection(asyncio.Protocol):
         self.resume_reading()
         if self._phase is Phase.IDLE:
             self._start_clock(KEEP_ALIVE_SECONDS)
+        elif self._phase is Phase.DISCARD:
+            self._respond_400(self._rejection, None)
+            if exchange.half_closed:  # nothing more will arrive
+                self.transport.close()
 
     def _start(self, exchange: Exchange) -> None:
         self._active = exchange
@@ -375,12 +427,11 @@ class HttpConnection(asyncio.Protocol):
         if self._url.startswith(b"/") and b"#" not in self._url:  # the usual case
             raw_path, _, query = self._url.partition(b"?")
         else:
-            target = httptools.parse_url(self._url)
-            raw_path, query = target.path, target.query or b""
+            raw_path, query = self._parse_target()
         path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote(path)
-        if self._root_path:
+        if self._root_path and path != "*":
             path = self._root_path + path
             raw_path = self._root_path.encode("ascii") + raw_path
         scope = {
@@ -396,6 +447,51 @@ class HttpConnection(asyncio.Protocol):
         if version != "1.1":
             scope["http_version"] = version
         return scope
+
+    def _parse_target(self) -> tuple[bytes, bytes]:
+        """Return path and query of a target that is no plain path (RFC 9112, section 3.2)."""
+        try:
+            target = httptools.parse_url(self._url)
+        except httptools.HttpParserInvalidURLError:
+            self._stop("expected a path, or a URL without user information, as the target")
+        if b"#" in self._url or target.userinfo:
+            self._stop("expected a target without fragment and user information")
+        if target.schema and target.schema.lower() not in (b"http", b"https"):
+            self._stop("expected a target of http or https")
+        return target.path or b"/", target.query or b""
+
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def _feed_unknown_method(self) -> bool:
+        """Parse a request whose method the parser does not know; return whether that succeeded.
+
+        The application decides what to make of the method. The request line must be the beginning
+        of the data, and no other request in progress. The connection is closed afterwards.
+        """
+        line = _REQUEST_LINE.match(self._data)
+        if line is None or self._active is not None or self._overhead != len(self._data):
+            return False
+        self._parser = self._new_parser()
+        self._fresh = len(self._data)
+        try:
+            self._parser.feed_data(b"TRACE" + self._data[line.end(1) :])
+        except httptools.HttpParserUpgrade:
+            pass
+        except httptools.HttpParserError:
+            self._rename_method(line[1])
+            return False
+        return self._rename_method(line[1])
+
+    def _rename_method(self, method: bytes) -> bool:
+        """Give the request that has just begun its method; return False if there is none."""
+        if self._active is None:  # its head is incomplete or invalid
+            return False
+        self._active.scope["method"] = method.decode()
+        self._active.keep_alive = False
+        return True
 
     def _reject(self, message: str) -> None:
         """Respond with 400 if that is still possible, and close the connection.
@@ -418,9 +514,11 @@ class HttpConnection(asyncio.Protocol):
         if self._active is not None:
             self._phase = Phase.DISCARD
             self._deadline = None
-            self._close_after_last()
+            self._rejection = message
             return
-        scope = None if rejected is None else rejected.scope
+        self._respond_400(message, None if rejected is None else rejected.scope)
+
+    def _respond_400(self, message: str, scope: dict[str, Any] | None) -> None:
         headers, body = self._make_rejection(message, self._headers, scope)
         length = (b"content-length", b"%d" % len(body))
         fields = [b"\r\n%b: %b" % h for h in (*headers, length, (b"connection", b"close"))]
@@ -451,7 +549,7 @@ class HttpConnection(asyncio.Protocol):
         if self._discarded > MAX_DISCARDED_BYTES and self._active is None:
             self.transport.close()
 
-    def _stop(self, problem: str) -> None:
+    def _stop(self, problem: str) -> NoReturn:
         self._problem = problem
         raise _RejectedError
 

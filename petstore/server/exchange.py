@@ -21,7 +21,12 @@ HeaderList = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger("petstore.server")
 
-_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus} | {
+    413: "Content Too Large",  # RFC 9110; Python before 3.13 has those of RFC 7231
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
 _STATUS_LINES: Final = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}".encode() for status in range(100, 600)
 }

@@ -52,10 +52,10 @@ def check_refused(raw: bytes) -> None:
 
 
 def check_first_is_served(raw: bytes) -> None:
-    """Check that `get("first")` was served, and that after it came nothing or a 400."""
+    """Check that `get("first")` was served, and that after it came a 400."""
     first, *rest = parse_responses(raw)
     assert (first.status_code, first.headers["x-request-id"]) == (200, "first")
-    assert [response.status_code for response in rest] in ([], [400])
+    assert [response.status_code for response in rest] == [400]
 
 
 def connect(live: Live) -> socket.socket:
@@ -92,6 +92,15 @@ MALFORMED = [
     *(b"GET /livez HTTP/%s\r\nHost: x\r\n\r\n" % version for version in (b"0.9", b"1.2", b"2.0")),
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     *(
+        line + b"\r\nHost: x\r\n\r\n"
+        for line in (
+            b"GET /livez RTSP/1.0",
+            b"GET /livez RTSP/1.1",
+            b"DESCRIBE /livez RTSP/1.0",
+            b"SOURCE /livez ICE/1.0",
+        )
+    ),
+    *(
         head(line, HOST)
         for line in (
             "GET",
@@ -101,9 +110,13 @@ MALFORMED = [
             "GET http://",
             "GET http://x:99999/",
             "CONNECT x:80",
-            "FOO /livez",
-            "get /livez",
             "GET /" + "a" * 33_000,
+            "GET /livez#fragment",
+            "GET http://x/livez#fragment",
+            "GET http://user@x/livez",
+            "GET ftp://x/livez",
+            "GET /livez ",
+            "M" * 40 + " /livez",
         )
     ),
     *(
@@ -112,6 +125,11 @@ MALFORMED = [
             [],
             [HOST, HOST],
             ["Host : x"],
+            ["Host: user@x"],
+            ["Host: user:secret@x"],
+            ["Host: x:port"],
+            ["Host: x:1:2"],
+            ["Host: [::1"],
             [HOST, "nonsense"],
             [HOST, "A: b", " folded"],
             [HOST, "A: b\x00"],
@@ -133,6 +151,13 @@ MALFORMED = [
             [f"Content-Length: {'9' * 30}"],
             ["Transfer-Encoding: gzip"],
             ["Transfer-Encoding: chunked, gzip"],
+            ["Transfer-Encoding: gzip, chunked"],
+            ["Transfer-Encoding: gzip", CHUNKED],
+            ["Transfer-Encoding: chun", "Transfer-Encoding: ked"],
+            [CHUNKED, CHUNKED],
+            ["Transfer-Encoding: chunked;a=b"],
+            ["Transfer-Encoding: identity"],
+            ["Transfer-Encoding:"],
         )
     ),
     *(
@@ -149,6 +174,10 @@ MALFORMED = [
             b"2\r\n{}{}\r\n",
             b"2\r\n{}\n0\r\n\r\n",
             b"0\r\nno trailer\r\n\r\n",
+            chunk(PET) + b"0\r\n" + b"A: b\r\n" * 500 + b"\r\n",
+            chunk(PET) + b"0;" + b"a" * 200_000 + b"\r\n\r\n",
+            b"1d;" + b"a" * 70_000 + b"\r\n" + PET + b"\r\n0\r\n\r\n",
+            (b"1;" + b"a" * 100 + b"\r\n \r\n") * 1000 + chunk(PET) + b"0\r\n\r\n",
         )
     ),
 ]
@@ -180,6 +209,9 @@ ODD = [
     b"\r\n\r\n" + head("GET /livez", HOST, CLOSE),
     head("GET /livez", "Host:", CLOSE),
     head("GET http://other/livez", HOST, CLOSE),
+    head("GET HTTPS://other:8/livez", HOST, CLOSE),
+    head("GET /livez", "Host: [::1]:80", CLOSE),
+    head("GET /livez", "Host: a_b.example:", CLOSE),
     head("GET /livez", HOST, CLOSE, *["A: b"] * 98),
     head("GET /livez", HOST, CLOSE, f"A: {'b' * 31_000}"),
 ]
@@ -188,6 +220,58 @@ ODD = [
 @each("data", ODD)
 def test_odd_but_valid_http_is_served(service: Live, data: bytes) -> None:
     assert [(r.status_code, r.text) for r in parse_responses(service.raw(data))] == [(200, "ok\n")]
+
+
+def test_chunk_extensions_and_trailers_are_accepted_up_to_the_limits(service: Live) -> None:
+    sent = post(AUTHORIZED, CHUNKED, CLOSE) + b"1d;" + b"a" * 30_000 + b"\r\n" + PET
+    sent += b"\r\n0;a=b\r\n" + b"A: b\r\n" * 90 + b"\r\n"
+    assert statuses(service.raw(sent)) == [201]
+    single = b"".join(chunk(b" ") for _ in range(20_000)) + chunk(PET) + b"0\r\n\r\n"
+    assert statuses(service.raw(post(AUTHORIZED, CHUNKED, CLOSE) + single)) == [201]
+
+
+@each("begin", [b"1d;" + b"a" * 32_000 + b"\r\n", b"1d\r\n"])
+def test_a_byte_too_many_outside_the_body_is_400(service: Live, begin: bytes) -> None:
+    limit = 32 * 1024
+    sent = post(AUTHORIZED, CHUNKED, CLOSE) + begin + PET
+    for size, status in ((limit, 201), (limit + 1, 400)):
+        last = b"\r\n0;%b\r\n\r\n"
+        padding = size - len(sent + last) + len(PET) + 20 + 2
+        assert statuses(service.raw(sent + last % (b"a" * padding))) == [status]
+
+
+def test_pipelined_requests_share_no_limit(service: Live) -> None:
+    large = post(AUTHORIZED, CHUNKED, "A: " + "b" * 20_000)
+    large += b"1d;" + b"a" * 10_000 + b"\r\n" + PET + b"\r\n0\r\n\r\n"
+    sent = (large + get("a")) * 20
+    assert statuses(service.raw(sent, half_close=True)) == [201, 200] * 20
+
+
+@each("method", ["FOO", "get", "Get", "DESCRIBE", "X-Y_Z", "M" * 32])
+def test_an_unknown_method_is_405_as_a_known_one_is(service: Live, method: str) -> None:
+    for path, allow in (("/livez", "GET, HEAD, OPTIONS"), ("/nothing", None)):
+        for body in (b"", PET):
+            headers = (HOST, f"Content-Length: {len(body)}", "X-Request-Id: a")
+            sent = head(f"{method} {path}", *headers) + body
+            for after in (b"", b"GET / nonsense\r\n\r\n", get("second")):
+                first, *_ = parse_responses(service.raw(sent + after, half_close=True))
+                assert first.status_code == (405 if allow else 404)
+                assert first.headers.get("allow") == allow
+                assert first.headers["x-request-id"] == "a"
+                assert first.headers["connection"] == "close"
+    check_refused(service.raw(head(f"{method} /livez")))  # without Host
+
+
+def test_an_unknown_method_never_becomes_a_request(service: Live) -> None:
+    sent = head("FOO /v1/pets", HOST, AUTHORIZED, JSON, f"Content-Length: {len(PET)}") + PET
+    for data in (sent, get("first") + sent):
+        *_, last = parse_responses(service.raw(data, half_close=True))
+        assert last.status_code in {400, 405}
+        assert "method" in last.json()["message"].lower()
+    (response,) = parse_responses(
+        service.raw(head("FOO /v1/pets", HOST, "Connection: Upgrade", "Upgrade: h2c"))
+    )
+    assert response.status_code == 405
 
 
 @each("data", [b"", b"\x81\x05hello"])
