@@ -129,8 +129,11 @@ class FastPath:
     def allow(self, path: str) -> str | None:
         """Return the methods that a path supports, as in ``Allow``; None for an unknown path.
 
-        path -- as it was sent
+        path -- as it was sent; ``*`` stands for all paths together
         """
+        if path == "*":
+            paths = (*self._fixed.values(), *self._prefixed.values())
+            return ", ".join(sorted({method for p in paths for method in p.allow.split(", ")}))
         found, _ = self._find(path)
         return None if found is None else found.allow
 

@@ -97,7 +97,7 @@ class ServiceMiddleware:
                 self._observe(inner, method, writer.status, perf_counter() - begin)
 
     def _options(self, path: str, writer: ResponseWriter) -> None:
-        """Respond with the methods of a path (RFC 9110, section 9.3.7)."""
+        """Respond with the methods of a path, or of the service: ``*`` (RFC 9110, 9.3.7)."""
         allow = self._allow(path)
         if allow is None:
             raise not_found("Path")

@@ -108,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
         self._problem = "not a valid HTTP/1.1 request"
         # Requests
         self._url = b""
+        self._host = b""  # the last valid one
         self._headers: HeaderList = []
         self._active: Exchange | None = None  # the request being served
         self._waiting: deque[Exchange] = deque()  # complete requests behind it, but for the last
@@ -253,12 +254,12 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
-        version = self._parser.get_http_version()
-        if version not in ("1.0", "1.1"):
-            self._stop("expected version 1.1 or 1.0")
-        line = self._url + b" HTTP/1."  # the parser takes RTSP and ICE for HTTP
-        if line not in self._data and line not in self._head + self._data:
-            self._stop("expected HTTP/1.1 or HTTP/1.0")
+        data = self._data
+        end = data.find(b" ") + 1 + len(self._url)  # of the target, in data that begins with it
+        if self._overhead == len(data) and data.startswith(b" HTTP/1.1\r\n", end):
+            version = "1.1"  # the usual case, faster than asking the parser
+        else:
+            version = self._check_line()
         expects_continue = self._check_headers(version)
         if len(self._waiting) >= MAX_PIPELINED:
             self._stop("too many requests at once")
@@ -278,36 +279,40 @@ class HttpConnection(asyncio.Protocol):
 
     def _check_headers(self, version: str) -> bool:  # noqa: C901 - one pass over all headers
         """Return whether the client waits for ``100 Continue``. Stop at what is not permitted."""
-        if self._overhead != len(self._data):  # it did not all arrive at once, and alone
-            self._check_size()
         self._fields = len(self._headers)
         if self._fields > MAX_HEADERS:
             self._stop(f"more than {MAX_HEADERS} headers")
-        hosts, expects_continue, has_body = 0, False, False
-        codings: list[bytes] = []
+        hosts, codings, expects_continue, has_body = 0, 0, False, False
         for name, value in self._headers:
             if name == b"host":
-                hosts += 1 if _HOST.fullmatch(value) else 2
+                if value != self._host and _HOST.fullmatch(value):
+                    self._host = value
+                hosts += 1 if value == self._host else 2
             elif name == b"content-length":
                 has_body = value != b"0"
             elif name == b"expect" and value.lower() == b"100-continue":
                 expects_continue = version == "1.1"  # RFC 9110, section 10.1.1
             elif name == b"transfer-encoding":
-                codings.append(value.lower())
+                codings += 1 if value.lower() == b"chunked" else 2
         if hosts > 1 or (hosts == 0 and version == "1.1"):
             self._stop("expected one valid Host header")
-        if codings and codings != [b"chunked"]:
+        if codings > 1:
             self._stop("expected no Transfer-Encoding but chunked")
         if (has_body or codings) and self._parser.should_upgrade():  # its body would not be read
             self._stop("an upgrade with a body is not supported")
         return expects_continue
 
-    def _check_size(self) -> None:
-        """Stop at a large head of which it is not known where it began."""
+    def _check_line(self) -> str:
+        """Return the version of a request that is not alone in its data, not all there, or odd."""
+        version = self._parser.get_http_version()
+        line = self._url + b" HTTP/1."  # the parser takes RTSP and ICE for HTTP
+        if version not in ("1.0", "1.1") or line not in self._head + self._data:
+            self._stop("expected HTTP/1.1 or HTTP/1.0")
         size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
         if size > MAX_HEAD_BYTES:
             self._stop(_TOO_LARGE)
         self._overhead = max(self._overhead, size)
+        return version
 
     def on_body(self, body: bytes) -> None:
         """Pass the body on, or discard it if the response did not wait for it."""

@@ -490,7 +490,7 @@ def test_the_table_routes_as_litestars_router_does(method: str, path: str, encod
     if encoded:
         path = quote(path, safe="/")
     mine = by_the_table(method, path)
-    if "//" in path or path.endswith("/"):  # Litestar normalizes these; here they are other paths
+    if "//" in path or path[1:].endswith("/"):  # Litestar normalizes these; here they are others
         assert mine == 404
     else:
         assert mine == by_litestar(method, path)

@@ -66,6 +66,7 @@ METHODS: Final = (
 IDA: Final = {"name": "Ida", "categoryId": 3}
 KEY: Final = {"Idempotency-Key": "used"}
 LARGE: Final = {"content": b" " * 65_537, "headers": {"Content-Type": "application/json"}}
+REPEATED: Final = LARGE | {"content": b'{"name":"Ida","categoryId":3,"name":"Rex"}'}
 UNTYPED: Final = {"content": b"{}"}
 
 # After the walk: pet 3 and order 2 are created, each twice with one key; then come the errors.
@@ -80,6 +81,7 @@ STEPS: Final[list[tuple[str, str, Change]]] = [
     ("createPet", "400 missing", {"json": {"categoryId": 3}}),
     ("createPet", "400 type", {"json": IDA | {"categoryId": "3"}}),
     ("createPet", "400 status", {"json": IDA | {"status": "gone"}}),
+    ("createPet", "400 repeated", REPEATED),
     ("createPet", "409", {"json": IDA, "headers": KEY}),
     ("createPet", "413", LARGE),
     ("createPet", "415", UNTYPED),
@@ -369,3 +371,10 @@ def test_dates_and_numbers_in_its_texts_are_correct(document: Document, fresh: L
     [key] = document.operations["createPet"]["parameters"]
     for text in (document.guide, key["description"]):
         assert re.search(rf"\b[Ff]or {RECORD_SECONDS // 3600} hours\b", text)
+
+
+def test_the_category_says_what_it_means_for_javascript(document: Document) -> None:
+    for name in ("NewPet", "Pet"):
+        category = document.content["components"]["schemas"][name]["properties"]["categoryId"]
+        assert category["format"] == "int64"
+        assert "2^53" in category["description"]

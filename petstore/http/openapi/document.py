@@ -237,6 +237,8 @@ def _schemas(types: Sequence[type]) -> dict[str, Any]:
         for field in schema.get("properties", {}).values():
             if field.get("maximum") == 2**63 - 1:  # JavaScript would round it to another number
                 del field["minimum"], field["maximum"]
+        if category := schema.get("properties", {}).get("categoryId"):
+            category["description"] += texts.BEYOND_JAVASCRIPT
         if name in texts.EXAMPLES:
             schema["examples"] = [texts.EXAMPLES[name]]
     for page in _PAGES.values():

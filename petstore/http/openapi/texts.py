@@ -154,6 +154,7 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
         400: {
             "missing": "body: Object missing required field `name`.",
             "type": "body: Expected `int`, got `str` - at `$.categoryId`.",
+            "repeated": "body: expected each member once, but `name` is repeated.",
             "status": "body: Expected one of `available`, `pending`, `sold` - at `$.status`.",
         },
         409: _KEY_REUSED,
@@ -198,6 +199,12 @@ MEANINGS: Final = {
     500: "Internal server error",
     503: "The storage cannot be reached, or the service is overloaded or stopping",
 }
+
+BEYOND_JAVASCRIPT: Final = (
+    " Any int64, exactly; JavaScript's own numbers are exact only up to 2^53 - 1 in either"
+    " direction, so that JSON.parse rounds a category beyond."
+)
+"""What is added to the description of `categoryId`."""
 
 IDEMPOTENCY_KEY: Final = {
     "name": "Idempotency-Key",
