@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.expected_conditions import (
     element_to_be_clickable,
@@ -209,6 +210,27 @@ def test_nothing_is_wider_than_the_window(service: Live, browser: Chrome, width:
     spare = "const { scrollWidth, clientWidth } = document.documentElement;"
     spare += "return clientWidth - scrollWidth"
     assert browser.execute_script(spare) == 0
+
+
+def test_the_contents_unfold_in_a_narrow_window(service: Live, browser: Chrome) -> None:
+    show(browser, min(WIDTHS))
+    page = Page(browser, service)
+    assert not browser.find_element(By.CSS_SELECTOR, "#contents .operation").is_displayed()
+    page.click("#contents summary")
+    page.click("#contents [href$='-placeOrder']")
+    page.see("[id$='-placeOrder'] .execute")
+    page.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, "#contents .operation")))
+
+
+def test_the_key_is_hidden_and_escape_closes_its_dialog(service: Live, browser: Chrome) -> None:
+    page = Page(browser, service)
+    page.click(".auth-wrapper .authorize")
+    field = page.see(".modal-ux input")
+    assert field.get_attribute("type") == "password"
+    field.send_keys(Keys.ESCAPE)
+    page.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, ".modal-ux")))
+    page.authorize(service.key)
+    assert page.execute("listPets") == "200"
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -128,7 +128,7 @@ class TestEveryResponse:
     def test_an_unknown_path_is_404_with_or_without_a_key(self, service: Live, key: bool) -> None:
         with service.anonymous() as anonymous:
             client = service.client if key else anonymous
-            for path in ("/", "/v1", "/v2/pets", "/v1/store", "/v1/pets/1/2", "/nothing"):
+            for path in ("/v1", "/v2/pets", "/v1/store", "/v1/pets/1/2", "/nothing"):
                 check_error(client.get(path), 404, "not_found")
 
     @pytest.mark.parametrize("key", [True, False])
@@ -173,3 +173,32 @@ class TestOtherPaths:
             for part in ("swagger-ui.css", "swagger-ui-bundle.js", "reference.js"):
                 assert f"docs/{part}" in page.text
                 assert client.get(f"/docs/{part}").status_code == 200
+
+    @pytest.mark.parametrize("name", ["swagger-ui-bundle.js", "reference.js", "reference.css"])
+    def test_parts_of_the_reference_are_compressed_and_tagged(
+        self, service: Live, name: str
+    ) -> None:
+        path = f"/docs/{name}"
+        tags: dict[str | None, str] = {}
+        for accepted, coding in (
+            ("gzip, deflate, br", "gzip"),
+            ("br, GZIP;q=0.5", "gzip"),
+            ("identity", None),
+            ("gzip;q=0", None),
+            ("gzip; q=0.0", None),
+            ("br", None),
+        ):
+            found = service.client.get(path, headers={"Accept-Encoding": accepted})
+            assert found.headers.get("content-encoding") == coding
+            assert found.headers["vary"] == "accept-encoding"
+            assert len(found.content) > int(found.headers["content-length"]) or coding is None
+            tag = tags.setdefault(coding, found.headers["etag"])
+            assert tag == found.headers["etag"]
+            for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+                headers = {"Accept-Encoding": accepted, "If-None-Match": known}
+                again = service.client.get(path, headers=headers)
+                assert (again.status_code, again.content) == (304, b"")
+                assert again.headers["etag"] == tag
+            headers = {"Accept-Encoding": accepted, "If-None-Match": '"x"'}
+            assert service.client.get(path, headers=headers).status_code == 200
+        assert tags["gzip"] != tags[None]

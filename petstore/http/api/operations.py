@@ -1,8 +1,12 @@
 """What operators and developers need: outside /v1 and without a key."""
 
 import asyncio
+import gzip
 import logging
+import re
+from collections.abc import Iterable
 from functools import cache
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -28,6 +32,8 @@ _OWN: Final = {
     "favicon.svg": "image/svg+xml",
 }
 _SWAGGER_UI: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_TYPES: Final = _OWN | _SWAGGER_UI
+_ZERO: Final = re.compile(rb"q=0(\.0*)?")
 
 # The page loads only what this service serves; Swagger UI draws its icons from data: images.
 _PAGE_HEADERS: Final = {
@@ -43,6 +49,11 @@ class OperationsController(Controller):
     """Liveness, readiness, the OpenAPI document and the interactive reference."""
 
     path = "/"
+
+    @get("/", operation_id="root", media_type=MediaType.TEXT, status_code=302)
+    async def root(self, scope: Scope) -> Response[str]:
+        """Lead to the reference whoever opens the address of the service in a browser."""
+        return Response("", headers={"location": f"{get_state(scope).root_path}/docs"})
 
     @get("/livez", operation_id="livez", media_type=MediaType.TEXT)
     async def livez(self) -> str:
@@ -74,16 +85,52 @@ class OperationsController(Controller):
         return Response(await asyncio.to_thread(_own, "index.html"), headers=_PAGE_HEADERS)
 
     @get("/docs/{name:str}", operation_id="docsAsset", media_type=MediaType.TEXT)
-    async def asset(self, name: FromPath[str]) -> Response[bytes]:
-        """Return a part of the reference page."""
-        if name in _OWN:
-            content = await asyncio.to_thread(_own, name)
-            return Response(content, media_type=_OWN[name])
-        if name in _SWAGGER_UI:
-            content = await asyncio.to_thread(_swagger_ui, name)
-            headers = {"cache-control": "public, max-age=86400"}
-            return Response(content, media_type=_SWAGGER_UI[name], headers=headers)
-        raise not_found("Path")
+    async def asset(self, scope: Scope, name: FromPath[str]) -> Response[bytes]:
+        """Return a part of the reference page, compressed if the client accepts that."""
+        if name not in _TYPES:
+            raise not_found("Path")
+        sent = _join(scope["headers"])
+        compressed = _accepts_gzip(sent.get(b"accept-encoding", b""))
+        content, etag = await asyncio.to_thread(_asset, name, compressed)
+        headers = {
+            "cache-control": "no-cache" if name in _OWN else "public, max-age=86400",
+            "etag": etag,
+            "vary": "accept-encoding",
+        }
+        known = [
+            tag.strip() for tag in sent.get(b"if-none-match", b"").decode("latin-1").split(",")
+        ]
+        if "*" in known or etag in [tag.removeprefix("W/") for tag in known]:
+            return Response(b"", headers=headers, status_code=304)  # RFC 9110, section 13.1.2
+        if compressed:
+            headers["content-encoding"] = "gzip"
+        return Response(content, media_type=_TYPES[name], headers=headers)
+
+
+@cache
+def _asset(name: str, compressed: bool) -> tuple[bytes, str]:  # noqa: FBT001 - called in a thread
+    """Return a part of the page, and the entity tag of this form of it."""
+    content = _own(name) if name in _OWN else _swagger_ui(name)
+    if compressed:
+        content = gzip.compress(content, mtime=0)
+    return content, f'"{sha256(content).hexdigest()[:32]}"'
+
+
+def _join(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return headers by name; the values of one that is there several times become a list."""
+    joined: dict[bytes, bytes] = {}
+    for name, value in headers:
+        joined[name] = joined[name] + b"," + value if name in joined else value
+    return joined
+
+
+def _accepts_gzip(accepted: bytes) -> bool:
+    """Return whether an ``Accept-Encoding`` names gzip, and not to exclude it."""
+    for coding in accepted.lower().split(b","):
+        name, _, weight = coding.partition(b";")
+        if name.strip() == b"gzip":
+            return not _ZERO.fullmatch(weight.strip())
+    return False
 
 
 @cache
@@ -92,7 +139,6 @@ def _own(name: str) -> bytes:
     return (Path(__file__).parent / "page" / name).read_bytes()
 
 
-@cache
 def _swagger_ui(name: str) -> bytes:
     """Read a file of Swagger UI from the distribution that contains it, which is not imported."""
     spec = find_spec("swagger_ui")

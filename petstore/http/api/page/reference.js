@@ -5,6 +5,11 @@ const fragment = location.hash.slice(1);
 
 // Swagger UI's own head has no <h1> and no heading for the operations.
 const head = ({ React: { createElement: make } }) => ({
+  wrapComponents: {
+    // Swagger UI shows the key while it is typed; its field says neither what it is nor its name.
+    Input: (Original) => (props) =>
+      make(Original, props.id === "auth-bearer-value" ? { ...props, type: "password" } : props),
+  },
   components: {
     OAS31Info: ({ specSelectors, getComponent }) => {
       const info = specSelectors.info();
@@ -36,12 +41,20 @@ SwaggerUIBundle({
 
 // The headings of the guide, then the operations by group; deprecated ones are marked.
 function fillContents() {
-  const contents = document.getElementById("contents");
+  const nav = document.getElementById("contents");
+  const contents = document.createElement("details");
+  contents.append(Object.assign(document.createElement("summary"), { textContent: "Contents" }));
+  nav.append(contents);
+  const wide = matchMedia("(min-width: 1000px)");
+  const unfold = () => { contents.open = wide.matches; };
+  wide.addEventListener("change", unfold);
+  unfold();
   const entry = (kind, text, href) => {
     const link = document.createElement("a");
     link.className = `${kind} noZensmooth`; // otherwise Swagger UI scrolls slowly
     link.textContent = text;
     link.href = href;
+    link.addEventListener("click", unfold);
     contents.append(link);
     return link;
   };
@@ -71,3 +84,8 @@ function fillContents() {
   }
   document.getElementById(fragment)?.scrollIntoView();
 }
+
+// Swagger UI's key dialog closes by its buttons only.
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") document.querySelector(".modal-ux .close-modal")?.click();
+});
