@@ -1,5 +1,6 @@
 """nginx with docker/nginx.conf, in front of a running service."""
 
+import json
 import os
 import socket
 import ssl
@@ -9,13 +10,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.container.engine import DOCKER, run, tool
 from tests.support.documents import blocks
 from tests.support.environments import missing
 from tests.support.pets import AVAILABLE_REX
 from tests.support.ports import free_port
-from tests.support.services import KEY, Live, Start
+from tests.support.services import KEY, Live, Start, receive_all
 from tests.support.waiting import until
 
 JSON = {"Content-Type": "application/json"}
@@ -132,6 +134,33 @@ def test_errors_of_nginx_look_like_those_of_the_service(tmp_path: Path, start: S
         stopped = running.client.get("/v1/pets")
         assert (stopped.status_code, stopped.json()["code"]) == (503, "unavailable")
         assert stopped.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"get /livez HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez HTTP/3.0\r\nHost: x\r\n\r\n", 400),
+        (b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 9000), 400),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nA: %b\r\n\r\n" % (b"a" * 9000), 400),
+        (b"POST /v1/pets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        (b"GET /nginx-error/400 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404),
+    ],
+)
+def test_what_nginx_cannot_parse_looks_like_it_too(
+    tmp_path: Path, start: Start, sent: bytes, status: int
+) -> None:
+    with proxy(tmp_path, start()) as running, running.connect() as raw:
+        raw.sendall(sent)
+        found = receive_all(raw)
+    head, _, body = found.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"content-type: application/json" in head.lower()
+    error = json.loads(body)
+    assert (error["status"], sorted(error)) == (status, ["code", "message", "status"])
+    assert error["code"] == ("invalid_request" if status == 400 else "not_found")
 
 
 def test_only_the_prefix_of_a_path_is_changed(tmp_path: Path, start: Start) -> None:
