@@ -28,7 +28,6 @@ from tests.support.waiting import until
 
 CUTS = int(os.environ.get("PETSTORE_CUTS", "0"))
 QUICK = ("sqlite, 1 process", "sqlite, synchronous=NORMAL", "sqlite, a disk that lies")
-STAYS = "under a service that stays"
 SEED = 14
 FOLDER, FILE, OTHER = 1, 2, 3
 ALL, NOTHING = Fate(1), Fate(0, last=-1)
@@ -276,17 +275,7 @@ def test_a_promise_is_missed_in_a_store_that_has_lost_it() -> None:
 @pytest.mark.parametrize(
     "setup",
     [
-        pytest.param(
-            setup,
-            id=setup.what,
-            marks=[
-                pytest.mark.xfail(
-                    STAYS in setup.what,
-                    strict=False,
-                    reason="what a server finds in its file when it starts is not synced first",
-                )
-            ],
-        )
+        pytest.param(setup, id=setup.what)
         for setup in power_cuts.setups()
         if CUTS or setup.what in QUICK
     ],

@@ -164,7 +164,6 @@ SAME = [
     b'{"categoryId":7,"name":"Rex"}',
     b' {\n"name" : "Rex",\t"categoryId" : 7 }\r\n',
     b'{"name":"\\u0052\\u0065x","\\u0063ategoryId":7}',
-    b'{"name":"Ida","categoryId":7,"name":"Rex"}',
     b'{"name":"Rex","categoryId":7,"id":5,"x":[{"y":null}]}',
 ]
 OTHER = [

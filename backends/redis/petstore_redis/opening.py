@@ -127,6 +127,7 @@ class Recheck:
         metas = [self._keys[number]["meta"] for number in partitions]
         replies = [call("HGET", meta, "store") for meta in metas]
         found = await asyncio.gather(*replies, return_exceptions=True)
+        syncing = []
         for number, meta, store in zip(partitions, metas, found, strict=True):
             if isinstance(store, BaseException):
                 if not str(store).startswith(("MOVED", "ASK")):  # it is no longer the owner
@@ -137,6 +138,11 @@ class Recheck:
                     " was emptied, or has another one. Restore its data, or restart the service to"
                     " use what is there now"
                 )
+            else:
+                # A server that was killed between write and fsync finds in its AOF what is not on
+                # disk. With `appendfsync always` a write syncs it all before a read can return it.
+                syncing.append(call("HINCRBY", meta, "connections", 1))
+        await asyncio.gather(*syncing, return_exceptions=True)  # a full server may still be read
 
 
 async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, str]]) -> list[str]:

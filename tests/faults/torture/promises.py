@@ -55,7 +55,7 @@ def sent(pet: Pet) -> bool:
 
 def placed_at(pet_id: int) -> datetime:
     """Return the time at which orders of this pet are placed."""
-    return _PLACED_FIRST + timedelta(microseconds=pet_id * 1_000_003)
+    return _PLACED_FIRST + timedelta(microseconds=pet_id % 999_983 * 1_000_003)
 
 
 def token(name: str) -> IdempotencyToken:

@@ -22,7 +22,8 @@ local function draw_lane(known, lane)
   return lane
 end
 
--- Uses what store.lua has read. Returns the next id of a counter in decimal, or nil if there is none left.
+-- Uses what store.lua has read. Returns the next id of a counter in decimal, or nil if there is none
+-- left.
 local function next_id(counter, partitions, partition)
   local lane, count = draw_lane(replid, lane), counts[counter]
   local id = count * partitions + partition + 1
