@@ -247,6 +247,11 @@ EXPLAINED: dict[str, list[Attempt]] = {
         unknown(place(1, 1, 10)),
         read("orders", 0, [order(1, 1, "placed")], 20),
     ],
+    "an order that no response shows took effect": [
+        *CREATED,
+        unknown(place(1, 1, 10)),
+        read("pet", 1, pet(1, "pending"), 20),
+    ],
     "an order without a response took effect late": [
         *CREATED,
         unknown(place(1, 1, 10)),
@@ -298,6 +303,15 @@ UNEXPLAINED: dict[str, tuple[list[Attempt], str]] = {
     ),
     "a page lacks an order that was placed before": (
         [*TAKEN, read("orders", 0, [], 12)],
+        "pet 1: not linearizable",
+    ),
+    "a pet is pending, but without an order": (
+        [
+            *CREATED,
+            unknown(place(1, 1, 10)),
+            read("pet", 1, pet(1, "pending"), 20),
+            read("orders", 0, [], 30),
+        ],
         "pet 1: not linearizable",
     ),
     "an order of an available pet was refused": (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
+from petstore.contract import MAX_ID
 from tests.support.histories import Attempt, by_key
 from tests.support.interface import Item
 
@@ -92,7 +93,8 @@ def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]
     """Return the id that each key had as its effect, and what is wrong with them.
 
     An item whose response was lost is found in a page: a pet by its name; an order is given to the
-    first request for its pet that has no response, for any other one could only explain less.
+    first request for its pet that has no response, for any other one could only explain less. An
+    order that no page shows, because the store was gone before, has an id above all others.
     """
     ids: dict[tuple[str, str], int] = {}
     wrong = []
@@ -116,6 +118,8 @@ def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]
     for order, pet in sorted(lost.items()):
         if order not in known and waiting[pet]:
             ids["place", waiting[pet].pop(0)] = order
+    unseen = [key for keys in waiting.values() for key in keys]  # their pets may have been
+    ids |= {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
     return ids, wrong
 
 

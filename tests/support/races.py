@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf
 
 from tests.support.histories import Attempt, by_key, repeated, violations
@@ -42,7 +43,7 @@ class Race:
     repeated -- how many of its writes a client repeats when the race is over
     limit_seconds -- how long the race may take at most, and 20 seconds more for each kill
     after -- of pets and of orders, the ids after which those of this race begin
-    gone -- whether everything stored is gone, so that no request needs a response
+    gone_at -- when everything stored was gone, so that no request needs a response after that
     walks -- when each walk through all pets began, and the ids that it showed
     settled -- when the clients had ended, and no fault was left
     final -- the pets and the orders of the race at its end
@@ -71,7 +72,8 @@ class Race:
         self.repeated = repeated
         self.limit_seconds = limit_seconds
         self.after = dict(zip(("pets", "orders"), after, strict=True))
-        self.over = self.gone = False
+        self.over = False
+        self.gone_at = inf
         self.walks: list[tuple[float, list[int]]] = []
         self.final: tuple[list[Item], list[Item]] = ([], [])
         self.history: list[Attempt] = []
@@ -122,17 +124,27 @@ class Race:
                 if self.gone:  # what waits for the new service has not been sent
                     for task in tasks:
                         task.cancel()
-                self.target.up.set()
+                else:
+                    self.target.up.set()
             await self._go_on(seconds)
             self.over = True
         if not self.gone:
             self.final = await Client(self, -2).settle()
+        self.history = [
+            attempt if attempt.ended < self.gone_at else replace(attempt, response=None)
+            for attempt in self.history  # whatever came later may be of the new store
+        ]
 
     async def _go_on(self, seconds: float) -> None:
         before = self.responses
         await asyncio.sleep(seconds)
         while self.responses < before + self.floor and not self.gone:  # noqa: ASYNC110 - a slow disk
             await asyncio.sleep(0.01)
+
+    @property
+    def gone(self) -> bool:
+        """Whether everything stored is gone."""
+        return self.gone_at < inf
 
     @property
     def responses(self) -> int:

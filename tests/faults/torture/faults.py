@@ -38,7 +38,7 @@ def kill_service(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
 
 def kill_for_good(set_up: "SetUp", race: Race, live: Live) -> tuple[Live, str]:
     """Kill a service whose store is gone then; check that the next one is empty."""
-    race.gone = True
+    race.gone_at = time.monotonic()
     live.kill()
     started = set_up.start()
     for path in ("/v1/pets", "/v1/store/orders"):
