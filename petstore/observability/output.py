@@ -44,7 +44,8 @@ class Output:
     def nonblocking(self) -> Iterator[None]:
         """Let no write to a pipe or a socket wait, until the block is left.
 
-        Whoever shares the pipe is affected, too. A terminal is not: it belongs to the shell.
+        Other processes that share the pipe are affected, too. A terminal is left as it is: it
+        belongs to the shell.
         """
         mode = os.fstat(self._fd).st_mode
         if not (S_ISFIFO(mode) or S_ISSOCK(mode)):

@@ -52,7 +52,7 @@ class OperationsController(Controller):
 
     @get("/", operation_id="root", media_type=MediaType.TEXT, status_code=302)
     async def root(self, scope: Scope) -> Response[str]:
-        """Lead to the reference whoever opens the address of the service in a browser."""
+        """Redirect to the reference."""
         return Response("", headers={"location": f"{get_state(scope).root_path}/docs"})
 
     @get("/livez", operation_id="livez", media_type=MediaType.TEXT)

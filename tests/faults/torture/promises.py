@@ -1,6 +1,6 @@
 """What a store has promised by what it returned, and whether it still holds.
 
-Pets and orders come from a `Stream`, so that whoever finds one can tell whether it was ever sent.
+Pets and orders come from a `Stream`, so that one that is found shows whether it was ever sent.
 """
 
 import random
