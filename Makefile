@@ -1,11 +1,12 @@
 # The task runner. From a clean checkout with Python 3.11 or newer, `make run` and `make test`
-# do all the setup; a second start takes a second.
+# do all the setup; later runs take a second to start.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-OWN := -e . -e backends/memory -e backends/sqlite -e backends/redis
+OWN := -e . $(addprefix -e backends/,memory sqlite redis postgres)
 REDIS := PETSTORE_TEST_BACKEND=redis PETSTORE_TEST_REDIS
+NO_KIT := --ignore-glob="*conformance.py" # where `make test` has run the kit
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
 MINUTES ?= 60
@@ -27,10 +28,11 @@ $(VENV)/installed: requirements-dev.lock $(SOURCES)
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(OWN)
 	@touch $@
 
-run: install ## serve for trying out, until Ctrl-C
+run: install ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests, one process more than there are cores: they sometimes wait
+# One process more than there are cores, because tests sometimes wait.
+test: install ## all but the slowest tests: 16 minutes on two cores
 	$(BIN)/pytest -q -rs --dist worksteal -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
 lint: install ## format, lint, types
@@ -38,33 +40,43 @@ lint: install ## format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test ## lint and test, for every commit: under three minutes
+check: lint ## lint, and the tests that start no other server: 3 minutes on two cores, for every commit
+	$(BIN)/pytest -q -n auto --dist worksteal tests/architecture tests/config tests/docs tests/http \
+	  tests/transfer backends/memory backends/sqlite \
+	  --ignore tests/docs/test_production.py --ignore tests/transfer/test_export_import.py
 
-check-all: install ## the slower tests: browser, clients, image, npm linters, ten seeds, SQLite and Redis under HTTP, kills
+check-all: install ## the slower tests: browser, clients, image, every backend, seeds, kills: an hour
 	tests/clients/linters/lint
 	$(BIN)/pytest -q tests/browser
 	$(BIN)/pytest -q tests/clients
 	$(BIN)/pytest -q tests/container
-	$(BIN)/pytest -q tests/docs/test_production.py
+	$(BIN)/pytest -q -n auto $(NO_KIT) backends/redis backends/postgres tests/process
 	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/contract/test_saboteurs.py
+	PETSTORE_SEEDS=2 $(BIN)/pytest -q -n auto tests/contract/test_honest.py
+	PETSTORE_FAULT_MINUTES=0.5 $(BIN)/pytest -q -s tests/contract/test_faults_backends.py
 	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
 	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
 	  tests/process/test_restart.py tests/faults/test_durability.py tests/faults/test_never_sold_twice.py
-	$(REDIS)=valkey PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
-	$(REDIS)=sentinel PETSTORE_TEST_WORKERS=1 $(BIN)/pytest -q -n auto tests/http
-	$(REDIS)=cluster PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
+	$(REDIS)=valkey PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(NO_KIT) tests/http
+	$(REDIS)=sentinel PETSTORE_TEST_WORKERS=1 $(BIN)/pytest -q -n auto $(NO_KIT) tests/http
+	$(REDIS)=cluster PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(NO_KIT) tests/http
+	PETSTORE_TEST_BACKEND=postgres PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
+	PETSTORE_TEST_BACKEND=postgres PETSTORE_KILLS=4 $(BIN)/pytest -q -s -k "hundreds or killed" \
+	  tests/faults/test_never_sold_twice.py
+	PETSTORE_KILLS=20 $(BIN)/pytest -q -k "under_kills or survive_kills" \
+	  tests/faults/test_postgres_service.py backends/postgres/tests/test_failures.py
 	PETSTORE_FAILOVERS=5 $(BIN)/pytest -q -n auto -rP tests/faults/test_redis_races.py
 	PETSTORE_FAILOVERS=3 $(BIN)/pytest -q backends/redis/tests/test_failover.py
 	for servers in valkey sentinel cluster; do $(REDIS)=$$servers PETSTORE_KILLS=4 $(BIN)/pytest \
 	  -q -s -k "hundreds or killed" tests/faults/test_never_sold_twice.py || exit 1; done
 	PETSTORE_TRANSFERRED=100000 $(BIN)/pytest -q tests/transfer/test_export_import.py
-	$(TORTURE) 5
+	$(TORTURE) 3
 
-torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats
+torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats a run
 	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-# The output of each is kept in build/bench; benchmarks.report combines it at the end.
-bench: install ## compare with peers, show latency, stages, start, backends, pages: 20 minutes; needs wrk
+# Each benchmark leaves its output in build/bench; benchmarks.report combines it at the end.
+bench: install ## peers, latency, stages, start, backends, pages: 20 minutes; needs wrk
 	@mkdir -p build/bench
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.latency
@@ -74,11 +86,11 @@ bench: install ## compare with peers, show latency, stages, start, backends, pag
 	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt
 	@$(BIN)/python -m benchmarks.report
 
-bench-quick: install ## the service beside three peers, and its stages: one minute; needs wrk
+bench-quick: install ## the service and three peers, and its stages: one minute; needs wrk
 	$(BIN)/python -m benchmarks.stages --quick
 	$(BIN)/python -m benchmarks.peers --quick
 
-# The service is passed as a wheel, because the backends require it and no index has it.
+# The backends require the service, which no index has, so its wheel is passed to the resolver.
 COMPILE := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
   --generate-hashes --no-emit-index-url --no-header
 LOCK := $(COMPILE) --find-links build/lock/wheels --no-emit-package petstore-service \

@@ -1,9 +1,9 @@
-"""Show what SQLite and Redis add to a request, and what a second worker serves.
+"""Show what SQLite, Redis and PostgreSQL add to a request, and what a second worker serves.
 
 Run: .venv/bin/python -m benchmarks.backends [--seconds N] [--rounds N]    (needs wrk)
 
-The service on memory, SQLite and Redis, and the raw ASGI function, take turns as in
-`benchmarks.peers`. A Redis server, its log synced always, runs wherever there is room. One and two
+The service on each backend, and the raw ASGI function, take turns as in `benchmarks.peers`. The
+servers of Redis and PostgreSQL, which sync each commit, run wherever there is room. One and two
 workers on SQLite share both cores with wrk.
 """
 
@@ -12,6 +12,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
 from benchmarks.contestants import ALL, BUILD, PETSTORE, SERVE, Contestant
 from benchmarks.load import GOOD, Load
@@ -25,11 +26,12 @@ def service(name: str, title: str, cores: str = "0", **settings: str) -> Contest
     return Contestant(f"petstore-{name}", title, SERVE, environ=environ, cores=cores)
 
 
-def contestants(directory: Path, redis: str) -> list[Contestant]:
+def contestants(directory: Path, redis: str, postgres: str) -> list[Contestant]:
     """Return the raw function and the services.
 
     directory -- where SQLite's files go
     redis -- the address of a Redis server
+    postgres -- that of a PostgreSQL server
     """
     sqlite = partial(service, BACKEND="sqlite")
     return [
@@ -37,6 +39,7 @@ def contestants(directory: Path, redis: str) -> list[Contestant]:
         service("memory", "memory"),
         sqlite("sqlite", "SQLite", SQLITE_PATH=str(directory / "0")),
         service("redis", "Redis", BACKEND="redis", REDIS_URL=redis),
+        service("postgres", "PostgreSQL", BACKEND="postgres", POSTGRES_URL=postgres),
         *(
             sqlite(
                 f"workers-{count}",
@@ -58,9 +61,17 @@ def main() -> None:
     options = parser.parse_args()
     load = Load(options.seconds)
     BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name, single(Path(name), *AOF) as server:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        single(Path(name), *AOF) as server,
+        postgres_server() as postgres,
+    ):
         raw = compare(
-            contestants(Path(name), f"redis://127.0.0.1:{server.port}"),
+            contestants(
+                Path(name),
+                f"redis://127.0.0.1:{server.port}",
+                postgres.url(sslmode="disable"),
+            ),
             [],
             {operation: partial(load, operation=operation) for operation in GOOD},
             options.rounds,

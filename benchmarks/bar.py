@@ -18,31 +18,36 @@ PAGES = ("first", "deep", "filtered")
 
 
 class Row(Struct, frozen=True):
-    """One row: some figures of a kind, each with the least that is asked, and the goal.
+    """One row: some figures of a kind, each with what is required of it, and the goal.
 
     more -- whether more is better
     """
 
     what: str
     figures: Sequence[float | None]
-    least: tuple[float, ...]
+    required: tuple[float, ...]
     goal: tuple[float, ...]
     more: bool = False
 
     def cells(self) -> list[str]:
         """Return the texts of the row."""
         holds = "**no**"
-        for limits, name in ((self.least, "yes"), (self.goal, "goal")):
+        for limits, name in ((self.required, "yes"), (self.goal, "goal")):
             pairs = zip(self.figures, limits, strict=True)
-            if all(f is not None and (f >= x if self.more else f <= x) for f, x in pairs):
+            if all(self._holds(figure, limit) for figure, limit in pairs):
                 holds = name
         sign = "≥ " if self.more else "≤ "
         asked = [
             sign + " / ".join(f"{x:g}" for x in (row if len({*row}) > 1 else row[:1]))
-            for row in (self.least, self.goal)
+            for row in (self.required, self.goal)
         ]
-        shown = " / ".join("?" if f is None else f"{f:.2f}" for f in self.figures)
+        shown = " / ".join("?" if one is None else f"{one:.2f}" for one in self.figures)
         return [self.what, shown, *asked, holds]
+
+    def _holds(self, figure: float | None, limit: float) -> bool:
+        if figure is None:
+            return False
+        return figure >= limit if self.more else figure <= limit
 
 
 def cpu_rows(raw: Raw, titles: dict[str, str]) -> Iterator[Row]:
@@ -94,13 +99,13 @@ def added(raw: Raw, name: str, operation: str) -> float | None:
 def backend_rows(raw: Raw) -> Iterator[Row]:
     """Yield the rows of a run of `benchmarks.backends`."""
     operations = ("get", "list 20", "create")
-    for name, title, least, goal in (
+    for name, title, required, goal in (
         ("sqlite", "SQLite", (0.25, 0.75, 1.0), (0.15, 0.4, 0.6)),
         ("redis", "Redis", (0.45, 0.8, 0.9), (0.3, 0.5, 0.6)),
     ):
         figures = [added(raw, f"petstore-{name}", op) for op in operations]
         what = f"{title} adds, in CPU of the raw get: get / page / durable create"
-        yield Row(what, figures, least, goal)
+        yield Row(what, figures, required, goal)
     one, two = (("petstore-workers-1", "list 20"), ("petstore-workers-2", "list 20"))
     rate, cpu = ratio(raw, "rate", two, one), ratio(raw, "cpu", one, two)
     what = "two workers over one on SQLite, requests/s, wrk on the same two cores"
@@ -162,5 +167,5 @@ def bar(raw: Raw, titles: dict[str, str]) -> str:
     rows += [*page_rows(texts["pages"], backends), *start_rows(texts["start"])]
     measured = (row for row in rows if any(figure is not None for figure in row.figures))
     return table(
-        ["what", "measured", "at least", "goal", "holds"], *(row.cells() for row in measured)
+        ["what", "measured", "required", "goal", "holds"], *(row.cells() for row in measured)
     )

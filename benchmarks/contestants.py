@@ -156,8 +156,13 @@ def prepare(names: tuple[str, ...]) -> tuple[list[Contestant], list[str]]:
     for runtime in dict.fromkeys(contestant.needs for contestant in chosen if contestant.needs):
         print(f"preparing: {runtime}", file=sys.stderr)
         reasons[runtime] = PREPARE[runtime]()
-    left_out = [f"{c.title} is left out: {why}" for c in chosen if (why := reasons.get(c.needs))]
-    return [c for c in chosen if not reasons.get(c.needs)], left_out
+    able, left_out = [], []
+    for contestant in chosen:
+        if why := reasons.get(contestant.needs):
+            left_out.append(f"{contestant.title} is left out: {why}")
+        else:
+            able.append(contestant)
+    return able, left_out
 
 
 def tree(pid: int) -> list[int]:

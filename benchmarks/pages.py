@@ -1,7 +1,7 @@
 """Compare the cost of a page in a small store and in a large one, and show bytes per pet.
 
 Run: .venv/bin/python -m benchmarks.pages [--backend NAME ...] [PETS ...]
-(default: memory, sqlite and redis with 1,000 and 1,000,000)
+(default: memory, sqlite, redis and postgres with 1,000 and 1,000,000)
 
 Fills stores in this process and prints microseconds per call for each, the median of five rounds,
 48 at a time: the first page of 20 (21 are read) encoded as JSON, a page at a random position, the
@@ -24,11 +24,13 @@ from time import perf_counter
 
 import msgspec
 import petstore_memory
+import petstore_postgres
 import petstore_redis
 import petstore_sqlite
 import uvloop
 
-from backends.redis.tests.servers import single
+from backends.postgres.tests.servers import single as postgres_server
+from backends.redis.tests.servers import AOF, single
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
     NewPet,
@@ -61,8 +63,14 @@ async def opened(backend: str, directory: str) -> AsyncIterator[Repository]:
         path = Path(directory) / f"{random.random()}.sqlite"
         async with petstore_sqlite.open_sqlite(petstore_sqlite.SqliteSettings(str(path))) as file:
             yield file
+    elif backend == "postgres":
+        with postgres_server() as running:
+            url = running.url(sslmode="disable")
+            given = petstore_postgres.PostgresSettings(url, timeout_seconds=10)
+            async with petstore_postgres.open_postgres(given) as postgres:
+                yield postgres
     else:
-        with single(Path(directory), "appendonly yes", "appendfsync always") as server:
+        with single(Path(directory), *AOF) as server:
             settings = petstore_redis.RedisSettings(
                 f"redis://127.0.0.1:{server.port}", timeout_seconds=10
             )
@@ -176,4 +184,4 @@ if __name__ == "__main__":
     parser.add_argument("--backend", action="append")
     parser.add_argument("counts", nargs="*", type=int, default=[1000, 1_000_000])
     given = parser.parse_args()
-    uvloop.run(main(given.backend or ["memory", "sqlite", "redis"], given.counts))
+    uvloop.run(main(given.backend or ["memory", "sqlite", "redis", "postgres"], given.counts))

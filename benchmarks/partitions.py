@@ -20,7 +20,7 @@ from pathlib import Path
 import uvloop
 from petstore_redis import RedisSettings, open_redis, scratch_redis
 
-from backends.redis.tests.servers import Server
+from backends.redis.tests.servers import AOF, Server
 from backends.redis.tests.topologies import Cluster, cluster
 from petstore.contract import NewPet, PetStatus, Repository
 
@@ -95,6 +95,6 @@ async def main(count: int, group: Cluster) -> None:
 if __name__ == "__main__":
     with (
         tempfile.TemporaryDirectory() as directory,
-        cluster(Path(directory), "appendonly yes", "appendfsync always") as made,
+        cluster(Path(directory), *AOF) as made,
     ):
         uvloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, made))

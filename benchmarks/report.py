@@ -155,16 +155,17 @@ def backends(raw: Raw) -> str:
     heads = ["operation"]
     for title in services.values():
         heads += [f"{title}: requests/s", "CPU us"]
-    rows = [[*heads, "SQLite adds", "Redis adds"]]
+    rows = [[*heads, "SQLite adds", "Redis adds", "PostgreSQL adds"]]
     for op in raw["figures"][RAW]:
         cells = [op]
         for name in services:
             cells.append(cell(middle(raw, name, op, "rate"), ",.0f"))
             cells.append(cell(middle(raw, name, op, "cpu"), ".1f"))
-        rows.append([*cells, *(cell(added(raw, f"petstore-{n}", op)) for n in ("sqlite", "redis"))])
+        names = [f"petstore-{name}" for name in ("sqlite", "redis", "postgres")]
+        rows.append([*cells, *(cell(added(raw, name, op)) for name in names)])
     note = (
         "*Adds*: CPU beyond that on memory, in units of the raw ASGI function's get. Creates are "
-        "durable on SQLite and Redis. The workers share two cores with wrk: list 20."
+        "durable on all but memory. The workers share two cores with wrk: list 20."
     )
     workers = [["workers on SQLite", "requests/s", "CPU us"]]
     for name in raw["titles"].keys() - services.keys():

@@ -4,14 +4,17 @@ Each subcommand imports what it needs, so that ``--help`` is fast.
 """
 
 import argparse
+import errno
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from petstore.config.loading import Configuration
 
 CONFIGURATION: Final = 2
@@ -23,28 +26,52 @@ INVALID_DATA: Final = 65
 UNAVAILABLE: Final = 69
 """The exit status if the storage cannot be reached (EX_UNAVAILABLE)."""
 
+_FAULT_OPTIONS: Final = (
+    "minutes",
+    "only",
+    "timeout_seconds",
+    "report",
+    "server",
+    "server_stop",
+    "server_kill",
+    "server_start",
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:  # it was closed: a socket would take its number
-            os.open(os.devnull, os.O_RDWR)
-    status = 0
+    _open_closed_streams()
+    status: int | str | None = 0
     try:
         status = _run(_parser().parse_args(arguments))
+    except SystemExit as ended:  # --help, --version, a wrong option
+        status = ended.code
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:  # the reader of the pipe has closed it
         pass
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        status = _fail_to_write(error)
     finally:
         try:
             if sys.stdout is not None:
-                sys.stdout.flush()  # so that a closed pipe is noticed here, not at interpreter exit
-        except BrokenPipeError:
+                sys.stdout.flush()  # so that a failure is noticed here, not at interpreter exit
+        except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if not status and not isinstance(error, BrokenPipeError):
+                status = _fail_to_write(error)
     sys.exit(status)
+
+
+def _open_closed_streams() -> None:
+    """Open what is closed of the standard streams: a socket would take its number."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -68,6 +95,11 @@ def _fail(message: str, status: int) -> int:
     return status
 
 
+def _fail_to_write(error: OSError) -> int:
+    target = error.filename or "standard output"  # a scratch place may be on a full disk, too
+    return _fail(f"cannot write {target}: {error.strerror}", os.EX_IOERR)
+
+
 def _report(level: int, message: str) -> None:
     """Print a message, or log it where PETSTORE_LOG=json is set: a collector reads it then."""
     if os.environ.get("PETSTORE_LOG") == "json":
@@ -83,8 +115,15 @@ def _report(level: int, message: str) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Report an error in one line, as all errors, instead of after many lines of usage."""
+        """Report an error in one line, like every other error, without the usage text."""
         self.exit(CONFIGURATION, f"petstore: {message}. See: {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Report unknown arguments here: the parser of a subcommand names its own help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
 
 class _Version(argparse.Action):
@@ -122,6 +161,12 @@ def _parser() -> argparse.ArgumentParser:
 
     kit = commands.add_parser("conformance", help="run the conformance kit against a backend")
     kit.add_argument("name", metavar="NAME", help="the backend, configured as for serving")
+    text = "run this clause only; may be repeated"
+    kit.add_argument("--clause", metavar="CLAUSE", action="append", default=[], help=text)
+    text = "try fewer values, sequences and cancelled calls; takes seconds"
+    kit.add_argument("--quick", action="store_true", help=text)
+    kit.add_argument("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
+    _add_faults(kit)
     kit.set_defaults(command=_conformance)
 
     keys = commands.add_parser("keys", help="make API keys")
@@ -147,9 +192,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_faults(kit: argparse.ArgumentParser) -> None:
+    """Add the options of the level that kills."""
+    text = "instead, kill services and search what their clients saw for contradictions"
+    kit.add_argument("--faults", action="store_true", help=text)
+    faults = kit.add_argument_group("with --faults")
+    add = faults.add_argument
+    add("--minutes", metavar="N", type=float, help="how long it takes (default: 2)")
+    text = "run this fault only; may be repeated"
+    add("--fault", metavar="FAULT", action="append", dest="only", help=text)
+    text = "how long a call, and recovering, may take (default: 10)"
+    add("--timeout-seconds", metavar="N", type=float, help=text)
+    text = "the text in the settings that the proxy replaces (default: that of their URL)"
+    add("--server", metavar="HOST:PORT", help=text)
+    for verb in ("stop", "kill", "start"):
+        add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
+    add("--json", metavar="FILE", dest="report", help="write a report")
+
+
 def _serve(options: argparse.Namespace) -> int:
     # Before the slow imports: SIGTERM during the start is a stop, too. Nothing is open yet.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    if not options.dev:  # a key file that changes during the start is reloaded soon after
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from petstore.config.loading import configure
     from petstore.observability import logs
     from petstore.server import serve
@@ -199,6 +264,7 @@ def _check(_: argparse.Namespace) -> int:
     from petstore.config.errors import PREFIX
     from petstore.config.loading import configure
     from petstore.config.settings import Settings, mask, setting_names
+    from petstore.observability import logs
     from petstore.server import serve
 
     configuration = configure(os.environ, {}, keyless=True)
@@ -213,27 +279,80 @@ def _check(_: argparse.Namespace) -> int:
     if "check" in configuration.storage.__struct_fields__:  # see backends/README.md
         storage = replace(configuration.storage, check=True)
         configuration = replace(configuration, storage=storage)
+    logs.set_up(settings.log)  # a backend may log what it has found
     seconds = serve.open_once(configuration)
     print(f"ok: {configuration.plugin.title} responded in {seconds * 1000:.1f} ms")
     return 0
 
 
 def _conformance(options: argparse.Namespace) -> int:
-    from petstore.config.errors import ConfigurationError
+    from petstore.config.errors import ConfigurationError, did_you_mean
     from petstore.config.loading import configure
 
+    given = {
+        name: value for name in _FAULT_OPTIONS if (value := getattr(options, name)) is not None
+    }
+    if given and not options.faults:
+        name = {"only": "fault", "report": "json"}.get(min(given), min(given))
+        raise ConfigurationError(f"--{name.replace('_', '-')} needs --faults")
+    if options.faults and (options.clause or options.quick):
+        name = "--clause" if options.clause else "--quick"
+        raise ConfigurationError(f"{name} and --faults exclude each other")
     configuration = configure(os.environ, {"PETSTORE_BACKEND": options.name}, keyless=True)
     _warn(configuration.warnings)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no place is left behind
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
     _open_scratch(configuration)
     try:
+        if options.faults:
+            return _faults(options, configuration, given)
         from petstore.conformance import command
+        from petstore.conformance.kit import sentences
+        from petstore.conformance.reporter import Reporter
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the conformance kit needs {error.name}; install petstore-service with its extra"
-            " 'conformance'"
+            f"the conformance kit needs {error.name}; install the service with its extra"
+            " 'conformance', for instance from a checkout: pip install '.[conformance]'"
         ) from None
+    if unknown := set(options.clause) - sentences().keys():
+        name = min(unknown)
+        raise ConfigurationError(
+            f"--clause: the contract has no clause {name} (petstore/contract.py has their names in"
+            f" brackets).{did_you_mean(name, sentences())}"
+        )
     plugin = configuration.plugin
-    return command.run(plugin.name, plugin.backend, configuration.storage)
+    chosen = set(options.clause)
+    reporter = Reporter(plugin.backend, configuration.storage, chosen, quick=options.quick)
+    return command.run(plugin.name, reporter, options.seed)
+
+
+def _interrupt(number: int, frame: "FrameType | None") -> None:
+    """Do what Ctrl-C does: `asyncio` then ends in order. A shell may have switched that off."""
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(number, frame)
+
+
+def _faults(
+    options: argparse.Namespace, configuration: "Configuration", given: dict[str, Any]
+) -> int:
+    import secrets
+    from pathlib import Path
+
+    from petstore.conformance.faults import command
+    from petstore.conformance.faults.options import FaultOptions
+    from petstore.conformance.faults.subjects import Subject
+
+    plugin = configuration.plugin
+    if "report" in given:
+        given["report"] = Path(given["report"])
+    if "only" in given:
+        given["only"] = tuple(given["only"])
+    given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
+    chosen = FaultOptions(**given)
+    command.check(chosen)
+    subject = Subject(plugin.name, options.name, plugin.backend, configuration.storage)
+    return command.run(subject, chosen)
 
 
 def _open_scratch(configuration: "Configuration") -> None:
@@ -270,9 +389,12 @@ def _transfer(options: argparse.Namespace) -> int:
 
 
 def _openapi(_: argparse.Namespace) -> int:
+    from petstore.config.errors import ConfigurationError
     from petstore.config.settings import Settings, gather
     from petstore.http.app import document
 
+    if sys.stdout is None:
+        raise ConfigurationError("standard output is closed")
     settings = Settings.read(gather(os.environ, {}).values)
     sys.stdout.buffer.write(document(settings.root_path) + b"\n")
     return 0

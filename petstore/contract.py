@@ -154,8 +154,12 @@ class Repository(Protocol):
     - A cancelled call raises `CancelledError` soon. [cancellation]
     - A cancelled call disturbs no other call, in flight or later. [after-cancellation]
     - A returned list belongs to the caller: changing it does not change the store. [no-aliasing]
-    - Results are structs of this module whose values have exactly the annotated types.
-      [exact-types]
+    - Results are structs of this module whose values have exactly the annotated types. Arguments
+      may be given by name. [exact-types]
+    - No call holds the event loop for longer than a tenth of a second, as long as it reads or
+      restores no more than a thousand items. [event-loop]
+    - The work of a call, except for `restore`, does not grow with the number of stored pets and
+      orders: it searches an index instead of going through them. [cost]
     - After the `Backend.open` context has exited, every method raises `UnavailableError`. [closed]
 
     A write may carry an `IdempotencyToken`. Tokens with equal values are the same token. The rules:
@@ -164,7 +168,8 @@ class Repository(Protocol):
       fingerprint changes nothing and returns the recorded id, with `replayed` set.
       [token-replayed]
     - A later write with the same token and another fingerprint raises `TokenReusedError`,
-      whatever else is wrong with it. [token-reused]
+      whatever else is wrong with it. It may also do so if the earlier one has no effect because
+      it is in flight, or was cancelled or unavailable. [token-reused]
     - Different tokens do not affect each other. [token-apart]
     - The record is stored in the same atomic step as the effect: of several writes with one token
       that overlap or are cancelled, only one takes effect. [token-atomic]
@@ -203,7 +208,7 @@ class Repository(Protocol):
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         """Return the first `count` pets whose id is higher than `after`.
 
-        `after` is between 0 and `MAX_ID`, `count` is 1 or more.
+        `after` is between 0 and `MAX_ID`, `count` is 1 or more. The page is any `Sequence`.
 
         - Pets are in ascending id. [page-order]
         - The pet whose id is `after` is left out, all pets after it are included; `after` need
@@ -213,11 +218,12 @@ class Repository(Protocol):
           none. [page-status]
         - If nothing matches, the result is empty. [page-empty]
         - A walk from page to page returns each pet that existed when it began exactly once, and a
-          pet that is added meanwhile at most once. [page-walk]
+          pet that is added meanwhile at most once: a pet may become visible after one with a higher
+          id. [page-walk]
         - A page need not be one moment of the store while writes overlap the call, so it may show a
           later write and not an earlier one. Each pet on it, or order of `list_orders`, is in a
-          state that it had during the call and that matches; none is missing that matched all the
-          time. So all writes that had returned before the call are shown. [page-overlap]
+          state that it had during the call and that matches; none that matched all the time is
+          missing. So all writes that had returned before the call are shown. [page-overlap]
         """
 
     @abstractmethod
@@ -276,9 +282,12 @@ class Repository(Protocol):
 
         - Items are returned exactly as they were given, in every list where they belong.
           [restore-exact]
+        - A call takes any number of items. [restore-sizes]
         - An item that is stored already, and is equal, is skipped. [restore-again]
         - If a different item has its id, `ConflictError` is raised. [restore-other]
-        - Ids that are assigned later are higher than all restored ones. [restore-next]
+        - Ids that are assigned later are higher than all restored ones. If none is left, a write
+          that needs one changes nothing and raises a `StorageError` that is neither a
+          `RefusedError` nor an `UnavailableError`. [restore-next]
         - An order whose pet is not stored raises `NotFoundError`. [restore-order]
         - A placed or completed order raises `ConflictError` if its pet does not have the matching
           status, or is in another such order. [restore-live]
@@ -300,17 +309,22 @@ class Backend(Struct, frozen=True, kw_only=True):
     durable -- whether acknowledged data outlives the process
 
     - A repository that is opened at a new place of `scratch` is empty. [scratch-empty]
-    - Two places that exist at the same time share nothing. [scratch-apart]
+    - Two places that exist at the same time share nothing, also if one was made from the settings
+      of the other, or another process made it. To make and to remove a place changes no other one.
+      [scratch-apart]
+    - `open` and `scratch` pass on what is raised in their block, unchanged. [failure-passed]
     - Durable: after reopening, all acknowledged pets are there, unchanged. [durable-pets]
     - Durable: all orders and the records of tokens are there, too. [durable-orders]
     - Durable: no id is assigned again after reopening. [durable-ids]
     - Durable: a pet that a read has returned is there after reopening, even if the call that
       stored it was cancelled. [durable-reads]
+    - Durable: all this holds even if the process is killed instead of closing. [durable-killed]
     - Shared: what one repository has written, every read through another that starts later sees.
       [shared-reads]
     - Shared: no id is assigned by two repositories. [shared-ids]
     - Shared: a pet is ordered through only one of them, and a token takes effect in only one of
       them. [shared-orders]
+    - Shared: all this holds for repositories in several processes, too. [shared-processes]
     """
 
     contract: int

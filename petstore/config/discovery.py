@@ -37,7 +37,7 @@ class Plugin(Struct, frozen=True):
     @property
     def title(self) -> str:
         """The name of the backend in messages."""
-        return f"the backend '{self.name}' ({self.distribution} {self.version})"
+        return _title(self.name, self.distribution, self.version)
 
 
 def settings_prefix(name: str) -> str:
@@ -47,7 +47,10 @@ def settings_prefix(name: str) -> str:
 
 def installed() -> list[EntryPoint]:
     """Return the entry points of all installed backends, in order of name, without loading any."""
-    found = {(e.name, _distribution(e), e.value): e for e in entry_points(group=GROUP)}
+    found = {
+        (point.name, _distribution(point), point.value): point
+        for point in entry_points(group=GROUP)
+    }
     return [found[key] for key in sorted(found)]
 
 
@@ -70,13 +73,13 @@ def find(choice: str) -> Plugin:
         listed = (
             ", ".join(names) or "none; install one, for instance: pip install ./backends/memory"
         )
-        near = did_you_mean(name, names).replace("mean ", "mean '").replace("?", "'?")
+        near = did_you_mean(name, names, quote="'")
         raise ConfigurationError(
             f"there is no backend named '{choice}' (installed: {listed}).{near}"
         )
     if len(found) > 1:
-        claims = " and ".join(f"{_distribution(p)} {_version(p)}" for p in found)
-        choices = " or ".join(f"PETSTORE_BACKEND={_distribution(p)}:{name}" for p in found)
+        claims = " and ".join(f"{_distribution(point)} {_version(point)}" for point in found)
+        choices = " or ".join(f"PETSTORE_BACKEND={_distribution(point)}:{name}" for point in found)
         raise ConfigurationError(
             f"{len(found)} distributions provide the backend '{name}': {claims}."
             f" Choose one: {choices}"
@@ -89,7 +92,7 @@ def load(point: EntryPoint) -> Plugin:
 
     Raises `ConfigurationError` if it is not.
     """
-    title = f"the backend '{point.name}' ({_distribution(point)} {_version(point)})"
+    title = _title(point.name, _distribution(point), _version(point))
     if not _NAME.fullmatch(point.name) or point.name in _TAKEN:
         raise ConfigurationError(
             f"{title} has an invalid name: expected lower-case letters and digits, a letter first,"
@@ -149,6 +152,10 @@ def describe_settings(plugin: Plugin) -> list[str]:
         required = "required" if info.required else f"default {mask(field, default) or 'none'}"
         lines.append(f"{name}  {required}  {description(plugin.backend.settings, field)}".rstrip())
     return lines
+
+
+def _title(name: str, distribution: str, version: str) -> str:
+    return f"the backend '{name}' ({distribution} {version})"
 
 
 def _listed(known: Mapping[str, str]) -> str:

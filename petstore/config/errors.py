@@ -19,11 +19,14 @@ class ConfigurationError(Exception):
     warnings: tuple[str, ...] = ()
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean ...?" if a known word is similar, otherwise the empty string."""
-    names = {name.removeprefix(PREFIX): name for name in known}  # with it all would be similar
+def did_you_mean(word: str, known: Iterable[str], quote: str = "") -> str:
+    """Return " Did you mean ...?" if a known word is similar, otherwise the empty string.
+
+    quote -- what surrounds the known word
+    """
+    names = {name.removeprefix(PREFIX): name for name in known}  # all begin with it
     near = difflib.get_close_matches(word.removeprefix(PREFIX), names, 1, cutoff=0.6)
-    return f" Did you mean {names[near[0]]}?" if near else ""
+    return f" Did you mean {quote}{names[near[0]]}{quote}?" if near else ""
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -10,6 +10,7 @@ import logging
 import re
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 from typing import Final
@@ -17,11 +18,13 @@ from typing import Final
 from petstore.config.errors import ConfigurationError
 
 WATCH_SECONDS: Final = 2
-"""How often the key file is checked for changes; a change is promised to apply within five."""
+"""The seconds between two checks of the key file. The documentation promises five."""
 
 _log = logging.getLogger("petstore.keys")
 
 _KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6750, section 2.1
+_DIGEST: Final = "sha256:"
+_SHORT: Final = len(_DIGEST) + 12
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _LINE: Final = re.compile(rf"({_NAME.pattern}):([0-9A-Fa-f]{{64}})", re.ASCII)
 
@@ -29,6 +32,11 @@ _LINE: Final = re.compile(rf"({_NAME.pattern}):([0-9A-Fa-f]{{64}})", re.ASCII)
 def digest(key: bytes) -> bytes:
     """Return the SHA-256 digest of a key."""
     return hashlib.sha256(key).digest()
+
+
+def short_name(client: str) -> str:
+    """Return a client's name for the log; for a key given in clear, the start of its digest."""
+    return client[:_SHORT] if client.startswith(_DIGEST) else client
 
 
 def new_key(name: str) -> tuple[str, str]:
@@ -49,7 +57,7 @@ class Keys:
     """The valid API keys: those given in clear, and those of a file that may change.
 
     clear -- keys given in clear; the name of their client is ``sha256:`` and their digest, which
-        cannot be a name in a key file
+        cannot be a name in a key file (see `short_name`)
     file -- a file of ``name:sha256-hex`` lines; blank lines and comments (#) are ignored
 
     Raises `ConfigurationError` for a key that no client could send and for an unusable file.
@@ -62,10 +70,13 @@ class Keys:
                     f"key {position} of PETSTORE_API_KEYS cannot be sent as a bearer token: use"
                     " only letters, digits and -._~+/ (to make a key: petstore keys new)"
                 )
-        self._clear = {(hashed := digest(key.encode())): f"sha256:{hashed.hex()}" for key in clear}
+        self._clear = {
+            (hashed := digest(key.encode())): f"{_DIGEST}{hashed.hex()}" for key in clear
+        }
         self._file = file
         self._version: object = None
         self._clients: Mapping[bytes, str] = self._clear
+        self._wake = asyncio.Event()
         self.reload()
 
     def __len__(self) -> int:
@@ -103,11 +114,21 @@ class Keys:
         self._clients = {**self._clear, **_parse(text, self._file)}
         return True
 
+    def reload_soon(self) -> None:
+        """Let `watch` reload the key file now, and report it even if nothing has changed."""
+        if self._file is None:
+            _log.info("no key file to reload: PETSTORE_API_KEYS_FILE is not set")
+        self._wake.set()
+
     async def watch(self) -> None:
         """Reload the key file whenever it changes, until cancelled; log an unusable file once."""
         last = ""
         while self._file is not None:
-            await asyncio.sleep(WATCH_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), WATCH_SECONDS)
+            if self._wake.is_set():
+                self._wake.clear()
+                self._version, last = None, ""
             try:
                 if await asyncio.to_thread(self.reload):
                     last = ""

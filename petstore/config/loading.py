@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from petstore.config import discovery, settings
-from petstore.config.addresses import is_loopback, split_address
+from petstore.config.addresses import is_loopback, parse_listen
 from petstore.config.discovery import Plugin
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
 from petstore.config.keys import Keys
@@ -62,7 +62,8 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
         values = {f"{PREFIX}BACKEND": "memory", f"{PREFIX}LOG": "text"} | values
     chosen = Settings.read(values)
     for listen in (chosen.listen, chosen.metrics_listen):
-        if dev and listen and not is_loopback(split_address(listen)[0]):
+        address = parse_listen(listen) if dev and listen else None
+        if isinstance(address, tuple) and not is_loopback(address[0]):
             raise ConfigurationError(
                 f"--dev is for trying out and listens only on loopback addresses, not on {listen}."
                 " To accept other clients, leave out --dev"

@@ -14,12 +14,11 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from petstore.config.addresses import split_address
+from petstore.config.addresses import parse_listen, split_address
 from petstore.config.errors import PREFIX, ConfigurationError, shorten
 
-# What Kubernetes sets for Services named petstore or petstore-redis.
+# What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
-
 
 # As browsers serialize an origin: RFC 6454, section 6.2.
 _ORIGIN: Final = r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
@@ -45,9 +44,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     backend: Annotated[str, Meta(description="the name of an installed backend")] | None = None
     api_keys: Annotated[str, Meta(description="API keys, separated by commas")] = ""
     api_keys_file: Annotated[str, Meta(description="a file of name:sha256-hex lines")] = ""
-    listen: Annotated[str, Meta(description="HOST:PORT, for instance 127.0.0.1:8000")] = (
-        "127.0.0.1:8000"
-    )
+    listen: Annotated[
+        str, Meta(description="HOST:PORT, for instance 127.0.0.1:8000, or unix:/PATH, or fd:N")
+    ] = "127.0.0.1:8000"
     workers: Annotated[int, Meta(ge=1, le=1024, description="an integer from 1 to 1024")] = 1
     max_body_bytes: Annotated[
         int, Meta(ge=1024, le=2**30, description="an integer from 1024 to 1073741824")
@@ -92,13 +91,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         Raises `ConfigurationError` for the first mistake.
         """
         settings: Settings = convert(cls, PREFIX, values)
-        _, port = split_address(settings.listen)
+        address = parse_listen(settings.listen)
+        port = address[1] if isinstance(address, tuple) else 0
         if settings.metrics_listen:
             _, other = split_address(settings.metrics_listen, f"{PREFIX}METRICS_LISTEN")
             if port == other != 0:
                 raise ConfigurationError(
-                    f"{PREFIX}METRICS_LISTEN must use another port than {PREFIX}LISTEN; both use"
-                    f" {port}"
+                    f"{PREFIX}METRICS_LISTEN must use a different port from {PREFIX}LISTEN; both"
+                    f" use {port}"
                 )
         return settings
 
@@ -152,10 +152,12 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
     try:
         return msgspec.convert(fields, struct)
     except msgspec.ValidationError as error:
-        missing = [n for n, f in setting_names(struct, prefix).items() if f"`{f}`" in str(error)]
-        raise ConfigurationError(
-            f"{missing[0]} is not set and has no default" if missing else f"{prefix}*: {error}"
-        ) from None
+        for name, field in setting_names(struct, prefix).items():
+            if f"`{field}`" in str(error):
+                expected = description(struct, field)
+                what = f": it must be {expected}" if expected else ""
+                raise ConfigurationError(f"{name} is not set and has no default{what}") from None
+        raise ConfigurationError(f"{prefix}*: {error}") from None
 
 
 class Gathered(Struct, frozen=True):
@@ -172,7 +174,8 @@ def gather(environ: Mapping[str, str], flags: Mapping[str, str | None]) -> Gathe
     """
     given = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
     table = _from_file(file) if (file := given.pop(f"{PREFIX}CONFIG", "")) else {}
-    values = table | {n: text for n, text in given.items() if not _KUBERNETES.fullmatch(n)}
+    given = {name: text for name, text in given.items() if not _KUBERNETES.fullmatch(name)}
+    values = table | given
     values |= {name: text for name, text in flags.items() if text is not None}
     return Gathered(values, frozenset(table))
 

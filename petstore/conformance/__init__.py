@@ -11,38 +11,54 @@ The tests of a backend need one class::
 pytest finds the clauses in it. A clause that needs a capability which the backend does not claim
 is skipped. If the storage cannot be reached, all clauses are skipped; with
 ``PETSTORE_REQUIRE_SERVICES=1`` they fail. ``petstore conformance NAME`` runs the same tests
-without any knowledge of pytest.
+without any knowledge of pytest. `FaultConformance` is the level that kills.
 """
+
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-_MODULES = ("pets", "pages", "concurrency", "orders", "tokens", "lifecycle", "restore", "machine")
-pytest.register_assert_rewrite(*(f"petstore.conformance.{name}" for name in _MODULES))
+if TYPE_CHECKING:
+    from petstore.conformance.faults.suite import FaultConformance
+    from petstore.conformance.kit import Kit
+    from petstore.conformance.suite import Conformance, RemoteConformance
 
-from petstore.conformance.concurrency import ConcurrencyClauses  # noqa: E402 - after the registration
-from petstore.conformance.kit import Kit  # noqa: E402 - as above
-from petstore.conformance.lifecycle import LifecycleClauses  # noqa: E402 - as above
-from petstore.conformance.machine import ModelClause  # noqa: E402 - as above
-from petstore.conformance.orders import OrderClauses  # noqa: E402 - as above
-from petstore.conformance.pages import PageClauses  # noqa: E402 - as above
-from petstore.conformance.pets import PetClauses  # noqa: E402 - as above
-from petstore.conformance.restore import RestoreClauses  # noqa: E402 - as above
-from petstore.conformance.tokens import ExpiryClauses, TokenClauses  # noqa: E402 - as above
+__all__ = ["Conformance", "FaultConformance", "Kit", "RemoteConformance"]
 
-__all__ = ["Conformance", "Kit", "RemoteConformance"]
+REWRITTEN: Final = tuple(
+    f"petstore.conformance.{name}"
+    for name in (
+        "calls",
+        "cancellation",
+        "concurrency",
+        "costs",
+        "durability",
+        "machine",
+        "model",
+        "orders",
+        "pages",
+        "pets",
+        "places",
+        "processes",
+        "restore",
+        "sequences",
+        "sharing",
+        "tokens",
+    )
+)
+"""The modules with assertions, which pytest rewrites so that they show what they compared."""
+
+pytest.register_assert_rewrite(*REWRITTEN)
 
 
-class RemoteConformance(
-    PetClauses, PageClauses, ConcurrencyClauses, OrderClauses, TokenClauses, ModelClause
-):
-    """The clauses that a repository in another process can be tested for, such as over HTTP.
+def __getattr__(name: str) -> Any:
+    """Import a class when it is first used: pytest rewrites no module that it finds imported."""
+    if name not in __all__:
+        raise AttributeError(name)
+    if name == "FaultConformance":
+        from petstore.conformance.faults.suite import FaultConformance  # noqa: PLC0415 - see above
 
-    Those of opening, closing, restoring and expiry are left out.
-    """
+        return FaultConformance
+    from petstore.conformance import kit, suite  # noqa: PLC0415 - see above
 
-
-class Conformance(RemoteConformance, ExpiryClauses, LifecycleClauses, RestoreClauses):
-    """All clauses."""
-
-    machine_advances_time = True
-    machine_restores = True
+    return getattr(kit if name == "Kit" else suite, name)

@@ -3,71 +3,65 @@
 pytest still runs the tests, because its reports show the values that were compared.
 """
 
+import io
 import os
+import secrets
+import sys
+import threading
 from tempfile import TemporaryDirectory
-from typing import Final
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
-from msgspec import Struct
 
-from petstore.conformance import selected
-from petstore.conformance.kit import clauses, sentences
-from petstore.contract import Backend
-
-_WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-"}
-_TESTS: Final = clauses(selected.TestSelected)
+from petstore.conformance.reporter import Reporter
 
 
-class _Reporter:
-    """A pytest plugin that prints a line for each clause and keeps its outcome.
-
-    outcomes -- name of the clause -> "passed", "failed" or "skipped"
-    """
-
-    def __init__(self) -> None:
-        self.outcomes: dict[str, str] = {}
-        self._clauses = {test: clause for clause, test in _TESTS.items()}
-        self._sentences = sentences()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Print the line of a clause whose test has run."""
-        if report.when != "call" and report.passed:
-            return
-        clause = self._clauses[report.location[2].rpartition(".")[2]]
-        self.outcomes[clause] = report.outcome
-        print(f"{_WORDS[report.outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
-        if report.failed:
-            test = getattr(selected.TestSelected, _TESTS[clause])
-            print(f"        Probably: {test.__doc__}\n\n{report.longreprtext}\n", flush=True)
-
-
-def run(name: str, backend: Backend, settings: Struct) -> int:
+def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
     """Run the kit in scratch places of a backend, print a verdict, return an exit status.
 
+    reporter -- knows the backend and what of the kit is to be run
+    seed -- that of the clause `model`: the same one makes the same calls
+
     0 means compliant: no clause failed, and only clauses of capabilities that the backend does
-    not claim were skipped. 1 means that it is not compliant.
+    not claim were skipped. 1 means that it is not compliant, 130 that the run was interrupted.
 
     Call it only in a process that does nothing else: it changes `os.environ` and a class.
     """
-    selected.TestSelected.backend = backend
-    selected.TestSelected.settings = settings
     os.environ["PETSTORE_REQUIRE_SERVICES"] = "1"  # a storage out of reach is not compliant
     for option in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # they could deselect clauses
         os.environ.pop(option, None)
-    reporter = _Reporter()
-    options = ["-p", "no:terminal", "-p", "no:cacheprovider", "-c", os.devnull]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so could plugins that are installed
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
+        sys.stdout.reconfigure(errors="backslashreplace")
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
+    options = [*plugins, "--noconftest", "-c", os.devnull]
     with TemporaryDirectory() as home:  # Hypothesis would leave a folder in the current directory
         set_hypothesis_home_dir(home)
-        pytest.main([*options, "--pyargs", "petstore.conformance.selected"], plugins=[reporter])
+        tests = ["--pyargs", "petstore.conformance.selected", f"--hypothesis-seed={seed}"]
+        pytest.main([*options, *tests], plugins=[reporter])
+    status = _verdict(name, reporter, seed)
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        sys.stdout.flush()
+        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
+    return status
+
+
+def _verdict(name: str, reporter: Reporter, seed: int) -> int:
     outcomes = list(reporter.outcomes.values())
     passed, skipped = outcomes.count("passed"), outcomes.count("skipped")
-    if passed + skipped == len(_TESTS) and passed:
-        print(
-            f"\n{name} is compliant: {passed} clauses passed,"
-            f" {skipped} skipped for capabilities that it does not claim"
-        )
+    failed, missing = outcomes.count("failed"), reporter.expected - len(outcomes)
+    print(f"\nseed {seed}: repeat this run with --seed {seed}")
+    if reporter.interrupted:
+        print(f"interrupted: {failed} of {reporter.expected} clauses failed, {missing} not run")
+        return 130
+    if failed or missing or not outcomes:
+        verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
+        print(f"{name} is NOT compliant: {verdict}")
+        return 1
+    counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
+    if reporter.partial:
+        print(f"{name} passed what was chosen: {counts}")
         return 0
-    failed, missing = outcomes.count("failed"), len(_TESTS) - len(outcomes)
-    print(f"\n{name} is NOT compliant: {failed} of {len(_TESTS)} clauses failed, {missing} not run")
-    return 1
+    print(f"{name} is compliant: {counts}")
+    return 0

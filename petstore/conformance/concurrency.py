@@ -1,54 +1,72 @@
-"""Clauses of overlapping calls and of cancelled calls."""
+"""Clauses of overlapping calls."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import count
 from math import inf
 from typing import Any
 
 from msgspec import Struct
 
+from petstore.conformance.calls import Length, kind, measure, sample
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import AT, add_pet, check_agreement, place_orders
+from petstore.conformance.orders import add_pet
+from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
+    ConflictError,
     NewPet,
     Order,
     OrderStatus,
     Pet,
     PetStatus,
+    Receipt,
     Repository,
 )
 
-CANCEL_SECONDS = 5.0
-"""How long a cancelled call may take to end."""
-
 
 class ConcurrencyClauses(Kit):
-    """Clauses of all methods of `Repository`."""
+    """Clauses of calls that overlap, and of pages while others write."""
 
     @clause("overlapping-calls")
     async def test_hundreds_of_calls_may_overlap(self, repository: Repository) -> None:
         """A check and its change are not atomic, or calls disturb each other on one connection."""
         creates = [
             repository.create_pet(NewPet(f"{number}", number, PetStatus.SOLD))
-            for number in range(300)
+            for number in range(200)
         ]
-        reads = [repository.list_pets(0, 400, PetStatus.SOLD) for _ in range(30)]
+        reads = [repository.list_pets(0, 400, PetStatus.SOLD) for _ in range(20)]
         receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
         expected = {
             receipt.id: Pet(receipt.id, f"{number}", number, PetStatus.SOLD)
             for number, receipt in enumerate(receipts)
         }
-        assert len(expected) == 300
+        assert len(expected) == 200
         for page in pages:
             assert all(expected[pet.id] == pet for pet in page)
             assert len({pet.id for pet in page}) == len(page)
         assert {pet.id: pet for pet in await repository.list_pets(0, 400, None)} == expected
-        found = await asyncio.gather(*(repository.get_pet(pet_id) for pet_id in expected))
-        assert list(found) == list(expected.values())
+        equal = await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+        assert len({receipt.id for receipt in equal}) == 20
+        await self._order_together(repository, [receipt.id for receipt in equal])
+        some = list(expected)[::7]
+        found = await asyncio.gather(*(repository.get_pet(pet_id) for pet_id in some))
+        assert list(found) == [expected[pet_id] for pet_id in some]
+
+    async def _order_together(self, repository: Repository, pet_ids: list[int]) -> None:
+        """Order pets at once; only those that are in an order already are refused."""
+        taken = pet_ids[::4]
+        await asyncio.gather(*(repository.place_order(pet_id, AT) for pet_id in taken))
+        results = await asyncio.gather(
+            *(
+                repository.place_order(pet_id, AT, make_token(f"{n}", pet_id) if n % 3 else None)
+                for n, pet_id in enumerate(pet_ids)
+            ),
+            return_exceptions=True,
+        )
+        expected = [ConflictError if pet_id in taken else Receipt for pet_id in pet_ids]
+        assert [kind(result) for result in results] == expected, results
 
     @clause("read-after-write")
     async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:
@@ -70,123 +88,134 @@ class ConcurrencyClauses(Kit):
                 assert await repository.get_order(placed.id) == done
                 assert list(await repository.list_orders(placed.id - 1, 1, done.status)) == [done]
 
-        for number in range(20):
+        for number in range(9):
             await write_and_read(number)
-        await asyncio.gather(*(write_and_read(number) for number in range(100)))
+        await asyncio.gather(*(write_and_read(number) for number in range(40)))
+        await self._read_beside_equal_reads(repository)
+
+    async def _read_beside_equal_reads(self, repository: Repository) -> None:
+        """Read while equal reads are in flight that began before the write."""
+        reading = True
+        pet_id = await add_pet(repository)
+
+        async def read_again_and_again() -> None:
+            while reading:
+                await asyncio.gather(
+                    repository.get_pet(pet_id),
+                    repository.get_order(order_id),
+                    repository.list_pets(pet_id - 1, 1, None),
+                    repository.list_orders(0, 999, OrderStatus.PLACED),
+                )
+                await asyncio.sleep(0)  # a repository in memory may never wait
+
+        for turn in await sample(repository, range(12)):
+            order_id = (await repository.place_order(pet_id, AT)).id
+            readers = [asyncio.create_task(read_again_and_again()) for _ in range(3)]
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            order = await repository.update_order(order_id, OrderStatus.CANCELLED)
+            pet, listed, found, placed = await asyncio.gather(
+                repository.get_pet(pet_id),
+                repository.list_pets(pet_id - 1, 1, None),
+                repository.get_order(order_id),
+                repository.list_orders(0, 999, OrderStatus.PLACED),
+            )
+            reading = False
+            await asyncio.gather(*readers)
+            reading = True
+            assert pet is not None
+            assert pet.status is PetStatus.AVAILABLE
+            assert list(listed) == [pet]
+            assert found == order
+            assert order_id not in [other.id for other in placed]
 
     @clause("page-overlap")
     async def test_a_page_shows_what_was_stored_during_the_call(
         self, repository: Repository
     ) -> None:
         """A page is read by offset, or its items are read after they were selected."""
-        moments, pages = count(1), list[Page]()
-        pets, orders = Changes(), Changes()
         ids = sorted([await add_pet(repository) for _ in range(30)])
-        for pet_id in ids:
-            pets.of[pet_id].append((PetStatus.AVAILABLE, 0, 0))
-
-        async def sell(pet_id: int) -> None:
-            for status in (OrderStatus.CANCELLED, OrderStatus.CANCELLED, OrderStatus.COMPLETED):
-                begun = next(moments)
-                receipt = await repository.place_order(pet_id, AT)
-                ended = next(moments)
-                pets.of[pet_id].append((PetStatus.PENDING, begun, ended))
-                orders.of[receipt.id].append((OrderStatus.PLACED, begun, ended))
-                begun = next(moments)
-                await repository.update_order(receipt.id, status)
-                ended = next(moments)
-                pets.of[pet_id].append((PET_STATUS_BY_ORDER[status], begun, ended))
-                orders.of[receipt.id].append((status, begun, ended))
-
-        async def read(after: int, most: int) -> None:
-            while not all(task.done() for task in selling):
-                await asyncio.sleep(0)  # a repository in memory may never wait
-                for pet_status in (None, *PetStatus):
-                    begun = next(moments)
-                    found = await repository.list_pets(after, most, pet_status)
-                    pages.append(Page(pets, after, most, pet_status, found, begun, next(moments)))
-                for order_status in (None, *OrderStatus):
-                    begun = next(moments)
-                    listed = await repository.list_orders(after, most, order_status)
-                    page = Page(orders, after, most, order_status, listed, begun, next(moments))
-                    pages.append(page)
-
-        selling = [asyncio.create_task(sell(pet_id)) for pet_id in ids[::2]]  # the others stay
-        await asyncio.gather(read(0, 100), read(ids[5], 4), *selling)
-        for page in pages:
+        length, _ = await measure(repository.list_orders(0, 100, None))
+        overlap = Overlap(repository, ids, length)
+        reading = asyncio.gather(overlap.read(0, 100), overlap.read(ids[5], 4), overlap.read(0, 7))
+        changing = enumerate(ids[::2])  # the others stay
+        selling = [overlap.sell(pet_id, reading, n % 4) for n, pet_id in changing]
+        await asyncio.gather(reading, *selling)
+        for page in overlap.pages:
             page.check()
 
-    @clause("cancelled-write")
-    async def test_a_cancelled_write_takes_effect_completely_or_not_at_all(
-        self, repository: Repository
-    ) -> None:
-        """A pet and its index entry, or a pet and its order, are stored in two steps."""
-        for turns in range(12):
-            writes = [
-                asyncio.create_task(repository.create_pet(NewPet(f"{n}", n, PetStatus.SOLD)))
-                for n in range(5)
-            ]
-            await cancel_after(turns, writes)
-        await repository.create_pet(NewPet("last", 1, PetStatus.SOLD))  # after those in flight
-        listed = {pet.id: pet for pet in await repository.list_pets(0, 100, None)}
-        sold = {pet.id: pet for pet in await repository.list_pets(0, 100, PetStatus.SOLD)}
-        assert listed == sold
-        for pet_id, pet in listed.items():
-            assert await repository.get_pet(pet_id) == pet
-        for turns in range(12):
-            pet_id, (placed,) = await add_pet(repository), await place_orders(repository)
-            tasks: list[asyncio.Task[Any]] = [
-                asyncio.create_task(repository.place_order(pet_id, AT)),
-                asyncio.create_task(repository.update_order(placed.id, OrderStatus.CANCELLED)),
-            ]
-            await cancel_after(turns, tasks)
-        await add_pet(repository)
-        await check_agreement(repository)
-        ordered = {order.pet_id for order in await repository.list_orders(0, 99, None)}
-        for pet in await repository.list_pets(0, 999, PetStatus.PENDING):
-            assert pet.id in ordered, "a pet is pending, but in no order"
 
-    @clause("cancellation")
-    async def test_a_cancelled_call_raises_cancelled_error(self, repository: Repository) -> None:
-        """A bare except or a retry loop swallows CancelledError, and the call continues."""
-        for turns in range(12):
-            calls: list[asyncio.Task[Any]] = [
-                asyncio.create_task(repository.create_pet(NewPet("Rex", 7))),
-                asyncio.create_task(repository.list_pets(0, 20, None)),
-                asyncio.create_task(repository.get_pet(1)),
-            ]
-            ended_before = await cancel_after(turns, calls)
-            assert [call.cancelled() for call in calls] == [not done for done in ended_before]
+class Overlap:
+    """Reads pages and changes pets at the same time, and records the moments around each call.
 
-    @clause("after-cancellation")
-    async def test_a_cancelled_call_disturbs_no_other_call(self, repository: Repository) -> None:
-        """A lock is not released, or a connection is reused with an unread reply in it."""
-        for turns in range(12):
-            calls: list[asyncio.Task[Any]] = [
-                asyncio.create_task(repository.create_pet(NewPet("cancelled", 7)))
-            ]
-            others = [
-                asyncio.create_task(repository.create_pet(NewPet(f"{n}", n))) for n in range(5)
-            ]
-            calls.append(asyncio.create_task(repository.create_pet(NewPet("cancelled", 7))))
-            calls.append(asyncio.create_task(repository.list_pets(0, 20, None)))
-            await cancel_after(turns, calls)
-            async with asyncio.timeout(CANCEL_SECONDS):
-                receipts = await asyncio.gather(*others)
-                for number, receipt in enumerate(receipts):
-                    pet = Pet(receipt.id, f"{number}", number)
-                    assert await repository.get_pet(receipt.id) == pet
+    length -- how long it takes to read a page
+    """
+
+    def __init__(self, repository: Repository, pet_ids: list[int], length: Length) -> None:
+        self.pages: list[Page] = []
+        self._repository = repository
+        self._length = length
+        self._moments = count(1)
+        self._pets, self._orders = Changes(), Changes()
+        for pet_id in pet_ids:
+            self._pets.by_id[pet_id].append((PetStatus.AVAILABLE, 0, 0))
+
+    async def read(self, after: int, most: int) -> None:
+        """Walk through the pages of every status, from an id, at least one page of each."""
+        kinds: Any = (
+            (self._repository.list_pets, self._pets, PetStatus),
+            (self._repository.list_orders, self._orders, OrderStatus),
+        )
+        rounds, time = 0, asyncio.get_running_loop().time
+        end, begins = time() + 0.5, defaultdict[object, int](lambda: after)
+        while rounds < 1 or (rounds < 100 and time() < end):
+            rounds += 1
+            await asyncio.sleep(0)  # a repository in memory may never wait
+            for read, changes, statuses in kinds:
+                for status in (None, *statuses):
+                    start, begun = begins[read, status], next(self._moments)
+                    items = await read(start, most, status)
+                    ended = next(self._moments)
+                    self.pages.append(Page(changes, start, most, status, items, begun, ended))
+                    begins[read, status] = items[-1].id if len(items) == most else after
+
+    async def sell(self, pet_id: int, reading: "asyncio.Future[Any]", pages: int) -> None:
+        """Order a pet and cancel, until all pages have been read; then complete the last order.
+
+        pages -- for about how many pages each order stays
+        """
+        status, turn = OrderStatus.CANCELLED, 0
+        while status is OrderStatus.CANCELLED:
+            status = OrderStatus.COMPLETED if reading.done() else OrderStatus.CANCELLED
+            begun = next(self._moments)
+            receipt = await self._repository.place_order(pet_id, AT)
+            self._change(receipt.id, pet_id, OrderStatus.PLACED, begun)
+            if turn % 2:  # a slow reader finds each status
+                await asyncio.sleep(0.001)
+            if pages:
+                await asyncio.wait({reading}, timeout=pages * (0.002 + self._length.seconds))
+            begun = next(self._moments)
+            await self._repository.update_order(receipt.id, status)
+            self._change(receipt.id, pet_id, status, begun)
+            turn += 1
+            if turn % 3:
+                await asyncio.sleep(0.001)
+
+    def _change(self, order_id: int, pet_id: int, status: OrderStatus, begun: int) -> None:
+        ended = next(self._moments)
+        self._orders.by_id[order_id].append((status, begun, ended))
+        self._pets.by_id[pet_id].append((PET_STATUS_BY_ORDER[status], begun, ended))
 
 
 class Changes:
     """The statuses of pets or orders by id: each with the moments around the call that set it."""
 
     def __init__(self) -> None:
-        self.of = defaultdict[int, list[tuple[str, float, float]]](list)
+        self.by_id = defaultdict[int, list[tuple[str, float, float]]](list)
 
     def possible(self, id_: int, begin: float, end: float) -> set[str]:
         """Return the statuses that it may have had at some moment between these."""
-        changes = self.of[id_]
+        changes = self.by_id[id_]
         gone = [*(ended for _, _, ended in changes[1:]), inf]
         return {
             status
@@ -196,7 +225,7 @@ class Changes:
 
     def certain(self, id_: int, begin: float, end: float) -> set[str]:
         """Return the status that it had at all moments between these, if it is known."""
-        changes = self.of[id_]
+        changes = self.by_id[id_]
         going = [*(begun for _, begun, _ in changes[1:]), inf]
         return {
             status
@@ -217,29 +246,17 @@ class Page(Struct):
     end: float
 
     def check(self) -> None:
-        """Check that all items are in a state of the call, and none is missing."""
+        """Check that the items are in ascending id and a state of the call, and none is missing."""
         for item in self.items:
             assert self.status in (None, item.status)
             assert item.status in self.changes.possible(item.id, self.begin, self.end)
+        ids = [item.id for item in self.items]
+        assert ids == sorted(set(ids))
         full = len(self.items) == self.most
         last = self.items[-1].id if full else inf
-        shown = {item.id for item in self.items}
-        for id_, changes in list(self.changes.of.items()):
+        for id_, changes in list(self.changes.by_id.items()):
             if self.status is None:
                 matched = changes[0][2] <= self.begin
             else:
                 matched = self.status in self.changes.certain(id_, self.begin, self.end)
-            assert id_ in shown or not (matched and self.after < id_ <= last), "an item is missing"
-
-
-async def cancel_after(turns: int, calls: Sequence["asyncio.Task[Any]"]) -> list[bool]:
-    """Cancel calls after some turns of the event loop; return for each whether it had ended."""
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    done = [call.done() for call in calls]
-    for call in calls:
-        call.cancel()
-    with suppress(TimeoutError):
-        await asyncio.wait(calls, timeout=CANCEL_SECONDS)
-    assert all(call.done() for call in calls), "a cancelled call has not ended"
-    return done
+            assert id_ in ids or not (matched and self.after < id_ <= last), "an item is missing"

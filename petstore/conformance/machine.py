@@ -1,29 +1,49 @@
-"""The clause [model]: a Hypothesis state machine that compares the repository with a model."""
+"""A Hypothesis state machine that compares a repository with the model, for the clause [model]."""
 
 import asyncio
+import sys
 from collections import Counter
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import wraps
+from time import monotonic
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.control import current_build_context
+from hypothesis.errors import HypothesisException
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
-from msgspec import UNSET
+from msgspec.structs import replace
 
-from petstore.conformance.kit import Kit, Place, in_scratch
-from petstore.conformance.model import Model, Payload, page
-from petstore.conformance.orders import AT, FINAL_STATUSES
-from petstore.conformance.tokens import REX
+from petstore.conformance.calls import (
+    CANCEL_SECONDS,
+    Call,
+    Length,
+    cancel,
+    explain,
+    measure,
+    read_all,
+    settle,
+)
+from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, reraising
+from petstore.conformance.model import Model, Payload, Write, page
+from petstore.conformance.values import (
+    CATEGORIES,
+    DAY_SECONDS,
+    NAMES,
+    PET_STATUSES,
+    REX,
+    TIMES,
+)
 from petstore.contract import (
+    MAX_ID,
     NewPet,
     Order,
     OrderStatus,
@@ -33,19 +53,14 @@ from petstore.contract import (
     Repository,
 )
 
-DEFAULT_EXAMPLES = 40
-"""How many sequences of steps are tried."""
-
-MAX_STEPS = 30
-"""How many steps a sequence has at most."""
-
-PHASES = [Phase.generate, Phase.shrink]
+OPENINGS = 3
+"""How many times a place that can be shared is opened at once."""
 
 NEW_PETS = st.builds(
     NewPet,
-    name=st.sampled_from(["", "Rex", "rex", " Rex", "a\x00b", "\U0001f436"]) | st.text(max_size=6),
-    category_id=st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 2**53 + 1, 2**63 - 1]),
-    status=st.sampled_from([UNSET, *PetStatus]),
+    name=st.sampled_from(["", "Rex", "rex", " Rex", *NAMES]) | st.text(max_size=6),
+    category_id=st.sampled_from([0, *CATEGORIES]) | st.integers(-(2**63), 2**63 - 1),
+    status=st.sampled_from([PET_STATUSES[-1], *PetStatus]),
 )
 PET_FILTERS = st.sampled_from([None, *PetStatus])
 ORDER_FILTERS = st.sampled_from([None, *OrderStatus])
@@ -54,153 +69,278 @@ INDEXES = st.integers(0, 40)
 # Distances from the id of a pet or an order, for ids that may be absent and pages that begin there.
 OFFSETS = st.sampled_from([-2, -1, 0, 1, 2])
 
+RARELY = st.sampled_from([False, False, True])
 TOKEN_NAMES = st.none() | st.sampled_from("abc")
 HOURS = st.sampled_from([1, 11, 12, 24])
+PLACED_AT = st.sampled_from(TIMES)
+
+# The clock of a caller may be slow, and its records may be valid for less or more than a day.
+BEHIND = st.sampled_from([0, 0, 1, 3600, DAY_SECONDS])
+SECONDS = st.sampled_from([DAY_SECONDS, DAY_SECONDS, 1, 3600, 10 * DAY_SECONDS])
+
+CROWD = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "place", "place", "update", "update", "pet", "order"]),
+        INDEXES,
+        st.sampled_from([None, None, "a", "b"]),
+        st.sampled_from(OrderStatus),
+        st.integers(0, OPENINGS - 1),
+    ),
+    min_size=2,
+    max_size=5,
+)
+
+
+def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Make a rule of a method, which calls one of the openings.
+
+    When its time is over, it does nothing, but draws the same data.
+    """
+
+    def decorate(method: Callable[..., None]) -> Any:
+        @wraps(method)
+        def run(machine: "ModelMachine", *given: Any, opening: int, **drawn: Any) -> None:
+            if not machine.idle:
+                machine.choose(opening)
+                method(machine, *given, **drawn)
+
+        chosen = st.integers(0, OPENINGS - 1)
+        return rule(opening=chosen, **arguments)(run)  # type: ignore[call-overload] # none is called target
+
+    return decorate
 
 
 class ModelMachine(RuleBasedStateMachine):
     """Makes the same calls to a repository and to the model, and compares the results.
 
     A few pets, orders and recorded writes are stored first, and later steps choose among them by
-    index: otherwise nearly every run would read from an empty store.
+    index: otherwise nearly every run would read from an empty store. A place that can be shared is
+    opened up to three times, and one that is durable is closed and opened again.
 
     kit -- the kit whose backend is tested
     reached -- how often the runs reached what they must reach, by name
+    end -- after this time no call is made; on the monotonic clock
+    failure -- the exception of the latest sequence that failed
     """
 
     kit: ClassVar[Kit]
     reached: ClassVar[Counter[str]]
+    end: ClassVar[float]
+    failure: ClassVar[BaseException | None] = None
 
     def __init__(self) -> None:
         super().__init__()
+        self._shows_a_failure = current_build_context().is_final
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
+        self._place: Place
+        self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
+        self._openings: list[Repository] = []
         self._repository: Repository
-        self._model = Model()
+        self._model = Model(own_clock=not self.kit.machine_advances_time)
+        self._length = Length()
+        self._steps = 0
 
-    @initialize(news=st.lists(NEW_PETS, min_size=4, max_size=14))
-    def begin(self, news: list[NewPet]) -> None:
+    @property
+    def idle(self) -> bool:
+        """Whether the time is over, so that no calls are made."""
+        return monotonic() > self.end and not self._shows_a_failure
+
+    def choose(self, opening: int) -> None:
+        """Make the next calls through one of the openings."""
+        self._repository = self._openings[opening % len(self._openings)]
+
+    @initialize(news=st.lists(NEW_PETS, min_size=4, max_size=14), openings=st.integers(1, OPENINGS))
+    def begin(self, news: list[NewPet], openings: int) -> None:
         """Open an empty repository and store the first pets, orders and records."""
-
-        async def open_() -> Repository:
-            backend = self.kit.backend
-            place = await self._stack.enter_async_context(backend.scratch(self.kit.settings))
-            return await self._stack.enter_async_context(backend.open(place))
-
-        self._repository = self._runner.run(open_())
+        if self.idle:
+            return
+        self._runner.run(self._open(openings if self.kit.backend.shared else 1))
         for new in news:
-            self.create(new, None)
+            self._write(Write(new))
+        self.reached["sequences"] += 1
         for name in "abc":
-            self.create(REX, name)
-            self.place_available(0, name)
-        self.update_placed(0, OrderStatus.CANCELLED)
-        self.replay(0)
+            self._write(Write(REX, name))
+            self._write(Write(self._available(0).id, name))
+            self._write(Write(REX, name))
+        self.choose(1)
+        self._update(self._model.orders[0], OrderStatus.CANCELLED)
+        self._length, receipt = self._run(measure(self._repository.create_pet(REX)))
+        self._model.write(Write(REX), receipt)
 
-    @rule(new=NEW_PETS, name=TOKEN_NAMES)
-    def create(self, new: NewPet, name: str | None) -> None:
+    @step(new=NEW_PETS, name=TOKEN_NAMES, behind=BEHIND, seconds=SECONDS)
+    def create(self, new: NewPet, name: str | None, behind: int, seconds: int) -> None:
         """Create a pet, perhaps with a token that was used before."""
-        self._write(new, name)
+        self._write(self._timed(new, name, behind, seconds))
 
-    @rule(news=st.lists(NEW_PETS, min_size=2, max_size=4))
-    def create_together(self, news: list[NewPet]) -> None:
-        """Create several pets at the same time."""
+    @step(crowd=CROWD)
+    def overlap(self, crowd: list[Any]) -> None:
+        """Make several calls at the same time."""
+        self._make_together(crowd, 0, 0)
 
-        async def together() -> list[Receipt]:
-            return await asyncio.gather(*(self._repository.create_pet(new) for new in news))
+    @step(crowd=CROWD, cancelled=st.sampled_from([1, 2, 9]), tenth=st.integers(0, 9))
+    def overlap_and_cancel(self, crowd: list[Any], cancelled: int, tenth: int) -> None:
+        """Make several calls at the same time, and cancel the first ones, or all."""
+        self._make_together(crowd, cancelled, tenth)
 
-        for new, receipt in zip(news, self._runner.run(together()), strict=True):
-            self._model.write(new, None, receipt)
-        self.reached["pets"] += len(news)
+    def _make_together(self, crowd: list[Any], cancelled: int, tenth: int) -> None:
+        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(crowd)]
+        targets = [self._openings[drawn[-1] % len(self._openings)] for drawn in crowd]
 
-    @rule(index=INDEXES)
-    def get(self, index: int) -> None:
-        """Read a pet that is stored."""
-        pet = self._pet(index)
-        assert self._runner.run(self._repository.get_pet(pet.id)) == pet
+        async def together() -> None:
+            pairs = zip(calls, targets, strict=True)
+            tasks = [asyncio.create_task(call.run(target)) for call, target in pairs]
+            await self._length.wait(tenth)
+            if cancelled:
+                await cancel(tasks[:cancelled])
+            async with asyncio.timeout(CANCEL_SECONDS + 50 * self._length.seconds):
+                await asyncio.gather(*tasks[cancelled:])
 
-    @rule(index=INDEXES, offset=OFFSETS)
-    def get_near(self, index: int, offset: int) -> None:
-        """Read at an id near that of a pet, where there may be none."""
-        pet_id = max(1, self._pet(index).id + offset)
-        expected = next((pet for pet in self._model.pets if pet.id == pet_id), None)
-        assert self._runner.run(self._repository.get_pet(pet_id)) == expected
+        self._run(together())
+        self._explain(calls)
 
-    @rule(index=INDEXES, offset=OFFSETS, count=st.integers(1, 16), status=PET_FILTERS)
-    def list_from(self, index: int, offset: int, count: int, status: PetStatus | None) -> None:
-        """Read a page that begins near the id of a pet."""
-        self._check_page(max(0, self._pet(index).id + offset), count, status)
+    def _explain(self, calls: list[Call]) -> None:
+        """Find an order that explains the results; continue from the model after it."""
+        if any(call.unknown for call in calls):
+            stored = self._run(settle(self._repository, self._length))
+        else:
+            stored = self._run(read_all(self._repository))
+        self._model = explain(self._model, calls, stored)
+        self.reached["crowds"] += 1
 
-    @rule(count=st.integers(1, 4), status=PET_FILTERS)
+    @precondition(lambda self: self.kit.backend.durable)
+    @step(crowd=st.sampled_from([[], []]) | CROWD, tenth=st.integers(0, 9), fails=st.booleans())
+    def reopen(self, crowd: list[Any], tenth: int, fails: bool) -> None:  # noqa: FBT001
+        """Close one of the openings, or the last one, perhaps with calls in flight."""
+        index = self._openings.index(self._repository)
+        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(crowd)]
+
+        async def again() -> None:
+            tasks = [asyncio.create_task(call.run(self._repository)) for call in calls]
+            await self._length.wait(tenth)
+            await self._close(index, RaisedOnPurposeError() if fails else None)
+            if tasks:
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await asyncio.gather(*tasks)
+            await self._reopen(index)
+
+        self._run(again())
+        self._repository = self._openings[index]
+        if calls:
+            self._explain(calls)
+        self.reached["reopened"] += 1
+
+    @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 16))
+    def read_pets(self, index: int, offset: int, count: int) -> None:
+        """Read at an id near that of a pet, where there may be none, and pages that begin there."""
+        after = min(max(0, self._pet(index).id + offset), MAX_ID)
+        for opening in self._openings:
+            assert self._run(opening.get_pet(after or 1)) == self._model.pet(after or 1)
+        for status in (None, *PetStatus):
+            self._check_page(after, count, status)
+
+    @step(count=st.integers(1, 4), status=PET_FILTERS)
     def walk(self, count: int, status: PetStatus | None) -> None:
         """Read all pages, one after the other."""
         after = 0
         while found := self._check_page(after, count, status):
             after = found[-1].id
 
-    @rule(index=INDEXES, name=TOKEN_NAMES)
-    def place_available(self, index: int, name: str | None) -> None:
-        """Order an available pet, if there is one, or else any pet."""
-        pets = [pet for pet in self._model.pets if pet.status is PetStatus.AVAILABLE]
-        pets = pets or self._model.pets
-        self._write(pets[index % len(pets)].id, name)
+    @step(
+        index=INDEXES, name=TOKEN_NAMES, at=PLACED_AT, behind=BEHIND, seconds=SECONDS, any_=RARELY
+    )
+    def place(  # noqa: PLR0913 - what is drawn
+        self, index: int, name: str | None, at: Any, behind: int, seconds: int, *, any_: bool
+    ) -> None:
+        """Order an available pet, or any pet."""
+        pet = self._pet(index) if any_ else self._available(index)
+        self._write(self._timed(pet.id, name, behind, seconds, at))
 
-    @rule(index=INDEXES, name=TOKEN_NAMES)
-    def place_any(self, index: int, name: str | None) -> None:
-        """Order a pet, whatever its status."""
-        self._write(self._pet(index).id, name)
-
-    @rule(index=INDEXES)
-    def replay(self, index: int) -> None:
+    @step(index=INDEXES, behind=BEHIND, seconds=SECONDS)
+    def replay(self, index: int, behind: int, seconds: int) -> None:
         """Repeat a recorded write."""
         records = list(self._model.records.items())
         (_, name), (_, payload, _) = records[index % len(records)]
-        self._write(payload, name)
+        self._write(self._timed(payload, name, behind, seconds))
 
-    @rule(index=INDEXES, status=st.sampled_from(FINAL_STATUSES))
-    def update_placed(self, index: int, status: OrderStatus) -> None:
-        """Complete or cancel a placed order, if there is one, or else any order."""
-        orders = [o for o in self._model.orders if o.status is OrderStatus.PLACED]
+    @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY)
+    def update(self, index: int, status: OrderStatus, *, any_: bool) -> None:
+        """Give a status to an order that is placed, if there is one, or to any order."""
+        orders = [o for o in self._model.orders if o.status is OrderStatus.PLACED or any_]
         orders = orders or self._model.orders
         self._update(orders[index % len(orders)], status)
 
-    @rule(index=INDEXES, status=st.sampled_from(OrderStatus))
-    def update_any(self, index: int, status: OrderStatus) -> None:
-        """Give any status to an order, whatever its status."""
-        self._update(self._order(index), status)
-
-    @rule(index=INDEXES, offset=OFFSETS, count=st.integers(1, 6), status=ORDER_FILTERS)
+    @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 6), status=ORDER_FILTERS)
     def read_orders(self, index: int, offset: int, count: int, status: OrderStatus | None) -> None:
-        """Read an order, and a page of orders that begins near its id."""
+        """Read an order, one near its id, and a page of orders that begins there."""
         order = self._order(index)
-        assert self._runner.run(self._repository.get_order(order.id)) == order
-        after = max(0, order.id + offset)
-        found = list(self._runner.run(self._repository.list_orders(after, count, status)))
-        assert found == page(self._model.orders, after, count, status)
+        after = min(max(0, order.id + offset), MAX_ID)
+        for order_id in (order.id, max(after, 1)):
+            found = self._run(self._repository.get_order(order_id))
+            assert found == self._model.order(order_id)
+        listed = list(self._run(self._repository.list_orders(after, count, status)))
+        assert listed == page(self._model.orders, after, count, status)
 
     @precondition(lambda self: self.kit.machine_restores)
-    @rule(new=NEW_PETS, gap=st.integers(1, 3), status=ORDER_FILTERS)
+    @step(new=NEW_PETS, gap=st.integers(1, 3), status=ORDER_FILTERS)
     def restore(self, new: NewPet, gap: int, status: OrderStatus | None) -> None:
         """Restore a pet of another store, and an order of it."""
         items = self._model.restore(new, gap, status)
-        self._runner.run(self._repository.restore(items))
+        self._run(self._repository.restore(items))
 
     @precondition(lambda self: self.kit.machine_advances_time)
-    @rule(hours=HOURS)
+    @step(hours=HOURS)
     def advance_time(self, hours: int) -> None:
         """Let time pass, so that records expire."""
         self._model.now += hours * 3600
 
     @invariant()
-    def all_pets_are_those_of_the_model(self) -> None:
-        """Compare the list of all pets with the model's, and count the step."""
-        if self._model.pets:
+    def all_is_as_in_the_model(self) -> None:
+        """Compare all pets and orders with the model's, as another opening shows them."""
+        if self._model.pets and not self.idle:
             self.reached["steps"] += 1
-            self._check_page(0, len(self._model.pets) + 1, None)
+            self._steps += 1
+            self.choose(self._steps)
+            stored = self._run(read_all(self._repository))
+            assert stored.pets == self._model.pets
+            assert stored.orders == self._model.orders
 
     def teardown(self) -> None:
-        """Close the repository and remove its place."""
-        self._runner.run(self._stack.aclose())
-        self._runner.close()
+        """Close the repositories and remove their place; keep the failure that has led here."""
+        failure = sys.exc_info()[1]
+        failed = isinstance(failure, Exception | pytest.fail.Exception)
+        if failed and not isinstance(failure, HypothesisException):
+            type(self).failure = failure
+
+        async def close() -> None:
+            for index in range(len(self._managers)):
+                await self._close(index)
+            await self._stack.aclose()
+
+        with self._runner:
+            self._runner.run(close())
+
+    async def _open(self, openings: int) -> None:
+        backend = self.kit.backend
+        scratch = reraising(backend.scratch(self.kit.settings))
+        self._place = Place(backend, await self._stack.enter_async_context(scratch))
+        for index in range(openings):
+            self._managers.append(None)
+            await self._reopen(index)
+        self._repository = self._openings[0]
+
+    async def _reopen(self, index: int) -> None:
+        manager = self._place.open()
+        self._openings[index : index + 1] = [await manager.__aenter__()]
+        self._managers[index] = manager
+
+    async def _close(self, index: int, failure: Exception | None = None) -> None:
+        manager, self._managers[index] = self._managers[index], None
+        if manager is not None:
+            await manager.__aexit__(type(failure) if failure else None, failure, None)
+
+    def _run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(call)
 
     def _pet(self, index: int) -> Pet:
         return self._model.pets[index % len(self._model.pets)]
@@ -208,80 +348,81 @@ class ModelMachine(RuleBasedStateMachine):
     def _order(self, index: int) -> Order:
         return self._model.orders[index % len(self._model.orders)]
 
-    def _write(self, payload: Payload, name: str | None) -> None:
-        token, expected = self._model.token(payload, name), self._model.expect(payload, name)
-        if isinstance(payload, NewPet):
-            call = self._repository.create_pet(payload, token)
-        else:
-            call = self._repository.place_order(payload, AT, token)
+    def _available(self, index: int) -> Pet:
+        pets = [pet for pet in self._model.pets if pet.status is PetStatus.AVAILABLE]
+        pets = pets or self._model.pets
+        return pets[index % len(pets)]
+
+    def _timed(
+        self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
+    ) -> Write:
+        if self.kit.machine_advances_time:
+            write = Write(payload, name, at, behind, seconds)
+        else:  # the service has its own clock
+            write = Write(payload, name)
+        return replace(write, name=None) if self._model.is_reserved(write) else write
+
+    def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:
+        """Return one of the calls of a crowd."""
+        pet, order = self._available(index), self._order(index)
+        if kind in ("create", "place"):
+            # Writes that differ may have the same name, and so the same token.
+            new = NewPet("in a crowd", number, PetStatus.AVAILABLE)
+            payload = new if kind == "create" else pet.id
+            write = Write(payload, name, TIMES[number])
+            return Call(lambda repository: self._make(repository, write), write)
+        if kind == "update":
+            what = order.id, status
+            return Call(lambda repository: repository.update_order(*what), what)
+        if kind == "pet":
+            return Call(lambda repository: repository.get_pet(pet.id), (pet.id, Pet))
+        return Call(lambda repository: repository.get_order(order.id), (order.id, Order))
+
+    def _make(self, repository: Repository, write: Write) -> Coroutine[Any, Any, Receipt]:
+        token = self._model.token(write)
+        if isinstance(write.payload, NewPet):
+            return repository.create_pet(write.payload, token)
+        return repository.place_order(write.payload, write.at, token)
+
+    def _write(self, write: Write) -> None:
+        is_pet = isinstance(write.payload, NewPet)
+        call, expected = self._make(self._repository, write), self._model.expect(write)
         if expected is None:
-            self._model.write(payload, name, self._runner.run(call))
-            self.reached["pets" if isinstance(payload, NewPet) else "orders"] += 1
+            receipt = self._run(call)
+            self._model.write(write, receipt)
+            self.reached["pets" if is_pet else "orders"] += 1
+            self._check_everywhere(receipt.id, 0) if is_pet else self._check_order(receipt.id)
         else:
             self._check(call, expected)
             self.reached["replays"] += isinstance(expected, Receipt)
 
     def _update(self, order: Order, status: OrderStatus) -> None:
-        expected = self._model.update(order, status)
+        expected = self._model.update(order.id, status)
         self._check(self._repository.update_order(order.id, status), expected)
+        self._check_order(order.id)
         self.reached["updates"] += isinstance(expected, Order) and expected != order
+
+    def _check_order(self, order_id: int) -> None:
+        order = self._model.order(order_id)
+        assert order is not None
+        self._check_everywhere(order.pet_id, order_id)
+
+    def _check_everywhere(self, pet_id: int, order_id: int) -> None:
+        """Read a pet and an order through every opening: one may cache what another changes."""
+        for opening in self._openings:
+            assert self._run(opening.get_pet(pet_id)) == self._model.pet(pet_id)
+            if order_id:
+                assert self._run(opening.get_order(order_id)) == self._model.order(order_id)
 
     def _check(self, call: Coroutine[Any, Any, object], expected: object) -> None:
         if isinstance(expected, type):
             with pytest.raises(expected):
-                self._runner.run(call)
+                self._run(call)
             self.reached["refusals"] += 1
         else:
-            assert self._runner.run(call) == expected
+            assert self._run(call) == expected
 
     def _check_page(self, after: int, count: int, status: PetStatus | None) -> list[Pet]:
-        found = list(self._runner.run(self._repository.list_pets(after, count, status)))
+        found = list(self._run(self._repository.list_pets(after, count, status)))
         assert found == page(self._model.pets, after, count, status)
         return found
-
-
-class ModelClause(Kit):
-    """The clause of whole sequences of calls."""
-
-    machine_examples: ClassVar[int] = DEFAULT_EXAMPLES
-    """How many sequences are run; fewer for a slow repository, but at least 10."""
-
-    machine_advances_time: ClassVar[bool] = False
-    """Whether the machine sets the clock by which records of tokens expire."""
-
-    machine_restores: ClassVar[bool] = False
-    """Whether the machine calls `restore`."""
-
-    def test_it_returns_what_plain_lists_would(self) -> None:
-        """Methods that work alone fail in combination."""
-        reached = Counter[str]()
-
-        class Machine(ModelMachine):
-            pass
-
-        Machine.kit, Machine.reached = self, reached
-        with asyncio.Runner() as runner:
-            runner.run(in_scratch(self, _no_test))  # skips if the storage cannot be reached
-        examples = max(10, self.machine_examples)
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(
-                max_examples=examples,
-                stateful_step_count=MAX_STEPS,
-                deadline=None,
-                database=None,
-                phases=PHASES,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-        # A machine that stores hardly anything would pass with every repository.
-        assert reached["pets"] >= 5 * examples, reached
-        assert reached["steps"] >= 10 * examples, reached
-        for name in ("orders", "updates", "replays", "refusals"):
-            assert reached[name] >= examples / 2, reached
-
-    test_it_returns_what_plain_lists_would.__dict__["clause"] = "model"
-
-
-async def _no_test(_kit: Kit, _place: Place) -> None:
-    """Do nothing: `in_scratch` alone checks that a place can be opened."""

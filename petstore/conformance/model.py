@@ -1,17 +1,20 @@
 """The model: a store of plain lists, with which the machine compares a repository."""
 
-from typing import TypeVar
+from copy import copy
+from datetime import datetime
+from typing import Any, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from petstore.conformance.orders import AT
-from petstore.conformance.tokens import DAY_SECONDS, NOW, make_token
+from petstore.conformance.values import AT, DAY_SECONDS, NOW, make_token
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
     NewPet,
+    NotFoundError,
     Order,
     OrderStatus,
     Pet,
@@ -27,53 +30,111 @@ Payload = NewPet | int
 """What a write with a token stores: a new pet, or an order of the pet with this id."""
 
 
+class Write(Struct, frozen=True):
+    """A call of `create_pet` or `place_order`.
+
+    name -- that of its token, or None: each operation has its own token of a name
+    at -- when the order is placed
+    behind -- by how many seconds the clock of its caller is slow
+    seconds -- after how many the record of the token expires
+    """
+
+    payload: Payload
+    name: str | None = None
+    at: datetime = AT
+    behind: int = 0
+    seconds: int = DAY_SECONDS
+
+    def reuses_token(self, other: "Write") -> bool:
+        """Return whether the other write has the same token, for something else."""
+        same = type(self.payload) is type(other.payload) and self.name == other.name
+        return same and self.name is not None and self.payload != other.payload
+
+
 class Model:
     """Pets and orders in ascending id, and the records of tokens.
 
-    A token has a name, and each operation has its own token of that name. Ids are taken from the
-    receipts of the repository.
+    Ids are taken from the receipts of the repository.
 
     records -- type of the payload and name -> when the record expires, payload, id
-    now -- the clock, in seconds since 1970
+    reserved -- type of the payload and name -> payloads of writes that were cancelled in time
+    now -- the latest clock of any caller, in seconds since 1970
     restored -- the highest id that was restored
+    own_clock -- whether the repository replaces the times of orders by its own
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_clock: bool = False) -> None:
+        self.own_clock = own_clock
         self.pets: list[Pet] = []
         self.orders: list[Order] = []
         self.records: dict[tuple[type, str], tuple[int, Payload, int]] = {}
+        self.reserved: dict[tuple[type, str], tuple[Payload, ...]] = {}
         self.now = NOW
         self.restored = 0
 
-    def token(self, payload: Payload, name: str | None) -> IdempotencyToken | None:
+    def copy(self) -> "Model":
+        """Return another model of the same state."""
+        other = copy(self)
+        other.pets, other.orders = [*self.pets], [*self.orders]
+        other.records, other.reserved = {**self.records}, {**self.reserved}
+        return other
+
+    def clock(self, write: Write) -> int:
+        """Return the clock of the caller of a write.
+
+        It is not slow if it would find a record valid that may have been deleted.
+        """
+        until, _, _ = self._record(write)
+        slow = self.now - write.behind
+        return self.now if slow < until <= self.now else slow
+
+    def token(self, write: Write) -> IdempotencyToken | None:
         """Return the token of a write, or None without a name."""
-        return make_token(f"{type(payload)} {name}", payload, self.now) if name else None
-
-    def expect(self, payload: Payload, name: str | None) -> Receipt | type[RefusedError] | None:
-        """Return the receipt or the error that a write must get, or None for a new receipt."""
-        until, recorded, id_ = self.records.get((type(payload), name or ""), (0, payload, 0))
-        if name and until > self.now:
-            return Receipt(id_, replayed=True) if recorded == payload else TokenReusedError
-        if isinstance(payload, NewPet) or self._pet(payload).status is PetStatus.AVAILABLE:
+        if write.name is None:
             return None
-        return ConflictError
+        now = self.clock(write)
+        token = make_token(f"{type(write.payload)} {write.name}", write.payload, now)
+        return replace(token, until=now + write.seconds)
 
-    def write(self, payload: Payload, name: str | None, receipt: Receipt) -> None:
+    def is_reserved(self, write: Write) -> bool:
+        """Return whether the token of a write may count as used for another one."""
+        key = type(write.payload), write.name or ""
+        return any(payload != write.payload for payload in self.reserved.get(key, ()))
+
+    def expect(self, write: Write) -> Receipt | type[RefusedError] | None:
+        """Return the receipt or the error that a write must get, or None for a new receipt."""
+        until, recorded, id_ = self._record(write)
+        if write.name and until > self.clock(write):
+            same = recorded == write.payload
+            return Receipt(id_, replayed=True) if same else TokenReusedError
+        if isinstance(write.payload, NewPet):
+            return None
+        pet = self.pet(write.payload)
+        if pet is None:
+            return NotFoundError
+        return None if pet.status is PetStatus.AVAILABLE else ConflictError
+
+    def write(self, write: Write, receipt: Receipt) -> None:
         """Apply a write that the repository has acknowledged with a new id."""
+        payload = write.payload
         assert not receipt.replayed
         assert 1 <= receipt.id <= MAX_ID
         assert receipt.id > self.restored, "the id is not above all restored ones"
+        if write.name:
+            until = self.clock(write) + write.seconds
+            self.records[type(payload), write.name] = until, payload, receipt.id
         if isinstance(payload, NewPet):
             pet = Pet(receipt.id, payload.name, payload.category_id, payload.status)
             _insert(self.pets, pet)
         else:
-            _insert(self.orders, Order(receipt.id, payload, OrderStatus.PLACED, AT))
+            _insert(self.orders, Order(receipt.id, payload, OrderStatus.PLACED, write.at))
             self._set_status(payload, PetStatus.PENDING)
-        if name:
-            self.records[type(payload), name] = (self.now + DAY_SECONDS, payload, receipt.id)
 
-    def update(self, order: Order, status: OrderStatus) -> Order | type[RefusedError]:
+    def update(self, order_id: int, status: OrderStatus) -> Order | type[RefusedError]:
         """Change an order; return it in its new state, or the error that must be raised."""
+        order = self.order(order_id)
+        if order is None:
+            return NotFoundError
         if order.status is status:
             return order
         if order.status is not OrderStatus.PLACED:
@@ -101,11 +162,19 @@ class Model:
         _insert(self.orders, order)
         return [pet, order]
 
-    def _pet(self, pet_id: int) -> Pet:
-        return next(pet for pet in self.pets if pet.id == pet_id)
+    def pet(self, pet_id: int) -> Pet | None:
+        """Return the pet with this id, if there is one."""
+        return next((pet for pet in self.pets if pet.id == pet_id), None)
+
+    def order(self, order_id: int) -> Order | None:
+        """Return the order with this id, if there is one."""
+        return next((order for order in self.orders if order.id == order_id), None)
+
+    def _record(self, write: Write) -> tuple[int, Payload, int]:
+        return self.records.get((type(write.payload), write.name or ""), (0, write.payload, 0))
 
     def _set_status(self, pet_id: int, status: PetStatus) -> None:
-        pet = self._pet(pet_id)
+        pet: Any = self.pet(pet_id)
         self.pets[self.pets.index(pet)] = replace(pet, status=status)
 
 

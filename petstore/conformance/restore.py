@@ -1,15 +1,29 @@
 """Clauses of `restore`: pets and orders of another store, under the ids that they have there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Final
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import AT, add_pet, place_orders, status_of
-from petstore.conformance.pages import PET_STATUSES
+from petstore.conformance.calls import read_all, sample
+from petstore.conformance.kit import Kit, Place, clause, place_clause
+from petstore.conformance.orders import absent_ids, add_pet, place_orders, status_of
+from petstore.conformance.pages import check_counts
+from petstore.conformance.tokens import count_stored
+from petstore.conformance.values import (
+    AT,
+    BORDERS,
+    HOSTILE_PETS,
+    IDS,
+    PET_STATUSES,
+    REX,
+    TIMES,
+    make_token,
+)
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -20,11 +34,23 @@ from petstore.contract import (
     OrderStatus,
     Pet,
     PetStatus,
+    Receipt,
+    RefusedError,
     Repository,
+    StorageError,
+    UnavailableError,
 )
 
-HIGHEST: Final = MAX_ID - 1000
-"""The highest id that is restored; the ids above it are left to be assigned."""
+ORDER_STATUS_BY_PET: Final = {
+    PetStatus.AVAILABLE: OrderStatus.CANCELLED,
+    PetStatus.PENDING: OrderStatus.PLACED,
+    PetStatus.SOLD: OrderStatus.COMPLETED,
+    UNSET: OrderStatus.CANCELLED,
+}
+"""A status that an order of a pet may have, by the status of the pet."""
+
+HIGHEST: Final = 2**52
+"""The highest id that is restored; the ids above it are left to be assigned, with any gaps."""
 
 RESTORED_PETS: Final = [
     Pet(3, "Rex", 7, PetStatus.AVAILABLE),
@@ -55,6 +81,12 @@ def restored_items() -> list[Pet | Order]:
     return [*RESTORED_PETS[4:], *RESTORED_PETS[:4], *reversed(RESTORED_ORDERS)]
 
 
+def pet_and_order(id_: int) -> list[Pet | Order]:
+    """Return an available pet and a cancelled order of it, both with this id."""
+    pet = Pet(id_, "Rex", 7, PetStatus.AVAILABLE)
+    return [pet, Order(id_, id_, OrderStatus.CANCELLED, AT)]
+
+
 async def check_stored(
     repository: Repository, pets: Sequence[Pet], orders: Sequence[Order]
 ) -> None:
@@ -79,6 +111,8 @@ def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
     """Yield items that have the id of this one and differ from it in one other field."""
     if isinstance(item, Pet):
         yield replace(item, name=item.name + " ")
+        if item.name != item.name.swapcase():
+            yield replace(item, name=item.name.swapcase())
         yield replace(item, category_id=item.category_id ^ 1)
         for status in set(PET_STATUSES) - {item.status}:
             yield replace(item, status=status)
@@ -109,11 +143,92 @@ class RestoreClauses(Kit):
         completed = await repository.update_order(70, OrderStatus.COMPLETED)
         assert completed == replace(RESTORED_ORDERS[6], status=OrderStatus.COMPLETED)
         assert await status_of(repository, 4) is PetStatus.SOLD
+        for old in (RESTORED_ORDERS[6], RESTORED_PETS[1]):  # as they were
+            with pytest.raises(ConflictError):
+                await repository.restore([old])
         await repository.update_order(HIGHEST, OrderStatus.CANCELLED)
         assert await status_of(repository, 70_001) is PetStatus.AVAILABLE
         for pet_id in (3, 70_001):
             await repository.place_order(pet_id, AT)
             assert await status_of(repository, pet_id) is PetStatus.PENDING
+        await self._restore_hostile_items(repository)
+
+    async def _restore_hostile_items(self, repository: Repository) -> None:
+        """Restore hostile pets, and orders of them, under ids of every number of digits."""
+        stored = await read_all(repository)
+        used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
+        ids = [id_ for id_ in (*IDS, *range(70_100, 70_200)) if id_ not in used]
+        pets = [
+            Pet(id_, new.name, new.category_id, new.status)
+            for id_, new in zip(ids, HOSTILE_PETS, strict=False)
+        ]
+        orders = [
+            Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[number % len(TIMES)])
+            for number, pet in enumerate(pets)
+        ]
+        await repository.restore([*pets, *orders])
+        all_ = await read_all(repository)
+        assert all_.pets == sorted([*stored.pets, *pets], key=lambda pet: pet.id)
+        assert all_.orders == sorted([*stored.orders, *orders], key=lambda order: order.id)
+        for pet, order in await sample(repository, list(zip(pets, orders, strict=True))):
+            assert await repository.get_pet(pet.id) == pet
+            assert list(await repository.list_pets(pet.id - 1, 1, None)) == [pet]
+            assert await repository.get_order(order.id) == order
+            assert list(await repository.list_orders(order.id - 1, 1, order.status)) == [order]
+
+    @place_clause("restore-sizes")
+    async def test_any_number_of_items_is_restored(self, place: Place) -> None:
+        """A call is cut into parts, and what is at their borders is lost; or ids are padded."""
+        news = [*HOSTILE_PETS, *(NewPet("n" * 70_000 + f"{n}", n) for n in range(30))]
+        # Pets of a status come in a row, so that others must be skipped to find them.
+        news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
+        pets = [Pet(1000 + 3 * n, p.name, p.category_id, p.status) for n, p in enumerate(news)]
+        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in IDS if id_ < 1000]
+        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in IDS if id_ > 20_000]
+        orders = [
+            Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[pet.id % len(TIMES)])
+            for pet in pets[::3]
+        ]
+        left: list[Pet | Order] = [*pets[4200:], *(o for o in orders if o.pet_id > 13_600)]
+        many: tuple[Pet | Order, ...] = (*pets[:4200], *(o for o in orders if o.pet_id <= 13_600))
+        refused = [*(Pet(500_000 + n, "Rex", n) for n in range(150)), replace(pets[0], name="x")]
+        more = [Pet(600_000 + n, "Rex", n) for n in range(150)]
+        async with place.open() as repository:
+            for size in await sample(repository, BORDERS):
+                await repository.restore(tuple(left[:size]))
+                del left[:size]
+            await repository.restore(left)
+            await repository.restore(many)
+            with pytest.raises(ConflictError):
+                await repository.restore(refused)
+            with pytest.raises(NotFoundError):
+                await repository.restore(
+                    [*refused[70:-1], *more, Order(9, 700_000, OrderStatus.CANCELLED, AT)]
+                )
+            refused[-1:] = more
+            pets = sorted([*pets, *refused], key=lambda pet: pet.id)
+            orders.sort(key=lambda order: order.id)
+            await self._check_all(repository, pets, orders)
+        if place.backend.durable:
+            async with place.open() as repository:
+                assert list(await repository.list_pets(0, 9999, None)) == pets
+                assert list(await repository.list_orders(0, 9999, None)) == orders
+
+    async def _check_all(
+        self, repository: Repository, pets: list[Pet], orders: list[Order]
+    ) -> None:
+        """Read pages of many sizes, which begin at ids of many sizes."""
+        await check_counts(repository, pets)
+        for status in (None, *OrderStatus):
+            matching = [order for order in orders if status in (None, order.status)]
+            for size in await sample(repository, (9999, *BORDERS[-12:])):
+                assert list(await repository.list_orders(0, size, status)) == matching[:size]
+                after = matching[size % 97].id
+                later = [order for order in matching if order.id > after]
+                assert list(await repository.list_orders(after, size, status)) == later[:size]
+        for id_ in await sample(repository, IDS):
+            page = [pet for pet in pets if pet.id >= id_]
+            assert list(await repository.list_pets(id_ - 1, 3, None)) == page[:3]
 
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
@@ -128,6 +243,13 @@ class RestoreClauses(Kit):
         for part in (given[: len(given) // 2], given, given[::-1], given + given):
             await repository.restore(part)
         await check_stored(repository, pets, orders)
+        if order in given[-1:]:  # what has changed since is a different item
+            await repository.update_order(order.id, OrderStatus.COMPLETED)
+            for old in (pet, order):
+                with pytest.raises(ConflictError):
+                    await repository.restore([old])
+            changed = await repository.get_order(order.id)
+            assert changed == replace(order, status=OrderStatus.COMPLETED)
 
     @clause("restore-other")
     async def test_a_different_item_with_a_stored_id_is_refused(
@@ -137,7 +259,8 @@ class RestoreClauses(Kit):
         created = await add_pet(repository)
         with pytest.raises(ConflictError):
             await repository.restore([Pet(created, "other", 7)])
-        next_id, pets, orders = 2**45, [*RESTORED_PETS], [*RESTORED_ORDERS]
+        free = (id_ for id_ in count(2**45) if id_ != created)
+        pets, orders = [*RESTORED_PETS], [*RESTORED_ORDERS]
         if created not in RESTORED_PET_IDS:
             pets.append(Pet(created, "Rex", 7, PetStatus.AVAILABLE))
             await repository.restore(restored_items())
@@ -146,43 +269,74 @@ class RestoreClauses(Kit):
         given: list[Pet | Order] = [*pets, *orders]
         for item in given:
             for other in conflicting(item):
-                before = Pet(next_id, "before", 1)
+                before = Pet(next(free), "before", 1)
                 with pytest.raises(ConflictError):
                     await repository.restore([before, other])
                 pets.append(before)
-                next_id += 1
+        for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
+            with pytest.raises(ConflictError):  # both in one call
+                await repository.restore([one, replace(one, name="second")])
+            pets.append(one)
         await check_stored(repository, pets, orders)
 
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
         """The counter is not raised, or is set to the last id, or only one of several is raised."""
-        await add_pet(repository)
+        ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
         highest = 0
+        for distance in (100, 1000):  # an order alone
+            order_id = (await place_orders(repository))[0].id + distance
+            completed = Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)
+            await repository.restore([completed])
+            assert (await place_orders(repository))[0].id > order_id
         for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
-            pet = Pet(id_, "Rex", 7, PetStatus.AVAILABLE)
-            order = Order(id_, id_, OrderStatus.CANCELLED, AT)
-            taken = await repository.get_pet(id_) or await repository.get_order(id_)
-            if taken is None:
-                await repository.restore([pet, order])
-            highest = max(highest, id_)
-            for _ in range(12):
+            if not await repository.get_pet(id_) and not await repository.get_order(id_):
+                await repository.restore(pet_and_order(id_))
+                highest = max(highest, id_)
+            if highest < HIGHEST:  # stored before an item that is refused, so it counts, too
+                stored = await read_all(repository)
+                highest = max(stored.pets[-1].id, stored.orders[-1].id) + 3
+                refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
+                with pytest.raises(NotFoundError):
+                    await repository.restore([*pet_and_order(highest), refused])
+            for _ in range(8):
                 pet_id = await add_pet(repository)
                 assert highest < pet_id <= MAX_ID
                 receipt = await repository.place_order(pet_id, AT)
                 assert highest < receipt.id <= MAX_ID
         pets = await repository.list_pets(0, 999, None)
-        assert len({pet.id for pet in pets}) == len(pets) > 9 * 12
+        assert len({pet.id for pet in pets}) == len(pets) > 9 * 8
+        await repository.restore(pet_and_order(MAX_ID))
+        writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
+            lambda: repository.create_pet(REX),
+            lambda: repository.create_pet(REX, make_token("full", REX)),
+            lambda: repository.place_order(pet_id, AT),
+            lambda: repository.place_order(pet_id, AT, make_token("no order", pet_id)),
+        )
+        counts = await count_stored(repository)
+        await repository.update_order(receipt.id, OrderStatus.CANCELLED)
+        for write in (*writes, *writes):
+            with pytest.raises(StorageError) as raised:
+                await write()
+            assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
+        assert await count_stored(repository) == counts
+        assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
 
     @clause("restore-order")
     async def test_an_order_needs_its_pet(self, repository: Repository) -> None:
         """Orders are stored without checking that the pet is."""
         pet_id = await add_pet(repository)
         for status in OrderStatus:
-            for absent in (pet_id + 5, pet_id + 70_000, HIGHEST):
+            for absent in absent_ids(pet_id):
                 with pytest.raises(NotFoundError):
                     await repository.restore([Order(9, absent, status, AT)])
+        late = {2**45, 2**46}
+        for id_ in late:  # its pet comes too late in the same call
+            with pytest.raises(NotFoundError):
+                await repository.restore(pet_and_order(id_)[::-1])
         assert list(await repository.list_orders(0, 9, None)) == []
-        assert [pet.id for pet in await repository.list_pets(0, 9, None)] == [pet_id]
+        stored = {pet.id for pet in await repository.list_pets(0, 9, None)}
+        assert {pet_id} <= stored <= {pet_id} | late
 
     @clause("restore-live")
     async def test_an_order_needs_the_matching_status_of_its_pet(
@@ -218,6 +372,10 @@ class RestoreClauses(Kit):
         placed = await repository.place_order(receipt.id, AT)
         with pytest.raises(ConflictError):
             await repository.restore([Order(placed.id + 1, receipt.id, OrderStatus.PLACED, AT)])
+        with pytest.raises(ConflictError):  # a lower id, if there is one
+            await repository.restore(
+                [Order(placed.id - 1 or 2, receipt.id, OrderStatus.PLACED, AT)]
+            )
         await repository.update_order(placed.id, cancelled)
         with pytest.raises(ConflictError):
             await repository.restore([Order(placed.id + 1, receipt.id, OrderStatus.PLACED, AT)])

@@ -2,12 +2,25 @@
 
 import asyncio
 import hashlib
+from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
-from petstore.conformance.concurrency import cancel_after
+from petstore.conformance.calls import cancel, kind, measure, read_all, sample
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import ABSENT_IDS, AT, add_pet, check_agreement
+from petstore.conformance.orders import absent_ids, add_pet, check_agreement
+from petstore.conformance.values import (
+    AT,
+    DAY_SECONDS,
+    DIGESTS,
+    MANY,
+    MANY_SECONDS,
+    NOW,
+    PAST,
+    REX,
+    make_token,
+)
 from petstore.contract import (
     ConflictError,
     IdempotencyToken,
@@ -20,28 +33,15 @@ from petstore.contract import (
     TokenReusedError,
 )
 
-NOW = 1_795_253_400
-DAY_SECONDS = 24 * 60 * 60
-REX = NewPet("Rex", 7, PetStatus.AVAILABLE)
-
-
-def make_token(value: str | bytes, payload: object, now: int = NOW) -> IdempotencyToken:
-    """Return a token that is valid for a day.
-
-    value -- its 32 bytes, or a name to hash to 32 bytes
-    payload -- what the write stores: a `NewPet`, or the id of the pet that is ordered
-    now -- the caller's clock, in seconds since 1970
-    """
-    if isinstance(value, str):
-        value = hashlib.sha256(value.encode()).digest()
-    fingerprint = hashlib.sha256(repr(payload).encode()).digest()
-    return IdempotencyToken(value, fingerprint, now, now + DAY_SECONDS)
-
 
 async def count_stored(repository: Repository) -> tuple[int, int]:
     """Return how many pets and how many orders are stored."""
-    pets = await repository.list_pets(0, 9999, None)
-    return len(pets), len(await repository.list_orders(0, 9999, None))
+    stored = await read_all(repository)
+    return len(stored.pets), len(stored.orders)
+
+
+async def _create(repository: Repository, number: int) -> Receipt:
+    return await repository.create_pet(REX, make_token(f"many {number}", REX))
 
 
 class TokenClauses(Kit):
@@ -67,6 +67,27 @@ class TokenClauses(Kit):
         sold = await repository.get_pet(first.id)
         assert sold is not None
         assert sold.status is PetStatus.SOLD
+        receipts: list[Receipt] = []
+        end = asyncio.get_running_loop().time() + MANY_SECONDS
+        while len(receipts) < MANY and asyncio.get_running_loop().time() < end:
+            some = range(len(receipts), len(receipts) + 100)
+            receipts += await asyncio.gather(*(_create(repository, n) for n in some))
+        await self._order_again_and_again(repository)
+        for number, receipt in list(enumerate(receipts))[::37]:
+            assert await _create(repository, number) == Receipt(receipt.id, replayed=True)
+
+    async def _order_again_and_again(self, repository: Repository) -> None:
+        """Order a pet several times, each with its own token; none must be forgotten."""
+        pet_id, placed = await add_pet(repository), dict[str, int]()
+        for turn in range(5):
+            name = f"again {turn}"
+            receipt = await repository.place_order(pet_id, AT, make_token(name, pet_id))
+            placed[name] = receipt.id
+            final = OrderStatus.COMPLETED if turn == 4 else OrderStatus.CANCELLED
+            await repository.update_order(receipt.id, final)
+            for known, order_id in placed.items():
+                again = await repository.place_order(pet_id, AT, make_token(known, pet_id))
+                assert again == Receipt(order_id, replayed=True)
 
     @clause("token-reused")
     async def test_a_token_cannot_be_used_for_another_write(self, repository: Repository) -> None:
@@ -77,28 +98,58 @@ class TokenClauses(Kit):
             with pytest.raises(TokenReusedError):
                 await repository.create_pet(new, make_token("create", new))
         other = await add_pet(repository)
-        for pet_id in (other, other + 1000, *ABSENT_IDS, -1):
+        for pet_id in (other, *absent_ids(first.id, other), -1):
             with pytest.raises(TokenReusedError):
                 await repository.place_order(pet_id, AT, make_token("place", pet_id))
         assert await count_stored(repository) == (2, 1)
         again = await repository.place_order(first.id, AT, make_token("place", first.id))
         assert again == Receipt(placed.id, replayed=True), "the record was changed"
+        await self._write_two_at_once(repository)
+        if not self.machine_advances_time:  # a service makes the tokens, for each operation
+            return
+        with pytest.raises(TokenReusedError):  # a token of one operation in another
+            await repository.place_order(other, AT, make_token("create", other))
+        with pytest.raises(TokenReusedError):
+            await repository.create_pet(REX, make_token("place", REX))
+        await self._try_fingerprints(repository)
+
+    async def _try_fingerprints(self, repository: Repository) -> None:
+        """Reuse tokens with fingerprints that differ from the recorded ones in little."""
+        values = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        bases = [bytes(32), b"\xff" * 32, DIGESTS[-1], b"token".ljust(32, b"\0")]
+        tokens = [IdempotencyToken(base, base, NOW, NOW + DAY_SECONDS) for base in bases]
+        for token in tokens:
+            await repository.create_pet(REX, token)
+        stored = await count_stored(repository)
+
+        def bits(one: bytes, other: bytes) -> int:
+            return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count()
+
+        nearest = [min(tokens, key=lambda t: bits(t.value, value)) for value in values]
+        results = await asyncio.gather(
+            *(
+                repository.create_pet(REX, replace(token, fingerprint=value))
+                for token, value in zip(nearest, values, strict=True)
+                if token.value != value
+            ),
+            return_exceptions=True,
+        )
+        assert {kind(result) for result in results} == {TokenReusedError}
+        assert await count_stored(repository) == stored
 
     @clause("token-apart")
     async def test_different_tokens_do_not_affect_each_other(self, repository: Repository) -> None:
         """Tokens are cut or treated as text, or writes are identified by what they store."""
-        values = [bytes(32), b"\xff" * 32, b"\n" * 32, b"{}" * 16, b"token".ljust(32, b"\0")]
-        values += [bytes(31 - at) + b"\x01" + bytes(at) for at in range(0, 32, 3)]
-        values += [b"\xff" * (31 - at) + b"\xfe" + b"\xff" * at for at in range(0, 32, 3)]
-        ids = {}
-        for value in values:
-            receipt = await repository.create_pet(REX, make_token(value, REX))
-            assert not receipt.replayed
-            ids[value] = receipt.id
-        assert len(set(ids.values())) == len(set(values)) == len(values)
-        for value, pet_id in ids.items():
-            again = await repository.create_pet(REX, make_token(value, REX))
-            assert again == Receipt(pet_id, replayed=True)
+        values = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        receipts = await asyncio.gather(
+            *(repository.create_pet(REX, make_token(value, REX)) for value in values)
+        )
+        assert not any(receipt.replayed for receipt in receipts)
+        assert len({receipt.id for receipt in receipts}) == len(values)
+        again = await asyncio.gather(
+            *(repository.create_pet(REX, make_token(value, REX)) for value in values)
+        )
+        assert again == [Receipt(receipt.id, replayed=True) for receipt in receipts]
         without = await repository.create_pet(REX)
         assert not without.replayed
         assert await count_stored(repository) == (len(values) + 1, 0)
@@ -117,21 +168,57 @@ class TokenClauses(Kit):
         assert len({receipt.id for receipt in receipts}) == 1
         assert [receipt.replayed for receipt in receipts].count(False) == 1
         assert await count_stored(repository) == (1, 1)
-        for turns in range(12):
+        if self.machine_advances_time:  # one token after the other has expired
+            for turn in range(1, 4):
+                token = make_token("create", REX, NOW + turn * DAY_SECONDS)
+                creates = [repository.create_pet(REX, token) for _ in range(3)]
+                receipts = await asyncio.gather(*creates)
+                assert [receipt.replayed for receipt in receipts].count(False) == 1
+                assert len({receipt.id for receipt in receipts}) == 1
+        length, _ = await measure(repository.create_pet(REX, make_token("measured", REX)))
+        for tenth in range(10):
             pets, orders = await count_stored(repository)
-            token = make_token(f"cancelled {turns}", REX)
-            await cancel_after(turns, [asyncio.create_task(repository.create_pet(REX, token))])
-            receipt = await repository.create_pet(REX, token)
-            pet_id = receipt.id
-            token = make_token(f"cancelled order {turns}", pet_id)
+            token = make_token(f"cancelled {tenth}", REX)
+            tasks = [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(3)]
+            await length.wait(tenth)
+            await cancel(tasks[:1])  # the first of them may have led the others
+            results = await asyncio.gather(*tasks[1:], return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            assert len(receipts) == 2, results
+            (pet_id,) = {receipt.id for receipt in receipts}
+            token = make_token(f"cancelled order {tenth}", pet_id)
             order = asyncio.create_task(repository.place_order(pet_id, AT, token))
-            await cancel_after(turns, [order])
+            await length.wait(tenth)
+            await cancel([order])
             receipt = await repository.place_order(pet_id, AT, token)
             assert await count_stored(repository) == (pets + 1, orders + 1)
             found = await repository.get_order(receipt.id)
             assert found is not None
             assert found.pet_id == pet_id
         await check_agreement(repository)
+
+    async def _write_two_at_once(self, repository: Repository) -> None:
+        """Make two different writes with one token at once: one of them is refused."""
+        for turn in range(5):
+            pets, orders = await count_stored(repository)
+            news = [NewPet("Rex", number % 2, PetStatus.AVAILABLE) for number in range(8)]
+            creates = [repository.create_pet(n, make_token(f"two {turn}", n)) for n in news]
+            results = await asyncio.gather(*creates, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            reused = [result for result in results if isinstance(result, TokenReusedError)]
+            assert (len(receipts), len(reused)) == (4, 4)
+            assert [receipt.replayed for receipt in receipts].count(False) == 1
+            (pet_id,) = {receipt.id for receipt in receipts}
+            pet_ids = [pet_id, await add_pet(repository)] * 4
+            placings = [
+                repository.place_order(pet_id, AT, make_token(f"two orders {turn}", pet_id))
+                for pet_id in pet_ids
+            ]
+            results = await asyncio.gather(*placings, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            assert len({receipt.id for receipt in receipts}) == 1
+            assert {kind(result) for result in results} == {Receipt, TokenReusedError}
+            assert await count_stored(repository) == (pets + 2, orders + 1)
 
     @clause("token-refused")
     async def test_a_refused_write_records_nothing(self, repository: Repository) -> None:
@@ -146,11 +233,16 @@ class TokenClauses(Kit):
         receipt = await repository.place_order(pet_id, AT, token)
         assert not receipt.replayed
         assert receipt.id != first.id
+        absent = absent_ids(pet_id)[-1]
         with pytest.raises(NotFoundError):
-            await repository.place_order(ABSENT_IDS[0], AT, make_token("absent", ABSENT_IDS[0]))
+            await repository.place_order(absent, AT, make_token("absent", absent))
         other = await add_pet(repository)
         again = await repository.place_order(other, AT, make_token("absent", other))
         assert not again.replayed
+
+
+SPANS: Final = (1, 2, 3, 7, 10, 59, 60, 61, 90, 3599, 3600, 3601, 40_000, 86_399, 86_401, 700_000)
+"""The lifetimes of records, in seconds."""
 
 
 class ExpiryClauses(Kit):
@@ -159,6 +251,9 @@ class ExpiryClauses(Kit):
     @clause("token-expired")
     async def test_an_expired_record_counts_as_absent(self, repository: Repository) -> None:
         """The backend reads its own clock, a replay extends the record, or it never expires."""
+        for now in (PAST, PAST + DAY_SECONDS - 1):
+            receipt = await repository.create_pet(REX, make_token("past", REX, now))
+            assert receipt.replayed == (now > PAST), "expired by the backend's own clock"
         first = await repository.create_pet(REX, make_token("create", REX))
         placed = await repository.place_order(first.id, AT, make_token("place", first.id))
         for now in (NOW, NOW + 1, NOW + DAY_SECONDS - 1):
@@ -170,10 +265,14 @@ class ExpiryClauses(Kit):
         second = await repository.create_pet(new, make_token("create", new, NOW + DAY_SECONDS))
         assert not second.replayed
         assert second.id != first.id
-        with pytest.raises(ConflictError):
-            await repository.place_order(
-                first.id, AT, make_token("place", first.id, NOW + DAY_SECONDS)
-            )
+        for _ in range(2):  # a refused write must not revive the record
+            with pytest.raises(ConflictError):
+                await repository.place_order(
+                    first.id, AT, make_token("place", first.id, NOW + DAY_SECONDS)
+                )
+        for _ in range(2):  # expired from the beginning
+            at_once = replace(make_token("at once", REX), until=NOW)
+            assert not (await repository.create_pet(REX, at_once)).replayed
         for other in range(20):  # dropping expired records must not drop the new one
             name = f"other {other}"
             await repository.create_pet(REX, make_token(name, REX, NOW + DAY_SECONDS + other))
@@ -183,3 +282,25 @@ class ExpiryClauses(Kit):
         assert again == Receipt(second.id, replayed=True)
         third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
         assert not third.replayed
+        await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
+
+    async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
+        """Let many records expire, each when it must, whatever is tried with it before."""
+        order = sorted(SPANS, key=lambda seconds: hashlib.sha256(b"%d" % seconds).digest())
+        tokens = {
+            seconds: replace(make_token(f"for {seconds}", REX, begin), until=begin + seconds)
+            for seconds in order  # in no order of time
+        }
+        receipts = {seconds: await repository.create_pet(REX, tokens[seconds]) for seconds in order}
+        await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire
+        for seconds, token in sorted(tokens.items()):
+            for now in (begin - 1000, begin, token.until - 1):  # also if a caller's clock is slow
+                if now < begin + max((s for s in SPANS if s < seconds), default=-1000):
+                    continue  # records that expired before may be gone
+                later = replace(token, now=now, until=now + 10 * DAY_SECONDS)
+                again = await repository.create_pet(REX, later)
+                assert again == Receipt(receipts[seconds].id, replayed=True)
+                with pytest.raises(TokenReusedError):
+                    await repository.create_pet(REX, replace(later, fingerprint=bytes(32)))
+            expired = replace(token, now=token.until, until=token.until + 1, fingerprint=bytes(32))
+            assert not (await repository.create_pet(REX, expired)).replayed

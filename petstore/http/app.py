@@ -19,13 +19,15 @@ from petstore.http.api.pets import PetsController
 from petstore.http.auth import key_guard
 from petstore.http.body import StrictRequest
 from petstore.http.cors import Cors
-from petstore.http.fast_path import FastPath, propagate
+from petstore.http.fast_path import FastPath
 from petstore.http.headers import API_PREFIX, Header
 from petstore.http.limits import InFlight, RateLimit, RateLimiter, in_flight_guard, rate_guard
 from petstore.http.malformed import reject_malformed
 from petstore.http.middleware import ServiceMiddleware
 from petstore.http.openapi.document import encode_document
+from petstore.http.options import propagate
 from petstore.http.state import ServiceState
+from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
 
 
@@ -48,7 +50,7 @@ def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) 
     plugin, storage -- the chosen backend and its settings
     keys -- the valid API keys
 
-    Raises `UnsupportedOptionError` if a handler or option does not go with the fast path.
+    Raises `UnsupportedOptionError` if the fast path does not honor a handler or an option.
     """
     state = ServiceState(settings.root_path)
     state.document = cache(partial(encode_document, api_router(), state.root_path))
@@ -92,6 +94,7 @@ def create_app(settings: Settings, plugin: Plugin, storage: Struct, keys: Keys) 
         from petstore.observability.metrics import Metrics  # noqa: PLC0415 - see metrics_server
 
         metrics = Metrics()
+    state.storage_health = StorageHealth(metrics)
 
     allow = application.allow
     trace_id = tracing.trace_id if tracing else None

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from functools import cache
 from typing import Any, Final
 
@@ -37,8 +38,7 @@ class StrictRequest(Request[Any, Any, Any]):
     async def body(self) -> bytes:
         """Return the body as it was sent. Raises `ApiError` as `read` does."""
         if self._content is None:
-            handler: Any = self.scope["route_handler"]
-            limit = handler.resolve_request_max_body_size()
+            limit = body_limit(self.scope["route_handler"])
             self._content = await read(self.scope, self.receive, limit)
         return self._content
 
@@ -51,6 +51,12 @@ class StrictRequest(Request[Any, Any, Any]):
         return decode(await self.body(), handler.parsed_data_field.annotation)
 
 
+def body_limit(handler: Any) -> int:
+    """Return the maximum length of a body in bytes; Litestar's None is no limit."""
+    limit: int | None = handler.resolve_request_max_body_size()
+    return sys.maxsize if limit is None else limit
+
+
 async def read(scope: Any, receive: Any, limit: int) -> bytes:
     """Return the body of a request as it was sent. Holds at most one message beyond the limit.
 
@@ -58,7 +64,7 @@ async def read(scope: Any, receive: Any, limit: int) -> bytes:
 
     Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110, section
     15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an empty or incomplete body,
-    503 for a large one while there are too many.
+    503 for a large one while too many are in flight.
     """
     declared = _check_head(scope["headers"])
     if declared > limit:
@@ -114,7 +120,7 @@ def _is_json(types: list[bytes]) -> bool:
 
 
 def decode(content: bytes, type_: Any) -> Any:
-    """Decode JSON (RFC 8259) strictly: UTF-8, limited depth, no member twice, no type coercion.
+    """Decode JSON (RFC 8259) strictly: UTF-8, limited depth, no repeated member, no type coercion.
 
     Raises `ApiError` (400) that names the field and the values it accepts.
     """
@@ -123,8 +129,8 @@ def decode(content: bytes, type_: Any) -> Any:
         text = content.decode()  # msgspec does not check the values that it skips
         decoder, required, optional = _decoder(type_)
         value = decoder.decode(content)
-        # Each member has a colon. With no more colons than fields that were sent, no member is
-        # there twice; with more, such as that of a name like "Rex: the dog", look closer.
+        # Each member has a colon. If there are no more colons than fields that were sent, none is
+        # repeated. If there are more, as with the name "Rex: the dog", look closer.
         colons = content.count(b":") - required
         for name in optional:
             if getattr(value, name) is not UNSET:
@@ -154,7 +160,7 @@ def _check_depth(content: bytes) -> None:
 
 
 def _check_members(members: list[tuple[str, Any]]) -> None:
-    """Refuse an object in which a name is there twice (RFC 8259, section 4: unpredictable)."""
+    """Refuse an object that repeats a name (RFC 8259, section 4: unpredictable)."""
     names = set()
     for name, _ in members:
         if name in names:

@@ -11,8 +11,8 @@ RECORD_SECONDS: Final = 24 * 60 * 60
 _SECOND: Final = 1_000_000_000
 _DAY: Final = RECORD_SECONDS * _SECOND
 
-# On Linux the one that counts while the machine sleeps. Elsewhere sleep looks like a wall clock
-# that was put forward, which only makes records last longer.
+# On Linux, the clock that also counts while the machine sleeps. Elsewhere, sleep looks like a wall
+# clock that was set forward, which only makes records last longer.
 _MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -24,10 +24,10 @@ def nanoseconds(moment: datetime) -> int:
 class TokenClock:
     """Turns the wall clock into `now` and `until` of a token.
 
-    How far the wall clock is ahead of a monotonic clock never changes, unless it is set. Of what
-    was seen in the last 24 to 48 hours, `now` uses the least and `until` the greatest lead: so a
-    record lasts for 24 hours of this process, however the wall clock was set in between, and a
-    clock that is set for good is believed after a day or two.
+    The wall clock's lead over a monotonic clock changes only when the wall clock is set. `now` uses
+    the smallest lead that was seen in the last 24 to 48 hours, `until` the greatest. So a record
+    lasts for 24 hours of this process, however the wall clock is set meanwhile, and a clock that
+    is set once and for all is believed after a day or two.
 
     wall -- the time, in nanoseconds since 1970
     monotonic -- returns nanoseconds that only go forward

@@ -70,7 +70,7 @@ class Error(msgspec.Struct, frozen=True):
 class ApiError(Exception):
     """An exception that already says which error response the client gets.
 
-    code -- its row of the table
+    code -- determines the status
     message -- what is wrong and what was expected, for the client's developer
     headers -- headers of this response, names in lower case
     """
@@ -137,12 +137,14 @@ def internal() -> ApiError:
 
 TABLE: Final[dict[type[StorageError], Callable[[], ApiError]]] = {
     NotFoundError: lambda: not_found("Pet or order"),
-    ConflictError: lambda: conflict("The state of the pet or the order does not permit this."),
+    ConflictError: lambda: conflict(
+        "The request conflicts with the state of the pet or the order."
+    ),
     TokenReusedError: lambda: conflict(
         "Idempotency-Key: already used with a different body; use a new key."
     ),
     RefusedError: lambda: conflict("The storage refused this request."),
-    UnavailableError: lambda: unavailable("The storage cannot be reached. Try again."),
+    UnavailableError: lambda: unavailable("The storage is unavailable. Try again."),
     SettingsError: internal,
     StorageError: internal,
 }

@@ -4,59 +4,50 @@ At start-up every route of the Litestar application is entered into a table. A r
 handler has ``fast_path`` in its ``opt`` is then served from here: guards, arguments, handler,
 response. Other handlers are served by the application itself, in Litestar's own way.
 
-What the fast path does not honor is refused at start-up, by name. tests/http/test_fast_path.py
-goes through every option of Litestar and its layers; docs/decisions/0012 has the measurements.
+What the fast path does not honor, `options` refuses at start-up, by name. What a handler returns is
+sent from here if it is a struct or a plain `FastResponse`; Litestar renders everything else.
+docs/decisions/0024 says why, and has the measurements.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from functools import cache
-from typing import Any, Final, TypeVar, get_origin
+from functools import cached_property
+from typing import Any, Final, TypeVar
 
 import msgspec
-from litestar import Litestar, MediaType, Request, Response
+from litestar import Litestar, Response
+from litestar.datastructures import Cookie
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
+from litestar.serialization import default_serializer
 from litestar.types import ASGIApp, Receive, Send
-from litestar.types.empty import Empty
 
-from petstore.http.body import StrictRequest, decode, read
+from petstore.http.body import StrictRequest, body_limit, decode, read
 from petstore.http.errors import method_not_allowed, not_found
 from petstore.http.guards import ScopeGuard
 from petstore.http.headers import JSON_CONTENT, Header
+from petstore.http.options import (
+    UnsupportedOptionError,
+    refuse_options,
+    refuse_signature,
+    returned_struct,
+)
 from petstore.http.response import ResponseWriter
 
 Content = TypeVar("Content")
 
-APP_OPTIONS: Final = (
-    *("after_exception", "allowed_hosts", "before_send", "compression_config", "cors_config"),
-    *("csrf_config", "pdb_on_exception"),
-)
-"""Options of the application that the fast path skips."""
+_RENDERED: Final = frozenset({"content-length", "content-type"})
+"""Headers that Litestar takes into account when it renders a response."""
 
-LAYER_OPTIONS: Final = (
-    *("after_request", "after_response", "background", "cache", "cache_control"),
-    *("cache_key_builder", "dependencies", "dto", "etag", "middleware", "parameters"),
-    *("response_class", "response_cookies", "response_headers", "return_dto", "sync_to_thread"),
-    *("type_decoders", "type_encoders"),
-)
-"""Options of the application, routers, controllers and handlers that the fast path skips."""
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
-class UnsupportedOptionError(Exception):
-    """The application uses something that the fast path does not honor.
-
-    The message names it and says what to do.
-    """
+_encode: Final = msgspec.json.Encoder(enc_hook=default_serializer).encode
 
 
 class FastResponse(Response[Content]):
-    """A response with a content, a status code and headers only, so that less has to be set up."""
+    """A response that has only content, status code and headers, so that it is cheap to create.
+
+    Whatever else is set on it later is honored: Litestar then renders it.
+    """
 
     background = None
-    cookies = ()  # type: ignore[assignment] # Litestar only reads it
     encoding = "utf-8"
     media_type = None
     response_type_encoders = {}  # noqa: RUF012 - Litestar only reads it
@@ -71,6 +62,29 @@ class FastResponse(Response[Content]):
         self.content = content
         self.headers = headers or {}
         self.status_code = status_code
+
+    @cached_property
+    def cookies(self) -> list[Cookie]:  # type: ignore[override] # made when one is set
+        """The cookies that were set."""
+        return []
+
+    def plain_headers(self) -> list[Header] | None:
+        """Return the headers of a response that is the JSON of its content and nothing else.
+
+        Return None for any other: Litestar has to render it.
+        """
+        if (
+            self.__dict__  # what `__init__` sets has slots
+            or isinstance(self.content, (str, bytes))
+            or self.status_code in (204, 304)
+        ):
+            return None
+        headers = []
+        for name, value in self.headers.items():
+            if (lower := name.lower()) in _RENDERED:
+                return None
+            headers.append((lower.encode("latin-1"), value.encode("latin-1")))
+        return headers
 
 
 class FastPath:
@@ -189,46 +203,46 @@ class _FastHandler:
     """Serves the requests of one handler."""
 
     def __init__(self, app: Litestar, handler: HTTPRouteHandler, parameter: str) -> None:
-        _refuse_options(app, handler)
-        names = _refuse_signature(handler, parameter)
+        refuse_options(app, handler)
+        names = refuse_signature(handler, parameter)
+        self._app = app
         self._handler = handler
+        self._struct = returned_struct(handler)
         self._function: Callable[..., Awaitable[Any]] = handler.fn
-        self._request_class = handler.resolve_request_class()
         self._before_request = handler.resolve_before_request()
         self._status = handler.status_code
         self._names = names
         self._parameter = parameter if parameter in names else ""
         guards = handler.resolve_guards()
-        plain = all(isinstance(guard, ScopeGuard) for guard in guards)
+        plain = all(type(guard) is ScopeGuard for guard in guards)
         self._checks = [guard.check for guard in guards if plain and isinstance(guard, ScopeGuard)]
         self._guards = [] if plain else guards  # all of them, because they run in order
         self._type = handler.parsed_data_field and handler.parsed_data_field.annotation
-        self._limit: Any = handler.resolve_request_max_body_size()
-        self._needs_request = bool(
-            self._guards
-            or self._before_request
-            or "request" in names
-            or (self._type is not None and self._request_class is not StrictRequest)
-        )
+        self._limit = body_limit(handler)
+        self._needs_request = bool(self._guards or self._before_request or "request" in names)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         for check in self._checks:
             check(scope)
         if self._needs_request:
-            result = await self._call(self._request_class(scope, receive, send))
+            result = await self._call(StrictRequest(scope, receive, send))
         else:
             arguments = self._take(scope)
             if self._type is not None:
                 arguments["data"] = decode(await read(scope, receive, self._limit), self._type)
             result = await self._function(**arguments)
-        if isinstance(result, Response) and not isinstance(result, FastResponse):
-            request: Any = self._request_class(scope, receive, send)
-            response = result.to_asgi_response(
-                None, request, media_type=MediaType.JSON, status_code=self._status
-            )
+        headers: list[Header] | None = None
+        if isinstance(result, self._struct):
+            status, headers, body = self._status, [], _encode(result)
+        elif isinstance(result, FastResponse):
+            headers = result.plain_headers()
+            if headers is not None:
+                status, body = result.status_code or self._status, _encode(result.content)
+        if headers is None:
+            request = StrictRequest(scope, receive, send)
+            response = await self._handler.to_response(self._app, result, request)
             await response(scope, receive, send)
             return
-        status, headers, body = self._render(result)
         if isinstance(send, ResponseWriter):
             send.respond(status, headers, body)
             return
@@ -237,7 +251,7 @@ class _FastHandler:
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _call(self, request: Any) -> Any:
-        """Return what the handler, or a function before it, makes of a request."""
+        """Return the result of the handler, or of its `before_request` function if that has one."""
         for guard in self._guards:
             await guard(request, self._handler)  # type: ignore[misc] # Litestar made it async
         if self._before_request is not None and (result := await self._before_request(request)):
@@ -258,82 +272,15 @@ class _FastHandler:
             arguments["scope"] = scope
         return arguments
 
-    def _render(self, result: Any) -> tuple[int, list[Header], bytes]:
-        """Return status, headers and body of the response."""
-        if not isinstance(result, FastResponse):
-            return self._status, [], _encode(result)
-        headers = [(name.encode(), value.encode()) for name, value in result.headers.items()]
-        return result.status_code or self._status, headers, _encode(result.content)
-
-
-def propagate(_: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """Handle no exception: every error becomes a response in `ServiceMiddleware`."""
-    raise error
-
 
 def _handlers(route: HTTPRoute) -> Iterator[tuple[str, HTTPRouteHandler]]:
     for handler in route.route_handlers:
+        if handler.fn.__module__ == HTTPRoute.__module__:
+            continue  # made by Litestar for OPTIONS
         for method in handler.http_methods:
-            if method != "OPTIONS":  # made by Litestar; `ServiceMiddleware` serves it
-                yield method, handler
-
-
-def _refuse_options(app: Litestar, handler: HTTPRouteHandler) -> None:
-    for option in APP_OPTIONS:
-        if _is_set(app, option):
-            raise _unsupported(handler, option, "the application")
-    for plugin in _plugins(app) - _plugins(_bare()):
-        raise _unsupported(handler, f"the plugin {plugin}", "the application")
-    for layer in handler.ownership_layers:
-        where = "itself" if layer is handler else type(layer).__name__
-        for option in LAYER_OPTIONS:
-            if _is_set(layer, option):
-                raise _unsupported(handler, option, where)
-        handlers = getattr(layer, "exception_handlers", None) or {}
-        standard = (propagate, *_bare().exception_handlers.values())
-        if any(function not in standard for function in handlers.values()):
-            raise _unsupported(handler, "exception_handlers", where)
-    if handler.media_type not in ("", MediaType.JSON):
-        raise _unsupported(handler, "media_type", "itself")
-
-
-@cache
-def _bare() -> Litestar:
-    """Return an application with only what Litestar adds by itself.
-
-    That depends on what is installed: for Starlette's errors it adds an exception handler.
-    """
-    return Litestar(openapi_config=None, logging_config=None)
-
-
-def _plugins(app: Litestar) -> set[str]:
-    return {type(plugin).__name__ for plugin in app.plugins}
-
-
-def _is_set(layer: object, option: str) -> bool:
-    value = getattr(layer, option, None)
-    return value is not Empty and bool(value)
-
-
-def _refuse_signature(handler: HTTPRouteHandler, parameter: str) -> set[str]:
-    """Return the names of the handler's arguments; refuse those that the fast path cannot give."""
-    if not inspect.iscoroutinefunction(handler.fn):
-        raise _unsupported(handler, "a function that is not asynchronous", "itself")
-    signature = handler.parsed_fn_signature
-    for name, field in signature.parameters.items():
-        if name in ("request", "scope", "data") or (name == parameter and field.annotation is str):
-            continue
-        raise _unsupported(handler, f"the argument {name!r}", "itself")
-    result = signature.return_type.annotation
-    result = get_origin(result) or result
-    if not (isinstance(result, type) and issubclass(result, msgspec.Struct | Response)):
-        raise _unsupported(handler, f"the return type {signature.return_type.raw!r}", "itself")
-    return set(signature.parameters)
-
-
-def _unsupported(handler: HTTPRouteHandler, what: str, where: str) -> UnsupportedOptionError:
-    return UnsupportedOptionError(
-        f"the fast path does not honor {what} of {where} for the handler"
-        f" {handler.operation_id or handler.handler_name}. Remove it, do it in the handler or in"
-        " ServiceMiddleware, or serve the handler in Litestar's own way: opt={'fast_path': False}"
-    )
+            if method in ("HEAD", "OPTIONS"):
+                raise UnsupportedOptionError(
+                    f"{method} {route.path}: ServiceMiddleware serves HEAD as GET, and OPTIONS from"
+                    " the table of routes; remove this handler, or change ServiceMiddleware"
+                )
+            yield method, handler

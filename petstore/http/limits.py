@@ -77,7 +77,7 @@ class RateLimiter:
         ]
 
     def _seconds_to_next(self, tokens: float) -> int:
-        """Return the whole seconds, at least 1, until one more request is admitted than now."""
+        """Return in how many whole seconds, at least 1, there is one more token than now."""
         return max(1, ceil((int(tokens) + 1 - tokens) / self._rate))
 
 
@@ -104,7 +104,7 @@ SMALL_BODY_BYTES: Final = 65536
 """Bodies up to this size are not counted: the slots bound them."""
 
 LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes the larger ones that are in flight may have together, or one if it has more."""
+"""The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""
 
 
 class InFlight:

@@ -8,11 +8,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from litestar.types import ASGIApp, Receive, Send
 
-from petstore.contract import StorageError
+from petstore.config.keys import short_name
+from petstore.contract import StorageError, UnavailableError
 from petstore.http.errors import (
     ApiError,
     ErrorCode,
@@ -29,6 +30,8 @@ from petstore.observability.logs import RequestLine, request_log
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
+
+_WRITES: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 _log = logging.getLogger("petstore")
 
@@ -57,7 +60,7 @@ class ServiceMiddleware:
         self._trace_id = trace_id
         self._common: dict[tuple[Any, bool], CommonHeaders] = {}
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0912 - a sequence of steps
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901 - a sequence of steps
         """Respond to a request, or pass the lifespan on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -84,9 +87,8 @@ class ServiceMiddleware:
                 await _respond(unavailable("The service is stopping."), writer)
             raise
         except Exception as error:  # noqa: BLE001 - every exception becomes a response
-            response = _explain(error, scope["request_id"].decode(), started=bool(writer.status))
-            if self._metrics is not None and isinstance(error, StorageError):
-                self._metrics.storage_failed()
+            response = to_api_error(error)
+            self._report(error, response, scope, started=bool(writer.status))
             if not writer.status:
                 await _respond(response, writer)
             error.__traceback__ = None  # its frames refer to the error: a reference cycle
@@ -103,6 +105,24 @@ class ServiceMiddleware:
             raise not_found("Path")
         writer.respond(204, [(b"allow", allow.encode())], b"")
 
+    def _report(self, error: Exception, response: ApiError, scope: Any, *, started: bool) -> None:
+        """Log what the client does not get to see; count failures of the storage."""
+        if isinstance(error, StorageError) and self._metrics is not None:
+            self._metrics.storage_failed()
+        request_id = scope["request_id"].decode()
+        if isinstance(error, UnavailableError) and not started:
+            self._state.storage_health.failed(
+                str(error), request_id, write=scope["method"] in _WRITES
+            )
+        elif started or (response.status >= 500 and not isinstance(error, ApiError)):
+            unexpected = error if started or response.code is ErrorCode.INTERNAL_ERROR else None
+            _log.error(
+                "%s",
+                str(error) or type(error).__name__,
+                exc_info=unexpected,
+                extra={"request_id": request_id},
+            )
+
     def _observe(self, scope: Any, method: str, status: int, seconds: float) -> None:
         """Count and log a request, whether or not the client stayed for the response."""
         if self._metrics is not None:
@@ -118,7 +138,7 @@ class ServiceMiddleware:
                     route=scope.get("path_template"),
                     status=status,
                     milliseconds=round(seconds * 1000, 3),
-                    client=scope.get("auth"),
+                    client=(client := scope.get("auth")) and short_name(client),
                 )
             )
 
@@ -134,17 +154,3 @@ async def _respond(error: ApiError, writer: ResponseWriter) -> None:
     headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     writer.respond(error.status, headers, encode(error))
     await writer.flush()
-
-
-def _explain(error: Exception, request_id: str, *, started: bool) -> ApiError:
-    """Return the error response for an exception; log what the client does not get to see."""
-    response = to_api_error(error)
-    if started or (response.status >= 500 and not isinstance(error, ApiError)):
-        unexpected = error if started or response.code is ErrorCode.INTERNAL_ERROR else None
-        _log.error(
-            "%s",
-            str(error) or type(error).__name__,
-            exc_info=unexpected,
-            extra={"request_id": request_id},
-        )
-    return response

@@ -119,6 +119,8 @@ class Collection(Generic[Status]):
 
         The link (RFC 8288) repeats the request's `limit` and `status`.
         """
+        if type(items) is not list:  # any `Sequence` is a page for the contract
+            items = list(items)
         if len(items) <= query.limit:
             return items, None
         page = items[: query.limit]

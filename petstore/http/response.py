@@ -1,7 +1,7 @@
-"""What responses of this service go through: common headers are added, the status is kept.
+"""What every response passes through: common headers are added, the status is recorded.
 
-A whole response can be given in one call. It then reaches the server in one call, too, unless
-a layer in between has replaced `send`; otherwise it becomes the two ASGI messages.
+A handler's whole response comes in one call. It reaches the server in one call, too, unless a
+layer in between has replaced `send`; then it becomes the two ASGI messages.
 """
 
 from typing import Any, Final
@@ -24,7 +24,7 @@ class CommonHeaders:
 
     plain -- whatever its content
     json -- with a JSON body
-    encoded -- the latter as the server writes them, once it has
+    encoded -- the latter as the server writes them; empty until it has
     """
 
     def __init__(self, state: ServiceState, handler: Any, *, api: bool) -> None:
@@ -39,17 +39,24 @@ class ResponseWriter:
     """Sends the response to one request. It can be called as an ASGI `send`.
 
     outer -- the scope of the request, as the layers outside see it
-    scope -- the same as the handler sees it: a HEAD is a GET there
-    send -- what the server, or the next layer outside, has given
-    common -- what `CommonHeaders` has made so far; the writers of one service share it
+    scope -- the scope as the handler sees it, where a HEAD is a GET
+    send -- that of the server, or of the next layer outside
+    common -- the common headers so far, by handler; the writers of one service share them
 
     status -- the status of the response; 0 before there is one
     held -- status, headers and body of a whole response that waits for `flush`
     """
 
     __slots__ = (
-        *("_common", "_exchange", "_head", "_outer", "_scope", "_send", "_state"),
-        *("held", "status"),
+        "_common",
+        "_exchange",
+        "_head",
+        "_outer",
+        "_scope",
+        "_send",
+        "_state",
+        "held",
+        "status",
     )
 
     def __init__(
@@ -83,9 +90,9 @@ class ResponseWriter:
         await self._send(message)
 
     def respond(self, status: int, headers: list[Header], body: bytes) -> None:
-        """Give a whole response: JSON, or a 204 without a body.
+        """Respond with JSON, or with a 204 without a body.
 
-        It is on its way if the server takes whole responses. Otherwise `flush` sends it.
+        If the server takes whole responses, it is sent now; otherwise `flush` sends it.
 
         headers -- without ``Content-Type`` and ``Content-Length``, which are added; the list is
             changed

@@ -1,14 +1,12 @@
 """The keys of the ASGI scope that this service relies on beyond the ASGI specification."""
 
-from typing import TYPE_CHECKING, NotRequired
+from typing import NotRequired
 
 from litestar.types import HTTPScope
 
 from petstore.http.headers import Header
+from petstore.http.limits import InFlight
 from petstore.http.state import ServiceState
-
-if TYPE_CHECKING:  # limits.py imports this module
-    from petstore.http.limits import InFlight
 
 
 class RequestScope(HTTPScope):
@@ -24,6 +22,11 @@ class RequestScope(HTTPScope):
     slot -- whose slot the request holds; set by the guard of `limits`, removed by
         `limits.release` when the response starts
 
+    A key of ASGI:
+
+    extensions -- the server leaves its exchange there, under `response.EXCHANGE`; read by
+        `ResponseWriter`
+
     Litestar's keys, with its meaning:
 
     auth -- the name of the client; set by the guard of `auth`, read by the guards of `limits`,
@@ -36,4 +39,4 @@ class RequestScope(HTTPScope):
     request_id: bytes
     rate_limit: NotRequired[list[Header]]
     service: ServiceState
-    slot: NotRequired["InFlight"]
+    slot: NotRequired[InFlight]

@@ -7,6 +7,7 @@ from typing import Any
 
 from petstore.contract import Repository
 from petstore.http.clock import TokenClock, nanoseconds
+from petstore.observability.storage_health import StorageHealth
 
 
 class ServiceState:
@@ -15,13 +16,15 @@ class ServiceState:
     root_path -- the public prefix in front of ``/v1``, or the empty string
     document -- returns the encoded OpenAPI document
     repository -- the open repository; set while the application's lifespan is active
+    storage_health -- logs when the storage fails
     startup_error -- why the repository could not be opened
     clock -- returns the current time in UTC; tests replace it
-    token_clock -- what makes of it the times of idempotency keys; tests replace it
+    token_clock -- derives the times of idempotency tokens from it; tests replace it
     draining -- True once the service is about to stop: it still responds, but closes connections
     """
 
     repository: Repository
+    storage_health: StorageHealth
     document: Callable[[], bytes]
 
     def __init__(self, root_path: str = "") -> None:

@@ -103,7 +103,9 @@ def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, 
         "level": record.levelname.lower(),
         "event": record.getMessage(),
     }
-    line |= {f: value for f in _FIELDS if (value := getattr(record, f, None)) is not None}
+    for field in _FIELDS:
+        if (value := getattr(record, field, None)) is not None:
+            line[field] = value
     if record.exc_info:
         line["exception"] = formatter.formatException(record.exc_info)
     return line

@@ -6,6 +6,7 @@ was entered: the client library decides on import where it stores its counts.
 
 import asyncio
 import os
+import time
 from bisect import bisect_left
 from collections import Counter as Counts
 from multiprocessing import current_process
@@ -15,6 +16,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 
 from petstore.config.errors import ConfigurationError
+from petstore.observability.output import standard_error
 
 DURATION_BUCKETS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -22,9 +24,11 @@ DURATION_BUCKETS: Final = (
 )
 """Upper bounds in seconds."""
 
-_KINDS: Final = ("counter", "gauge_livesum", "histogram")
+_KINDS: Final = ("counter", "gauge_mostrecent", "gauge_livesum", "histogram")
 _SIZE: Final = 65536
 """The files of the client library, and their initial size in bytes."""
+
+_REPEAT_SECONDS: Final = 1
 
 
 class Metrics:
@@ -38,8 +42,10 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        first = True
         if directory := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             name = current_process().name
+            first = not Path(directory, f"{_KINDS[0]}_{name}.db").exists()
             _reserve(directory, name)
             values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call] # it has no types
         registry = CollectorRegistry()
@@ -67,6 +73,21 @@ class Metrics:
             "Requests that failed because of the storage.",
             registry=registry,
         )
+        self._writable = Gauge(
+            "petstore_storage_writable",
+            "Whether the storage accepts writes: 0 from a failed one until an item is created.",
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        )
+        if first:  # what replaces a worker keeps its last value
+            self._writable.set(1)
+        self._writable_until = 0.0  # then it is set again, to stay the most recent one
+        dropped = Counter(
+            "petstore_log_lines_dropped",
+            "Log lines that were dropped because standard error was not read.",
+            registry=registry,
+        )
+        standard_error.on_drop = dropped.inc
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._ended: dict[tuple[str, int], list[float]] = {}
         self._begun = 0
@@ -86,6 +107,17 @@ class Metrics:
     def storage_failed(self) -> None:
         """Count a request that failed because of the storage."""
         self._failures.inc()
+
+    def storage_took_write(self) -> None:
+        """Show that the storage accepts writes."""
+        if (now := time.monotonic()) >= self._writable_until:
+            self._writable_until = now + _REPEAT_SECONDS
+            self._writable.set(1)
+
+    def storage_refused_write(self) -> None:
+        """Show that the storage accepts no writes."""
+        self._writable_until = 0.0
+        self._writable.set(0)
 
     def _flush(self) -> None:
         """Store the counts of this turn of the event loop."""

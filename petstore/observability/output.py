@@ -20,7 +20,7 @@ class Output:
     """Writes lines to a file descriptor; keeps those that its reader does not take yet.
 
     fd -- of a file, or of a pipe or socket within `nonblocking`
-    on_drop -- called with a number of lines that were dropped
+    on_drop -- called with the number of lines that were dropped
     """
 
     def __init__(self, fd: int) -> None:
@@ -42,7 +42,7 @@ class Output:
 
     @contextmanager
     def nonblocking(self) -> Iterator[None]:
-        """Let no write to a pipe or a socket wait, until the block is left.
+        """Until the block is left, let no write to a pipe or a socket block.
 
         Other processes that share the pipe are affected, too. A terminal is left as it is: it
         belongs to the shell.
@@ -71,7 +71,7 @@ class Output:
                 self._waiting.clear()
         if self._dropped:
             count, self._dropped = self._dropped, 0
-            _log.warning("%d lines of the log were dropped: nobody read standard error", count)
+            _log.warning("%d log lines were dropped: standard error was not read", count)
 
     def _resume_later(self) -> None:
         try:

@@ -30,7 +30,7 @@ class Tracing:
         os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
         if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             os.environ.setdefault("OTEL_SERVICE_NAME", "petstore")
-        # Imported only here: an extra, and 0.3 s of a start.
+        # Imported only here: they belong to an extra, and take 0.3 s of a start.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
         from opentelemetry.sdk.trace import TracerProvider
@@ -58,7 +58,7 @@ class Tracing:
             return cls()
         except ModuleNotFoundError as error:
             _log.warning(
-                "no traces: %s is missing; install petstore-service with its extra 'tracing'",
+                "no traces: %s is missing; install the service with its extra 'tracing'",
                 error.name,
             )
         except Exception as error:  # noqa: BLE001 - whatever it raises for wrong variables

@@ -13,18 +13,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from enum import Enum, auto
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import unquote
 
 import httptools
 
-from petstore.server.exchange import Exchange, HeaderList
+from petstore.server.exchange import Exchange
+from petstore.server.head import (
+    MAX_HEADERS,
+    HeaderList,
+    MalformedError,
+    check_headers,
+    parse_target,
+)
 
 MAX_HEAD_BYTES: Final = 32 * 1024
-"""The maximum size of what is no body: head, chunk extensions and trailers together."""
-
-MAX_HEADERS: Final = 100
-"""The maximum number of headers and trailers together."""
+"""The maximum size of everything but the body: head, chunk extensions and trailers together."""
 
 MAX_PIPELINED: Final = 100
 """The maximum number of pipelined requests; the connection is closed after the last one."""
@@ -54,12 +58,9 @@ knows it.
 _CHUNK_FRAME_BYTES: Final = 20
 """The framing of one chunk: at most 16 digits and two line breaks."""
 
-_HOST: Final = re.compile(  # RFC 3986, section 3.2, without user information
-    rb"(?:\[[0-9A-Za-z:._~%-]*\]|[0-9A-Za-z!$&'()*+,;=._~%-]*)(?::[0-9]*)?"
-)
 _TOO_LARGE: Final = "the head, with chunk extensions and trailers, is too large"
 
-# RFC 9112, section 3. A method that is longer than any is not worth a response of its own.
+# RFC 9112, section 3. A method that is longer than any known one gets no response of its own.
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) [^ ]+ HTTP/1\.[01]\r\n")
 
 
@@ -72,16 +73,12 @@ class Phase(Enum):
     DISCARD = auto()  # the last response was sent; what still arrives is discarded
 
 
-class _RejectedError(Exception):
-    """Stops the parser: the request is rejected."""
-
-
 class HttpConnection(asyncio.Protocol):
     """One connection.
 
     config -- uvicorn's: the application and the root path
     server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
-    app_state -- what the application's lifespan has left for its requests
+    app_state -- the state that the application's lifespan has set for its requests
     reject -- makes the response to a rejected request
     """
 
@@ -105,7 +102,6 @@ class HttpConnection(asyncio.Protocol):
         self._parser = self._new_parser()
         self._phase = Phase.IDLE
         self._deadline: float | None = None  # by when something must happen
-        self._problem = "not a valid HTTP/1.1 request"
         # Requests
         self._url = b""
         self._host = b""  # the last valid one
@@ -150,7 +146,7 @@ class HttpConnection(asyncio.Protocol):
         self._start_clock(REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        """Tell the requests that are being served or wait."""
+        """Tell the requests that are being served or are waiting."""
         self._server.connections.discard(self)
         self._deadline = None
         if self._active is not None:
@@ -196,11 +192,13 @@ class HttpConnection(asyncio.Protocol):
 
     def _reject_unparsed(self, error: httptools.HttpParserError) -> None:
         """Reject what the parser did not take, unless it is only the method."""
+        problem = "not a valid HTTP/1.1 request"
         if str(error).startswith("Invalid method"):
             if self._feed_unknown_method():
                 return
-            self._problem = "the method is unknown, or this is not HTTP/1.1"
-        self._reject(self._problem)
+            problem = "the method is unknown, or this is not HTTP/1.1"
+        cause = error.__context__  # what one of the callbacks below has raised
+        self._reject(str(cause) if isinstance(cause, MalformedError) else problem)
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
@@ -219,12 +217,12 @@ class HttpConnection(asyncio.Protocol):
         self.write_paused = True
 
     def resume_writing(self) -> None:
-        """Let responses go on."""
+        """Let responses continue."""
         self.write_paused = False
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         if self._active is not None and self._active.complete:
-            self._go_on(self._active)
+            self._proceed(self._active)
 
     # The parser calls these.
 
@@ -235,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
         self._phase = Phase.HEAD
         self._head = b""
         self._discarded = 0
-        # Where other requests were in the data before, nobody can tell how much of it is of this.
+        # If other requests came first in the data, the share of this one is not known: count 1.
         self._overhead, self._fresh = self._fresh or 1, 0
         self._start_clock(REQUEST_SECONDS)
 
@@ -250,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._fields += 1
         if self._fields > MAX_HEADERS:
-            self._stop(f"more than {MAX_HEADERS} headers and trailers")
+            raise MalformedError(f"more than {MAX_HEADERS} headers and trailers")
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""
@@ -260,9 +258,13 @@ class HttpConnection(asyncio.Protocol):
             version = "1.1"  # the usual case, faster than asking the parser
         else:
             version = self._check_line()
-        expects_continue = self._check_headers(version)
+        checked = check_headers(self._headers, version, self._host)
+        self._host, expects_continue, has_body = checked
+        if has_body and self._parser.should_upgrade():  # its body would not be read
+            raise MalformedError("an upgrade with a body is not supported")
+        self._fields = len(self._headers)
         if len(self._waiting) >= MAX_PIPELINED:
-            self._stop("too many requests at once")
+            raise MalformedError("too many pipelined requests")
         exchange = Exchange(
             self,
             self._scope(version),
@@ -277,40 +279,15 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.append(exchange)
         self._phase = Phase.BODY
 
-    def _check_headers(self, version: str) -> bool:  # noqa: C901 - one pass over all headers
-        """Return whether the client waits for ``100 Continue``. Stop at what is not permitted."""
-        self._fields = len(self._headers)
-        if self._fields > MAX_HEADERS:
-            self._stop(f"more than {MAX_HEADERS} headers")
-        hosts, codings, expects_continue, has_body = 0, 0, False, False
-        for name, value in self._headers:
-            if name == b"host":
-                if value != self._host and _HOST.fullmatch(value):
-                    self._host = value
-                hosts += 1 if value == self._host else 2
-            elif name == b"content-length":
-                has_body = value != b"0"
-            elif name == b"expect" and value.lower() == b"100-continue":
-                expects_continue = version == "1.1"  # RFC 9110, section 10.1.1
-            elif name == b"transfer-encoding":
-                codings += 1 if value.lower() == b"chunked" else 2
-        if hosts > 1 or (hosts == 0 and version == "1.1"):
-            self._stop("expected one valid Host header")
-        if codings > 1:
-            self._stop("expected no Transfer-Encoding but chunked")
-        if (has_body or codings) and self._parser.should_upgrade():  # its body would not be read
-            self._stop("an upgrade with a body is not supported")
-        return expects_continue
-
     def _check_line(self) -> str:
         """Return the version of a request that is not alone in its data, not all there, or odd."""
         version = self._parser.get_http_version()
-        line = self._url + b" HTTP/1."  # the parser takes RTSP and ICE for HTTP
+        line = self._url + b" HTTP/1."  # the parser accepts RTSP and ICE, too
         if version not in ("1.0", "1.1") or line not in self._head + self._data:
-            self._stop("expected HTTP/1.1 or HTTP/1.0")
+            raise MalformedError("expected HTTP/1.1 or HTTP/1.0")
         size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
         if size > MAX_HEAD_BYTES:
-            self._stop(_TOO_LARGE)
+            raise MalformedError(_TOO_LARGE)
         self._overhead = max(self._overhead, size)
         return version
 
@@ -366,13 +343,13 @@ class HttpConnection(asyncio.Protocol):
         await asyncio.shield(self._drained)
 
     def pause_reading(self) -> None:
-        """Let the client wait with what it sends."""
+        """Read nothing more from the client for now."""
         if self._reading:
             self._reading = False
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Let the client go on."""
+        """Read from the client again."""
         if not self._reading and not self.transport.is_closing():
             self._reading = True
             self.transport.resume_reading()
@@ -386,22 +363,22 @@ class HttpConnection(asyncio.Protocol):
         return self._default_bytes
 
     def response_complete(self, exchange: Exchange) -> None:
-        """Go on, unless the client must first read what was written: `resume_writing` does then."""
+        """Proceed, unless the client must read first: then `resume_writing` does."""
         self._server.total_requests += 1
         if exchange.more_body:  # the client may read nothing before it has sent everything
             self.resume_reading()
         if not self.write_paused:
-            self._go_on(exchange)
+            self._proceed(exchange)
 
     def finished(self, exchange: Exchange) -> None:
-        """Take note that the application has returned.
+        """Forget the task of an exchange, whose application has returned.
 
-        Cheaper than a callback of the task, but only a task that was begun gets here: one that is
-        cancelled before, because the server stops, stays in the set.
+        Cheaper than a callback of the task. A task that is cancelled before it begins never gets
+        here and stays in the set, but then the server is stopping.
         """
         self._server.tasks.discard(exchange.task)
 
-    def _go_on(self, exchange: Exchange) -> None:
+    def _proceed(self, exchange: Exchange) -> None:
         """Start the next request, or close the connection."""
         self._active = None
         if self.transport.is_closing():
@@ -432,7 +409,7 @@ class HttpConnection(asyncio.Protocol):
         if self._url.startswith(b"/") and b"#" not in self._url:  # the usual case
             raw_path, _, query = self._url.partition(b"?")
         else:
-            raw_path, query = self._parse_target()
+            raw_path, query = parse_target(self._url)
         path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote(path)
@@ -452,18 +429,6 @@ class HttpConnection(asyncio.Protocol):
         if version != "1.1":
             scope["http_version"] = version
         return scope
-
-    def _parse_target(self) -> tuple[bytes, bytes]:
-        """Return path and query of a target that is no plain path (RFC 9112, section 3.2)."""
-        try:
-            target = httptools.parse_url(self._url)
-        except httptools.HttpParserInvalidURLError:
-            self._stop("expected a path, or a URL without user information, as the target")
-        if b"#" in self._url or target.userinfo:
-            self._stop("expected a target without fragment and user information")
-        if target.schema and target.schema.lower() not in (b"http", b"https"):
-            self._stop("expected a target of http or https")
-        return target.path or b"/", target.query or b""
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -526,7 +491,8 @@ class HttpConnection(asyncio.Protocol):
     def _respond_400(self, message: str, scope: dict[str, Any] | None) -> None:
         headers, body = self._make_rejection(message, self._headers, scope)
         length = (b"content-length", b"%d" % len(body))
-        fields = [b"\r\n%b: %b" % h for h in (*headers, length, (b"connection", b"close"))]
+        headers = [*headers, length, (b"connection", b"close")]
+        fields = [b"\r\n%b: %b" % header for header in headers]
         head = b"HTTP/1.1 400 Bad Request%b%b" % (self.default_headers(), b"".join(fields))
         self.transport.write(b"%b\r\n\r\n%b" % (head, body))
         self._linger()
@@ -553,10 +519,6 @@ class HttpConnection(asyncio.Protocol):
         self._discarded += len(data)
         if self._discarded > MAX_DISCARDED_BYTES and self._active is None:
             self.transport.close()
-
-    def _stop(self, problem: str) -> NoReturn:
-        self._problem = problem
-        raise _RejectedError
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int | None] | None:

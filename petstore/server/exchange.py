@@ -11,13 +11,13 @@ from asyncio import CancelledError
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
+from petstore.server.head import HeaderList
+
 EXTENSION: Final = "petstore.exchange"
 """The key of the exchange in ``scope["extensions"]``."""
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """The connection is not read while more than this of a body waits for the application."""
-
-HeaderList = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger("petstore.server")
 
@@ -69,7 +69,7 @@ class Exchange:
     complete = False
     disconnected = False
     half_closed = False
-    _delivered = False  # the end of the body
+    _delivered = False  # whether the application has received the end of the body
     _pending = b""  # the head, until the first part of the body is there
     _chunked = False
     _until_close = False
@@ -108,17 +108,17 @@ class Exchange:
             _log.error("exception in the ASGI application", exc_info=error)
         finally:
             if not (self.complete or self.disconnected):
-                self._make_up()
+                self._fail()
             self.forget()
             self._connection.finished(self)
 
     def forget(self) -> None:
-        """Break the reference cycles; the exchange is not used any more."""
+        """Break the reference cycles: the exchange is no longer used."""
         self.scope["extensions"].clear()
         del self.send
 
-    def _make_up(self) -> None:
-        """Respond with 500 if the application has not responded at all."""
+    def _fail(self) -> None:
+        """Respond with 500, or cut the connection if the response has begun."""
         if not self.started:
             self.keep_alive = False
             headers = [(b"content-type", b"text/plain; charset=utf-8")]
@@ -134,17 +134,17 @@ class Exchange:
         self._wake()
 
     def end(self) -> None:
-        """Take note that the request is complete."""
+        """Mark the request as complete."""
         self.more_body = False
         self._wake()
 
     def disconnect(self) -> None:
-        """Take note that the client is gone, or that its request is rejected."""
+        """Mark the client as gone, or its request as rejected."""
         self.disconnected = True
         self._wake()
 
     def half_close(self) -> None:
-        """Take note that the client sends nothing any more: it may be gone, or still read."""
+        """Mark the end of what the client sends: it may be gone, or still reading."""
         self.half_closed = True
         self._wake()
 
@@ -245,7 +245,7 @@ class Exchange:
             [b"chunked"],
         ):
             raise RuntimeError(
-                "the response has both a length and a coding, or one that is unknown"
+                "the response has both Content-Length and Transfer-Encoding, or an unknown coding"
             )
         if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
             self._remaining = None

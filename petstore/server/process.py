@@ -4,29 +4,27 @@ import _thread
 import asyncio
 import logging
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
 from errno import EMFILE, ENFILE
 from functools import partial
 from multiprocessing import parent_process
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Final
 
 import uvicorn
 
-from petstore.config.addresses import cannot_listen, split_address
 from petstore.config.settings import Settings
 from petstore.http.app import Application
 from petstore.http.state import ServiceState
 from petstore.server.connection import HttpConnection
-
-BACKLOG: Final = 2048
-"""How many connections the kernel queues until the service accepts them."""
+from petstore.server.sockets import BACKLOG
 
 CLOSING_SECONDS: Final = 1
-"""How much of PETSTORE_SHUTDOWN_SECONDS is kept for closing the storage: this, or half of it."""
+"""What is reserved of PETSTORE_SHUTDOWN_SECONDS for closing the storage: this, or half of it."""
 
 _log = logging.getLogger("petstore")
 
@@ -37,7 +35,7 @@ def stop_seconds(settings: Settings) -> float:
 
 
 def exit_at_once(_number: int, _frame: FrameType | None) -> None:
-    """Handle SIGTERM while nothing is served yet: no storage minds an end at any moment."""
+    """Handle SIGTERM before anything is served: every storage survives an exit at any moment."""
     os._exit(0)
 
 
@@ -51,6 +49,7 @@ class Server(uvicorn.Server):
     state -- its `draining` is set here; its `startup_error` is raised
     settings -- how long requests are still served after a signal, and the time limit
     ready -- called once the port is open
+    reload -- called at SIGHUP; None if that is a stop, like SIGTERM
     """
 
     def __init__(
@@ -59,11 +58,13 @@ class Server(uvicorn.Server):
         state: ServiceState,
         settings: Settings,
         ready: Callable[[], None],
+        reload: Callable[[], None] | None,
     ) -> None:
         super().__init__(config)
         self._state = state
         self._settings = settings
         self._ready = ready
+        self._reload = reload
         self._signaled = 0.0  # when the first signal came
         self._out_of_files = False
 
@@ -85,7 +86,7 @@ class Server(uvicorn.Server):
         """End the process when the time for its stop is over. A normal end comes before."""
         limit = stop_seconds(self._settings)
         time.sleep(limit)
-        message = "not stopped %g s after the signal: ending with the storage unclosed"
+        message = "still running %g s after the signal: exiting without closing the storage"
         # In a thread, because the log may be what the stop waits for.
         line = Thread(target=_log.error, args=(message, limit), daemon=True)
         line.start()
@@ -94,13 +95,24 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the storage, then the port. Raises whatever opening the storage raised."""
+        self._loop = asyncio.get_running_loop()
         try:
             await super().startup(sockets)
         except SystemExit:  # without a message: uvicorn's own log is off
             if self._state.startup_error is not None:
                 raise self._state.startup_error from None
             raise
+        if current_thread() is main_thread():  # Python handles signals only there
+            signal.signal(signal.SIGHUP, self._hang_up)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked in a worker
         self._ready()
+
+    def _hang_up(self, sig: int, frame: FrameType | None) -> None:
+        """Handle SIGHUP: reload; or stop, if it means that the terminal of --dev was closed."""
+        if self._reload is None:
+            self.handle_exit(sig, frame)
+        else:
+            self._loop.call_soon_threadsafe(self._reload)
 
     async def on_tick(self, counter: int) -> bool:
         """Check the connections every second."""
@@ -139,10 +151,10 @@ class Server(uvicorn.Server):
             self._sweep()
 
     def _sweep(self) -> None:
-        """Disconnect clients that are too slow. Report that the limit of open files is reached.
+        """Disconnect clients that are too slow. Report when the limit on open files is reached.
 
-        The event loop reports nothing: it accepts the connections that are too many and closes
-        them, until others have ended.
+        The event loop does not report it: it accepts the connections beyond the limit and closes
+        them at once.
         """
         out_of_files = False
         try:
@@ -160,32 +172,17 @@ class Server(uvicorn.Server):
                 connection.sweep(now)
 
 
-def bind(settings: Settings) -> socket.socket:
-    """Return a socket that is bound to the address in the settings, but does not listen yet.
-
-    Raises `ConfigurationError` if that fails.
-    """
-    host, port = split_address(settings.listen)
-    sock = None
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, kind, protocol)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-    except (OSError, UnicodeError) as error:  # the latter: an invalid host name
-        if sock is not None:
-            sock.close()
-        raise cannot_listen(settings.listen, error, "PETSTORE_LISTEN or --listen") from None
-    return sock
-
-
-def make_server(app: Application, settings: Settings, ready: Callable[[], None]) -> Server:
+def make_server(
+    app: Application,
+    settings: Settings,
+    ready: Callable[[], None],
+    reload: Callable[[], None] | None = None,
+) -> Server:
     """Return a server for the application; its `run([sock])` serves until a signal.
 
     settings -- the durations of drain and shutdown; the address is that of the socket
     ready -- called once the port is open
+    reload -- called at SIGHUP; None if that is a stop, like SIGTERM
     """
     config = uvicorn.Config(
         app.asgi,
@@ -198,4 +195,4 @@ def make_server(app: Application, settings: Settings, ready: Callable[[], None])
         proxy_headers=False,
         backlog=BACKLOG,
     )
-    return Server(config, app.state, settings, ready)
+    return Server(config, app.state, settings, ready, reload)

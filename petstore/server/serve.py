@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 from time import perf_counter
 from typing import Final
 
-from petstore.config.addresses import to_url
 from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http.limits import RateLimit
 from petstore.observability.output import standard_error
-from petstore.server.process import bind, make_server
+from petstore.server import sockets
+from petstore.server.process import make_server
 
 _BANNER: Final = """
 petstore for trying out; press Ctrl-C to stop. {kept}
@@ -23,7 +24,7 @@ petstore for trying out; press Ctrl-C to stop. {kept}
 
 Add a pet:
 
-  curl -i {base}/v1/pets -H 'Authorization: Bearer {key}' \\
+  curl -i{via} {base}/v1/pets -H 'Authorization: Bearer {key}' \\
     -H 'Content-Type: application/json' \\
     -d '{{"name": "Rex", "categoryId": 7, "status": "available"}}'
 """
@@ -42,9 +43,8 @@ def serve(
     """
     settings = configuration.settings
     open_once(configuration)
-    sock = bind(settings)
-    base = to_url(*sock.getsockname()[:2])
     with ExitStack() as stack:
+        sock = stack.enter_context(sockets.bind(settings.listen))
         stack.enter_context(standard_error.nonblocking())
         metrics = ""
         if settings.metrics_listen:
@@ -53,7 +53,7 @@ def serve(
             metrics = stack.enter_context(serve_metrics(settings.metrics_listen))
 
         def ready() -> None:
-            _announce(configuration, base, metrics)
+            _announce(configuration, sock, metrics)
 
         if settings.workers == 1:
             from petstore.http.app import create_app
@@ -61,7 +61,8 @@ def serve(
             app = create_app(
                 settings, configuration.plugin, configuration.storage, configuration.keys
             )
-            make_server(app, settings, ready).run([sock])
+            reload = None if configuration.dev_key else configuration.keys.reload_soon
+            make_server(app, settings, ready, reload).run([sock])
         else:
             from petstore.server.workers import Supervisor
 
@@ -71,7 +72,7 @@ def serve(
                 "PETSTORE_BACKEND": settings.backend,
                 "PETSTORE_LOG": settings.log,
             }
-            Supervisor({**environ, **more}, flags, sock, settings).run(ready)
+            Supervisor({**environ, **more}, flags, sock, settings, reloads=not more).run(ready)
 
 
 def open_once(configuration: Configuration) -> float:
@@ -86,10 +87,12 @@ def open_once(configuration: Configuration) -> float:
     return asyncio.run(ping())
 
 
-def _announce(configuration: Configuration, base: str, metrics: str) -> None:
+def _announce(configuration: Configuration, sock: socket.socket, metrics: str) -> None:
+    base = sockets.display_address(sock)
+    local = sock.family == socket.AF_UNIX
     settings, plugin = configuration.settings, configuration.plugin
     parts = [
-        f"serving on {base}/v1 with {plugin.title}",
+        f"serving on {base}{'' if local else '/v1'} with {plugin.title}",
         f"workers: {settings.workers}",
         f"keys: {len(configuration.keys)}",
     ]
@@ -101,7 +104,9 @@ def _announce(configuration: Configuration, base: str, metrics: str) -> None:
     if configuration.dev_key:
         durable = plugin.backend.durable
         kept = f"Data is kept in {plugin.name}." if durable else "All data is lost then."
-        print(_BANNER.format(base=base, key=configuration.dev_key, kept=kept), flush=True)
+        via = f" --unix-socket {sock.getsockname()}" if local else ""
+        base = "http://localhost" if local else base
+        print(_BANNER.format(base=base, via=via, key=configuration.dev_key, kept=kept), flush=True)
 
 
 def _total(settings: Settings) -> str:

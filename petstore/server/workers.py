@@ -31,10 +31,10 @@ QUEUE_SECONDS: Final = 5
 """How long connections wait for a worker while none serves; after that they are closed."""
 
 GIVE_UP_SECONDS: Final = 60
-"""How long the service lives on while no worker serves."""
+"""How long the service keeps running while no worker serves."""
 
 KILL_SECONDS: Final = 0.5
-"""How long after the time limit of a stop the parent kills a worker that has not kept it."""
+"""How long after the time limit of a stop the parent kills a worker that is still running."""
 
 _log = logging.getLogger("petstore")
 _context = multiprocessing.get_context("spawn")  # a fork would copy threads and the open storage
@@ -46,6 +46,7 @@ class Supervisor:
     environ, flags -- what each worker reads its configuration from
     sock -- the bound socket that all of them share
     settings -- the number of workers, whether metrics are on, how long a stop may take
+    reloads -- whether SIGHUP reloads the key file; otherwise it is a stop, like SIGTERM
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class Supervisor:
         flags: Mapping[str, str | None],
         sock: socket.socket,
         settings: Settings,
+        *,
+        reloads: bool,
     ) -> None:
         self._arguments = (dict(environ), dict(flags), sock)
         self._sock = sock
@@ -64,7 +67,8 @@ class Supervisor:
         self._signaled: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
-        self._served = time.monotonic()  # when a worker has served last
+        self._served = time.monotonic()  # when a worker was last seen to serve
+        self._reloads = reloads
         self._signals = 0
         self._stopped = 0.0  # when the first signal came
 
@@ -77,22 +81,23 @@ class Supervisor:
         """
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_, self._stop)
+        signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
         resource_tracker.ensure_running()  # its own start unblocks what `_start` blocks
         self._processes = [self._start(f"worker-{n}") for n in range(self._workers)]
         announced = False
         while not self._signals:
             wait([self._reports, *(process.sentinel for process in self._processes)], timeout=0.5)
-            self._count_those_that_serve()
+            self._update_serving()
             if not announced and len(self._serving) == self._workers:
                 announced = True
                 ready()
             if not self._signals and any(not process.is_alive() for process in self._processes):
                 time.sleep(RESTART_SECONDS)
-                self._replace_the_dead()
+                self._replace_dead_workers()
         self._end()
 
-    def _count_those_that_serve(self) -> None:
-        """Find out which workers serve. While none does, keep no client waiting for long."""
+    def _update_serving(self) -> None:
+        """Update which workers serve. While none does, let no client wait for long."""
         while self._reports.poll():
             self._serving.add(self._reports.recv())
         self._serving &= {process.pid for process in self._processes if process.is_alive()}
@@ -112,9 +117,10 @@ class Supervisor:
 
     def _start(self, name: str) -> BaseProcess:
         process = _context.Process(target=work, args=(*self._arguments, self._report), name=name)
-        # A worker inherits that these are blocked. It handles SIGTERM as soon as it can, SIGINT,
-        # which a terminal sends to all processes, never: the parent passes it on as SIGTERM.
-        blocked = {signal.SIGINT, signal.SIGTERM}
+        # A worker inherits these as blocked. It unblocks SIGTERM as soon as it can handle it, and
+        # SIGHUP once it serves, so that the key file that it has read by then is reloaded. It never
+        # unblocks SIGINT, which a terminal sends to all processes: the parent sends it SIGTERM.
+        blocked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         try:
             process.start()
@@ -122,7 +128,7 @@ class Supervisor:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         return process
 
-    def _replace_the_dead(self) -> None:
+    def _replace_dead_workers(self) -> None:
         for index, process in enumerate(self._processes):
             if self._signals or process.is_alive():
                 continue
@@ -144,8 +150,14 @@ class Supervisor:
                 process.terminate()
                 self._signaled.append(process)
 
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """Pass a signal on to the workers; one that is being started handles it once it serves."""
+        for process in self._processes:
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, number)
+
     def _end(self) -> None:
-        """Wait for the end of the workers, but not longer than a stop may take."""
+        """Wait until the workers have ended, but no longer than a stop may take."""
         self._sock.close()  # listening ends when the last worker closes it
         for process in self._processes:
             if process not in self._signaled and process.is_alive():
@@ -177,7 +189,7 @@ def work(
     """
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    Thread(target=_follow_the_parent, daemon=True).start()
+    Thread(target=_stop_with_parent, daemon=True).start()
     logs.set_up(LogFormat(flags["PETSTORE_LOG"] or LogFormat.JSON))
     try:
         configuration = configure(environ, flags)
@@ -192,13 +204,14 @@ def work(
             with suppress(OSError):  # the parent has just gone
                 report.send(os.getpid())
 
-        make_server(app, configuration.settings, ready).run([sock])
+        reload = configuration.keys.reload_soon
+        make_server(app, configuration.settings, ready, reload).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
         sys.exit(1)
 
 
-def _follow_the_parent() -> None:
+def _stop_with_parent() -> None:
     """Stop when the parent ends, however it does: `Server.shutdown` does not drain then."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()

@@ -26,7 +26,7 @@ class Calls:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the event loop and give SIGINT back."""
+        """Close the event loop and restore the handler of SIGINT."""
         self._interrupts, self._running = 0, True
         self._runner.close()
         signal.signal(signal.SIGINT, self._handler)

@@ -83,7 +83,7 @@ def import_(file: str) -> int:
     configuration = _configured("everything would be lost at the end")
     max_line = max(ndjson.MAX_LINE, configuration.settings.max_body_bytes + 1024)
     try:
-        with _source(file) as (opened, name):
+        with _input(file) as (opened, name):
             size = _size(opened)
             if size is not None:
                 _check(opened, name, max_line, size)
@@ -119,28 +119,29 @@ def _opened(configuration: Configuration) -> Iterator[tuple[Calls, Repository]]:
 
 def _export(source: Source, file: str) -> None:
     ends = [highest(source, type_) for type_ in ITEM_TYPES]
-    with _target(file) as target, Progress("exported", sum(ends)) as progress:
+    with _output(file) as output, Progress("exported", sum(ends)) as progress:
         before = 0
         for type_, end in zip(ITEM_TYPES, ends, strict=True):
             for page in source.pages(type_):
-                target.write(b"".join(map(ndjson.encode, page)))
+                output.write(b"".join(map(ndjson.encode, page)))
                 for item in page:
                     progress.count(item)
-                    place = before + item.id
-                progress.at(place)
+                progress.update(before + page[-1].id)
             before += end
-        target.flush()
+        output.flush()
         progress.finish()
 
 
 @contextmanager
-def _target(file: str) -> Iterator[IO[bytes]]:
+def _output(file: str) -> Iterator[IO[bytes]]:
     """Yield the output: standard output, or a file that appears when it is complete."""
-    if file == "-":
-        yield sys.stdout.buffer
-        return
     path = Path(os.path.realpath(file))
     try:
+        if file == "-":
+            if sys.stdout is None:
+                raise ConfigurationError("standard output is closed")
+            yield sys.stdout.buffer
+            return
         if path.exists() and not path.is_file():  # a device, a named pipe
             with path.open("wb") as opened:
                 yield opened
@@ -158,11 +159,13 @@ def _target(file: str) -> Iterator[IO[bytes]]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if file == "-":  # `petstore.cli` reports it, as for every command
+            raise
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
 
 
 @contextmanager
-def _source(file: str) -> Iterator[tuple[BinaryIO, str]]:
+def _input(file: str) -> Iterator[tuple[BinaryIO, str]]:
     """Yield the input and its name in messages."""
     if file == "-":
         if sys.stdin is None:
@@ -190,12 +193,12 @@ def _size(opened: BinaryIO) -> int | None:
 
 def _check(opened: BinaryIO, name: str, max_line: int, size: int) -> None:
     """Check all lines before the first is stored, then rewind."""
-    begin, place = opened.tell(), 0
+    begin, done = opened.tell(), 0
     with Progress("checked", size) as progress:
         for _, line, item in ndjson.read(opened, name, max_line):
-            place += len(line)
+            done += len(line)
             progress.count(item)
-            progress.at(place)
+            progress.update(done)
     opened.seek(begin)
 
 
@@ -203,8 +206,8 @@ def _import(
     opened: BinaryIO, name: str, max_line: int, size: int | None, target: "_Target"
 ) -> None:
     with Progress("imported", size) as progress:
-        place = 0
-        begin = 0
+        done = 0  # bytes that were read
+        begin = 0  # where the batch begins
         batch: Batch = []
         nothing_new = True
 
@@ -214,23 +217,23 @@ def _import(
             target.store(batch)
             for _, item in batch:
                 progress.count(item)
-            progress.at(place)
+            progress.update(done)
             batch.clear()
 
         try:
             for number, line, item in ndjson.read(opened, name, max_line):
                 batch.append((number, item))
-                place += len(line)
-                if len(batch) == BATCH_ITEMS or place - begin >= BATCH_BYTES:
+                done += len(line)
+                if len(batch) == BATCH_ITEMS or done - begin >= BATCH_BYTES:
                     store()
-                    begin = place
+                    begin = done
         except InvalidLineError as error:
             if size is None:
                 store()
                 raise InvalidLineError(f"{error}. The lines before it are stored") from None
             raise
         store()
-        progress.finish("; all of them were there already" if nothing_new and place else "")
+        progress.finish("; all of them were stored already" if nothing_new and done else "")
 
 
 class _Target:

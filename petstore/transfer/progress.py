@@ -14,7 +14,7 @@ class Progress:
     """Counts transferred items and shows the progress until the block is left.
 
     verb -- what happens to the items, as a participle: "exported"
-    total -- the total amount of work, in the unit of `at`; None if unknown
+    total -- the total amount of work, in the unit of `update`; None if unknown
     """
 
     def __init__(self, verb: str, total: int | None) -> None:
@@ -44,7 +44,7 @@ class Progress:
         else:
             self._orders += 1
 
-    def at(self, done: int) -> None:
+    def update(self, done: int) -> None:
         """Report the progress, if a report is due.
 
         done -- how much of `total` is done, in the same unit

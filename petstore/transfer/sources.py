@@ -38,7 +38,7 @@ class Source(Protocol):
         """Return the first item whose id is higher than `after` as a page, or an empty page."""
 
     def pages(self, type_: ItemType) -> Iterator[Items]:
-        """Yield all items in ascending id, page after page."""
+        """Yield all items in ascending id, page after page; no page is empty."""
 
 
 def highest(source: Source, type_: ItemType) -> int:
@@ -118,7 +118,8 @@ class ServiceSource:
         target: str | None = f"{self._path}{_PATHS[type_][0]}?limit={MAX_LIMIT}"
         while target is not None:
             page, target = self._page(type_, target)
-            yield page
+            if page:
+                yield page
 
     def close(self) -> None:
         """Close the connection."""

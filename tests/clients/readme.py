@@ -5,10 +5,9 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import README, blocks
 from tests.support.services import Live, environment
 
-README: Final = (ROOT / "README.md").read_text()
 SECONDS: Final = 120
 
 

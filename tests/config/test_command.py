@@ -60,6 +60,10 @@ class TestErrors:
         message = error_message(in_process(*arguments))
         assert re.search(rf"(^|\n)petstore.*: .*{expected}\b", message)
 
+    def test_an_unknown_option_names_the_help_of_its_subcommand(self) -> None:
+        message = error_message(in_process("keys", "new", "--nmae", "x"))
+        assert message.endswith("unrecognized arguments: --nmae. See: petstore keys new --help\n")
+
     @pytest.mark.parametrize(
         ("setting", "text", "expected"),
         [

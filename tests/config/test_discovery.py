@@ -220,6 +220,11 @@ class TestSettings:
         site.install(settings="    path: str\n    mode: str")
         message = error_message(in_process("check", backend="acme", acme_mode="x"))
         assert message == "petstore: PETSTORE_ACME_PATH is not set and has no default\n"
+        message = error_message(in_process("check", backend="sqlite"))
+        assert message == (
+            "petstore: PETSTORE_SQLITE_PATH is not set and has no default: it must be the path of a"
+            " file on a local disk\n"
+        )
 
     def test_what_kubernetes_injects_for_its_service_is_ignored(self, site: Site) -> None:
         site.install()

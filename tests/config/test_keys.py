@@ -2,9 +2,12 @@
 
 import asyncio
 import hashlib
+import json
 import logging
 import os
 import re
+import signal
+import socket
 from pathlib import Path
 
 import httpx
@@ -18,6 +21,7 @@ from petstore.config.keys import Keys
 from petstore.config.settings import Settings
 from tests.support.command import SECRET, error_message, in_process
 from tests.support.key_files import key_line, replace
+from tests.support.pets import REX
 from tests.support.services import Live, Start
 from tests.support.waiting import until
 
@@ -195,6 +199,53 @@ class TestReload:
         until(lambda: status(live, "key") == 401, 5)
         assert [status(live, key) for key in ("other", live.key)] == [200, 200]
 
+    @pytest.mark.parametrize("workers", ["1", "2"])
+    def test_sighup_reloads_it_at_once_and_changes_nothing_else(
+        self, start: Start, file: Path, tmp_path: Path, workers: str
+    ) -> None:
+        sqlite = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
+        live = start(api_keys_file=str(file), workers=workers, drain_seconds="0", **sqlite)
+        assert live.process is not None
+        processes = [live.process.pid, *live.workers()]
+        with socket.create_connection((live.host, live.port)) as connection:
+            head = f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {live.key}\r\n"
+            body = json.dumps(REX)
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode())
+            live.process.send_signal(signal.SIGHUP)  # without a change nothing else reloads it
+            until(lambda: live.log.read_text().count(f"reloaded the key file {file}: 3 keys") >= 1)
+            until(lambda: live.log.read_text().count("reloaded the key file") == int(workers))
+            connection.sendall(body.encode())
+            assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
+        assert [live.process.pid, *live.workers()] == processes
+        assert live.stop() == 0
+
+    def test_sighup_does_not_wait_for_the_next_look_at_the_file(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(keys_module, "WATCH_SECONDS", 3600)
+        keys = Keys(file=file)
+
+        async def change() -> None:
+            watcher = asyncio.create_task(keys.watch())
+            await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
+            keys.reload_soon()
+            async with asyncio.timeout(5):
+                while keys.client(b"other") is None:  # noqa: ASYNC110 - nothing signals it
+                    await asyncio.sleep(0.01)
+            watcher.cancel()
+
+        asyncio.run(change())
+        assert keys.client(b"key") is None
+
+    def test_sighup_without_a_key_file_says_so(self, start: Start) -> None:
+        live = start(drain_seconds="0")
+        assert live.process is not None
+        live.process.send_signal(signal.SIGHUP)
+        until(lambda: "no key file to reload" in live.log.read_text())
+        assert live.client.get("/v1/pets").status_code == 200
+        assert live.stop() == 0
+
     @pytest.mark.parametrize("invalid", [b"", SECRET.encode(), b"\xff", None])
     def test_a_file_that_becomes_invalid_is_logged_once_and_the_keys_stay_until_it_is_repaired(
         self,
@@ -229,9 +280,7 @@ class TestReload:
 
 
 class TestLog:
-    def test_it_contains_no_key_and_no_digest_of_a_key_file(
-        self, start: Start, tmp_path: Path, file: Path
-    ) -> None:
+    def test_it_contains_no_key_and_no_digest_of_a_key_file(self, start: Start, file: Path) -> None:
         file.write_text(key_line("shop", "file-key"))
         live = start(api_keys=SECRET, api_keys_file=str(file), drain_seconds="0")
         for key in ("file-key", "wrong-key", SECRET, DIGEST):
@@ -240,7 +289,10 @@ class TestLog:
             client.get("/v1/pets", headers={"Authorization": f"Basic {SECRET}"})
             client.get(f"/v1/pets?key={SECRET}", headers={"Authorization": SECRET})
         live.stop()
-        log = (tmp_path / "service-1" / "serve.log").read_text()
+        log = live.log.read_text()
         assert '"client":"shop"' in log
         digest = hashlib.sha256(b"file-key").hexdigest()
         assert not re.search(f"file-key|wrong-key|{SECRET}|{DIGEST}|{digest}", log)
+        hashed = hashlib.sha256(SECRET.encode()).hexdigest()
+        assert f'"client":"sha256:{hashed[:12]}"' in log
+        assert hashed not in log

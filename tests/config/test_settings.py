@@ -113,7 +113,7 @@ class TestConvert:
             Settings.read({name: text})
         except ConfigurationError as error:
             message = str(error)
-            other_port = "PETSTORE_METRICS_LISTEN must use another port than PETSTORE_LISTEN; "
+            other_port = "PETSTORE_METRICS_LISTEN must use a different port from PETSTORE_LISTEN; "
             assert message.startswith((f"{name} must be ", other_port))
             assert len(message.splitlines()) == 1
             assert len(message) < 300

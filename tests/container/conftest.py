@@ -16,8 +16,10 @@ def engine() -> Iterator[Engine]:
     """Create the base images and build the image; remove everything at the end."""
     engine = Engine(Path(tempfile.mkdtemp(prefix="petstore-")))
     try:
-        storage = re.findall(r"image: (valkey/.+)", (DOCKER / "compose.yaml").read_text())
-        engine.make_base(default_of("BASE"), *set(storage))
+        compose = (DOCKER / "compose.yaml").read_text()
+        storage = set(re.findall(r"image: (valkey/.+)", compose))
+        [postgres] = re.findall(r"image: (postgres:.+)", compose)
+        engine.make_base(default_of("BASE"), *storage, postgres=postgres)
         engine.build("petstore", VERSION=__version__)
         yield engine
     finally:

@@ -1,7 +1,7 @@
 """Containers without a Docker engine: podman and buildah, with their own storage.
 
-A stand-in made of Debian packages replaces every base image: it contains Python, and Redis under
-the names of Valkey. Without systemd nothing runs health checks, so `Engine` runs them.
+A stand-in made of Debian packages replaces every base image: it contains Python, Redis under the
+names of Valkey, and PostgreSQL. Without systemd nothing runs health checks, so `Engine` runs them.
 """
 
 import os
@@ -27,7 +27,21 @@ SECONDS: Final = 60
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
 """The certificate authorities that this machine trusts; the build trusts them too."""
 
-PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates,redis-server"
+PACKAGES: Final = "python3-minimal,python3-venv,ca-certificates,redis-server,postgresql"
+
+POSTGRES: Final = """#!/bin/sh -e
+# What the image of PostgreSQL does with the settings of compose.yaml.
+export PATH=$(echo /usr/lib/postgresql/*/bin):$PATH PGDATA=/var/lib/postgresql/18/docker
+if ! test -s $PGDATA/PG_VERSION; then
+  mkdir -p $PGDATA
+  initdb --username=$POSTGRES_USER --auth=$POSTGRES_HOST_AUTH_METHOD
+  echo host all all all $POSTGRES_HOST_AUTH_METHOD >>$PGDATA/pg_hba.conf
+  pg_ctl start --wait --options="-c listen_addresses="
+  createdb --username=$POSTGRES_USER $POSTGRES_USER
+  pg_ctl stop --wait
+fi
+exec postgres -c listen_addresses=*
+"""
 
 CONFIGURATION: Final = """
 [containers]
@@ -109,20 +123,32 @@ class Engine:
         """Run podman; return its standard output."""
         return self.call("podman", *arguments, status=status)
 
-    def make_base(self, *names: str) -> None:
-        """Create the stand-in and tag it with the names of images."""
+    def make_base(self, *names: str, postgres: str) -> None:
+        """Create the stand-in and tag it with the names of images.
+
+        postgres -- the name of the image that starts PostgreSQL
+        """
         archive = self.directory / "base.tar"
+        entrypoint = self.directory / "postgres"
+        entrypoint.write_text(POSTGRES)
+        entrypoint.chmod(0o755)
+        no_cluster = "create_main_cluster = false"
         hooks = (
+            f"copy-in {entrypoint} /usr/local/bin",
             f"copy-in {TRUST} {Path(TRUST).parent}",
             'for name in server cli; do ln -s redis-$name "$1/usr/bin/valkey-$name"; done',
             'chroot "$1" useradd valkey && chroot "$1" install -d -o valkey /data',
         )
         self.call(
             *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}"),
+            '--essential-hook=mkdir "$1/etc/postgresql-common"',
+            f'--essential-hook=echo "{no_cluster}" >"$1/etc/postgresql-common/createcluster.conf"',
             *(f"--customize-hook={hook}" for hook in hooks),
             *("bookworm", archive),
         )
         image = self.podman("import", "--quiet", "--change", f"ENV PIP_CERT={TRUST}", archive)
+        command = 'ENTRYPOINT ["postgres"]'
+        self.podman("import", "--quiet", "--change", command, archive, postgres)
         archive.unlink()
         for name in names:
             self.podman("tag", image, name)

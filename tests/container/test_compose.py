@@ -52,7 +52,8 @@ def up(engine: Engine, folder: Path, service: str, port: str) -> Iterator[Live]:
     """
     published = free_port()
     (folder / ".env").write_text(f"{port}={published}\n")
-    compose = ("podman-compose", "--file", folder / "compose.yaml", "--profile", "sentinel")
+    profiles = ("--profile", "sentinel", "--profile", "postgres")
+    compose = ("podman-compose", "--file", folder / "compose.yaml", *profiles)
     try:
         engine.call(*compose, "up", "--detach", "--no-build", service)
         engine.until_healthy(f"petstore_{service}_1")
@@ -105,3 +106,13 @@ def test_a_replica_is_promoted_when_the_master_fails(engine: Engine, folder: Pat
         engine.podman("start", "petstore_redis-1_1")
         info = ("exec", "petstore_redis-1_1", "valkey-cli", "info", "replication")
         until(lambda: "role:slave" in engine.podman(*info, status=None), SECONDS)
+
+
+def test_postgres_keeps_its_data_over_a_restart(engine: Engine, folder: Path) -> None:
+    with up(engine, folder, "petstore-postgres", "PETSTORE_POSTGRES_PORT") as live:
+        engine.until_healthy("petstore_postgres_1")
+        created = live.client.post("/v1/pets", json=AVAILABLE_REX)
+        assert created.status_code == 201
+        engine.podman("restart", "petstore_postgres_1")
+        until(lambda: live.client.get("/v1/pets").json() == [created.json()], SECONDS)
+        assert "warning" not in engine.logs("petstore_petstore-postgres_1")

@@ -113,7 +113,8 @@ def test_it_contains_every_command(engine: Engine) -> None:
     assert key.startswith("ps_")
     assert line.startswith("shop:")
     listed = engine.podman(*command, "backends")
-    assert [name for name in ("memory", "redis", "sqlite") if f"{name}  petstore-{name}" in listed]
+    for name in ("memory", "postgres", "redis", "sqlite"):
+        assert f"{name}  petstore-{name}" in listed
 
 
 def test_it_has_labels(engine: Engine) -> None:

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.container.engine import DOCKER, run, tool
+from tests.support.command import running
 from tests.support.documents import blocks
 from tests.support.environments import missing
 from tests.support.pets import AVAILABLE_REX
@@ -174,3 +175,18 @@ def test_only_the_prefix_of_a_path_is_changed(tmp_path: Path, start: Start) -> N
         assert running.client.get("/shop/v1/pets%2F1").json()["code"] == "not_found"
         assert running.client.get("/shop/v1/pets?limit=1&status=sold").json() == []
         assert running.client.get("/v1/pets").status_code == 404
+
+
+def test_the_unix_socket_of_the_comment_is_forwarded_to(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    port = "127.0.0.1:8000"
+    assert f"  server {port}; # or, with PETSTORE_LISTEN=unix:/run/petstore/http:" in CONFIGURATION
+    configuration = CONFIGURATION.replace(f"server {port};", f"server unix:{path}; # {port}")
+    settings = {"backend": "memory", "api_keys": KEY, "listen": f"unix:{path}"}
+    with (
+        running(tmp_path, "serve", **settings),
+        proxy(tmp_path, Live("localhost", 0), configuration) as nginx,
+    ):
+        until(lambda: nginx.client.get("/readyz").status_code == 200)
+        response = nginx.client.post("/v1/pets", json=AVAILABLE_REX)
+        assert (response.status_code, response.headers["location"]) == (201, "/v1/pets/1")

@@ -44,7 +44,7 @@ import json, sys
 def loaded():
     return {"litestar", "uvicorn", "pytest", "hypothesis"}.intersection(sys.modules)
 import petstore.contract; contract = loaded()
-import petstore.conformance; kit = loaded()
+from petstore.conformance import Conformance; kit = loaded()
 import petstore, petstore_acme
 files = [petstore.__file__, petstore_acme.__file__]
 print(json.dumps([files, sorted(contract), sorted(kit), sys.path]))
@@ -140,8 +140,12 @@ def author(
         folder.mkdir()
     (tools / "python3").symlink_to(getattr(sys, "_base_executable", sys.executable))
     own = {sys.prefix, os.environ.get("VIRTUAL_ENV", sys.prefix)}  # the checkout's environment
-    path = [p for p in os.environ["PATH"].split(":") if str(Path(p).parent) not in own]
-    env = {k: v for k, v in environment().items() if not k.startswith(("PIP_", "PYTHON", "PYTEST"))}
+    path = [part for part in os.environ["PATH"].split(":") if str(Path(part).parent) not in own]
+    env = {
+        name: text
+        for name, text in environment().items()
+        if not name.startswith(("PIP_", "PYTHON", "PYTEST"))
+    }
     env |= {
         "PATH": ":".join([str(tools), *path]),
         "PETSTORE": str(ROOT),

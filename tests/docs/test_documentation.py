@@ -9,9 +9,8 @@ from petstore.config import discovery
 from petstore.config.errors import PREFIX
 from petstore.config.settings import Settings, setting_names
 from petstore.http.errors import STATUS
-from tests.support.documents import ROOT
+from tests.support.documents import README, ROOT
 
-README = (ROOT / "README.md").read_text()
 FOLDERS = ("", "backends/", "backends/*/", "docs/", "docs/decisions/", "docker/", "benchmarks/")
 OPERATING = (ROOT / "docs/operating.md").read_text()
 
@@ -46,10 +45,3 @@ def test_links_between_files_lead_somewhere(file: Path) -> None:
 @pytest.mark.parametrize("file", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda f: f.name)
 def test_a_decision_record_has_at_most_40_lines(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 40
-
-
-def test_the_rooms_on_the_map_are_the_rooms_of_the_house() -> None:
-    contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    for file in (ROOT / "petstore").iterdir():
-        if file.name not in ("__init__.py", "__pycache__", "py.typed"):
-            assert file.name in contributing, file.name

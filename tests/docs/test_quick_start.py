@@ -13,10 +13,9 @@ from typing import Final
 
 import pytest
 
-from tests.support.documents import blocks
+from tests.support.documents import README, blocks
 from tests.support.services import environment
 from tests.support.transcripts import (
-    README,
     Outcome,
     Step,
     differences,

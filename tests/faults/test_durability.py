@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.histories import repeated
-from tests.support.interface import Item
+from petstore.conformance.faults.histories import Item, repeated
 from tests.support.responses import walk
 from tests.support.services import KEY, Live, Start
 from tests.support.waiting import until

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.histories import Attempt, Response, given_twice, lost, violations
-from tests.support.interface import Item
-from tests.support.linearizability import nonlinearizable
+from petstore.conformance.faults.histories import (
+    Attempt,
+    Item,
+    Response,
+    given_twice,
+    lost,
+)
+from petstore.conformance.faults.linearizability import searches
+from petstore.conformance.faults.verdicts import shorten
+from tests.support.races import nonlinearizable, violations
 
 CONFLICT = Response(409, b"{}")
 
@@ -365,3 +372,51 @@ def test_an_id_that_was_given_twice_is_found_even_if_what_had_it_is_lost() -> No
     assert [*given_twice(CREATED)] == []
     assert [*given_twice(history)] == ["create: 2 was returned for the keys ['c2', 'other']"]
     assert [a.key for a in lost([pet(1, "available")], [], history)] == ["c2", "other"]
+
+
+RESERVED_AGAIN = [*TAKEN, close(1, 1, "cancelled", 12), place(2, 1, 14)]
+BOTH_PLACED = read("orders", 0, [order(1, 1, "placed"), order(2, 1, "placed")], 10)
+MISSED = read("orders", 0, [order(2, 1, "placed")], 20)
+
+
+def test_a_page_of_orders_may_show_each_at_another_moment() -> None:
+    history = [*RESERVED_AGAIN, replace(BOTH_PLACED, ended=17)]
+    assert nonlinearizable(history, pages_are_moments=True)[0]
+    assert nonlinearizable(history, pages_are_moments=False) == ([], 0)
+
+
+def test_a_page_may_show_orders_of_pets_that_were_there_before_the_history() -> None:
+    shown = read("orders", 0, [order(1, 1, "placed"), order(7, 9, "completed")], 20)
+    assert nonlinearizable([*TAKEN, shown]) == ([], 0)
+    assert nonlinearizable([*TAKEN, shown], pages_are_moments=False) == ([], 0)
+
+
+def test_a_page_misses_no_order_that_was_there_all_the_time() -> None:
+    assert nonlinearizable([*RESERVED_AGAIN, MISSED], pages_are_moments=False)[0]
+
+
+def test_requests_of_unknown_outcome_that_are_repeated_do_not_tire_the_search() -> None:
+    again = [replace(unknown(place(9, 1, 20)), sent=20 + n / 100) for n in range(500)]
+    late = read("pet", 1, pet(1, "available"), 30)
+    closed = close(1, 1, "cancelled", 12)
+    assert nonlinearizable([*TAKEN, closed, *again, late]) == ([], 0)
+
+
+def test_the_shortest_piece_has_what_the_contradiction_needs() -> None:
+    history = [
+        *TAKEN,
+        place(3, 2, 11),
+        read("pet", 1, pet(1, "pending"), 12),
+        place(2, 1, 14),
+        read("pet", 1, pet(1, "pending"), 16),
+    ]
+    _, parts = searches(history, pages_are_moments=False)
+    ((pets, operations, _, stuck),) = [part for part in parts if part[2] is False]
+    assert pets == [1]
+    lines = shorten(operations, pets, stuck)
+    assert [line.split(": ")[1] for line in lines] == [
+        "create pet c1",
+        "order pet 1 with the key o1",
+        "order pet 1 with the key o2",
+    ]
+    assert [line.endswith("<- here") for line in lines] == [False, False, True]

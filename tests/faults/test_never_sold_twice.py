@@ -5,9 +5,9 @@ from pathlib import Path
 
 from petstore_memory import MemoryRepository
 
+from petstore.conformance.faults.racers import Client, Turn
 from tests.support.plugins import plugin_of
-from tests.support.racers import Client, Turn
-from tests.support.races import Race, Restart
+from tests.support.races import JudgedRace, Restart
 from tests.support.racy import Careless, Forgetful
 from tests.support.services import BACKEND, Live, Start, in_thread, place
 
@@ -32,7 +32,7 @@ def started(start: Start, directory: Path) -> tuple[Live, Restart]:
     return start(**settings), restart
 
 
-def check_floors(race: Race) -> None:
+def check_floors(race: JudgedRace) -> None:
     assert race.count("place", 201) >= FLOOR
     assert race.count("place", 409) >= FLOOR
     assert race.count("close", 200) >= FLOOR
@@ -41,7 +41,7 @@ def check_floors(race: Race) -> None:
 
 def test_hundreds_of_clients_never_order_a_pet_twice(tmp_path: Path, start: Start) -> None:
     live, _ = started(start, tmp_path)
-    race = Race(live)
+    race = JudgedRace(live)
     race.run(Client.shop, clients=CLIENTS, seconds=SECONDS)
     assert race.judge("race") == []
     check_floors(race)
@@ -51,7 +51,7 @@ def test_hundreds_of_clients_never_order_a_pet_twice(tmp_path: Path, start: Star
 
 def test_no_pet_is_sold_twice_by_a_service_that_is_killed(tmp_path: Path, start: Start) -> None:
     live, restart = started(start, tmp_path)
-    race = Race(live)
+    race = JudgedRace(live)
     race.run(Client.shop, clients=CLIENTS, seconds=SECONDS / 3, kills=KILLS, restart=restart)
     assert race.judge("killed race") == []
     check_floors(race)
@@ -62,7 +62,7 @@ def test_a_key_creates_one_pet_however_often_the_service_is_killed(
     tmp_path: Path, start: Start
 ) -> None:
     live, restart = started(start, tmp_path)
-    race = Race(live)
+    race = JudgedRace(live)
     race.run(Client.create, clients=32, seconds=0.5, kills=KILLS, restart=restart)
     assert race.judge("killed retries") == []
     assert race.unknown >= KILLS * 8
@@ -74,7 +74,7 @@ def test_a_key_creates_one_pet_however_often_the_service_is_killed(
 def raced(repository: MemoryRepository, turn: Turn) -> list[str]:
     """Run a small race with a service in a thread; return what was wrong."""
     with in_thread(plugin=plugin_of(repository)) as live:
-        race = Race(live)
+        race = JudgedRace(live)
         race.run(turn, clients=40, seconds=1)
         return race.judge(type(repository).__name__)
 

@@ -14,9 +14,9 @@ from petstore_redis.scripts import keys
 
 from backends.redis.tests.servers import AOF, Server, single, until
 from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
+from petstore.conformance.faults.racers import Client, Turn
 from tests.support.failovers import APART_SECONDS, master_of, settled
-from tests.support.racers import Client, Turn
-from tests.support.races import Race
+from tests.support.races import JudgedRace
 from tests.support.redis_servers import Group
 from tests.support.services import Live, Start
 
@@ -48,7 +48,7 @@ class Failing:
         self.prefix = f"race-{secrets.token_hex(4)}"
         self.outages: list[float] = []
         self._killed = 0.0
-        self.race = Race(
+        self.race = JudgedRace(
             start(
                 backend="redis",
                 workers="2",
@@ -105,14 +105,8 @@ class Failing:
     def _seconds_of_503(self) -> float:
         """Wait until 503s have stopped for a while; return the time from the kill to the last."""
         while True:
-            last = max(
-                (
-                    a.ended
-                    for a in self.race.history
-                    if a.response is None and a.ended > self._killed
-                ),
-                default=self._killed,
-            )
+            failed = [attempt.ended for attempt in self.race.history if attempt.response is None]
+            last = max(self._killed, *failed)
             if time.monotonic() > last + QUIET_SECONDS:
                 return last - self._killed
             time.sleep(0.05)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import apsw
 import pytest
 
 from petstore import cli
+from petstore.conformance.faults.services import children
 from tests.support.command import error_message, in_process
-from tests.support.services import Live, Start, children
+from tests.support.services import KEY, Start
 from tests.support.waiting import until
 
 NEW = {"name": "Rex", "categoryId": 7}
@@ -23,6 +25,40 @@ def path(tmp_path: Path) -> Path:
     folder = tmp_path / "store"
     folder.mkdir()
     return folder / "pets.sqlite"
+
+
+FULL_DISK = """
+import os, sys
+
+import apsw
+
+from petstore import cli
+
+base = apsw.vfs_names()[0]
+
+
+class File(apsw.VFSFile):
+    def __init__(self, name, flags):
+        super().__init__(base, name, flags)
+
+    def xWrite(self, data, offset):
+        if os.path.exists(os.environ["FULL"]) and offset + len(data) > self.xFileSize():
+            raise apsw.FullError
+        super().xWrite(data, offset)
+
+
+class Disk(apsw.VFS):
+    def __init__(self):
+        super().__init__("disk", base, makedefault=True)
+
+    def xOpen(self, name, flags):
+        return File(name, flags)
+
+
+disk = Disk()
+cli.main()
+"""
+"""Runs the command on a disk that is full while the file exists that the environment names."""
 
 
 def wal_of(path: Path) -> Path:
@@ -55,12 +91,6 @@ def delete_wal(path: Path) -> None:
 CHANGES = [delete, delete_all, move, replace, delete_wal]
 
 
-def log_of(live: Live) -> str:
-    """Return the log of a service that the fixture `start` has started."""
-    assert live.process
-    return Path(f"/proc/{live.process.pid}/fd/2").read_text()
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     path: Path, start: Start, change: Callable[[Path], None]
@@ -76,9 +106,9 @@ def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     until(lambda: live.client.get("/v1/pets").status_code == 503)
     assert live.client.get("/readyz").status_code == 503
     assert live.client.get("/livez").status_code == 200
-    lines = [line for line in log_of(live).splitlines() if LOST in line]
+    lines = [line for line in live.log.read_text().splitlines() if LOST in line]
     assert "error" in lines[0]
-    assert "Traceback" not in log_of(live)
+    assert "Traceback" not in live.log.read_text()
 
 
 @pytest.mark.parametrize("change", [delete, replace, delete_wal])
@@ -90,7 +120,7 @@ def test_an_idle_service_notices_it_too(
     change(path)
     until(lambda: live.client.get("/readyz").status_code == 503)
     assert live.client.get("/v1/pets").status_code == 503
-    assert LOST in log_of(live)
+    assert LOST in live.log.read_text()
 
 
 def test_all_is_there_again_after_the_file_is_put_back_and_the_service_restarted(
@@ -108,6 +138,46 @@ def test_all_is_there_again_after_the_file_is_put_back_and_the_service_restarted
     assert live.client.post("/v1/pets", json=NEW).status_code == 201
 
 
+def test_a_full_disk_is_503_for_writes_and_the_log_says_so_once_a_second_at_most(
+    path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = path.with_name("full")
+    monkeypatch.setenv("FULL", str(full))
+    live = start(backend="sqlite", sqlite_path=str(path), log="off", script=FULL_DISK)
+    assert live.client.post("/v1/pets", json=NEW).status_code == 201
+    before = len(live.log.read_text())
+    begin = time.monotonic()
+    full.touch()
+    for _ in range(20):
+        assert live.client.post("/v1/pets", json=NEW).status_code == 503
+        assert live.client.get("/v1/pets/1").status_code == 200
+    assert live.client.get("/readyz").status_code == 200
+    lines = live.log.read_text()[before:].splitlines()
+    assert 1 <= len(lines) <= 1 + time.monotonic() - begin
+    assert all(f"sqlite at {path}: the disk is full" in line for line in lines)
+    full.unlink()
+    assert live.client.post("/v1/pets", json=NEW).status_code == 201
+
+
+REFUSED_PATHS = {
+    "~/pets.sqlite": (cli.CONFIGURATION, "'~' is not expanded: write the path in full"),
+    "missing/pets.sqlite": (cli.UNAVAILABLE, "missing does not exist; create it"),
+    ".": (cli.UNAVAILABLE, "it is a folder; set PETSTORE_SQLITE_PATH to a file in it"),
+}
+
+
+@pytest.mark.parametrize("verb", ["check", "serve"])
+@pytest.mark.parametrize("given", REFUSED_PATHS)
+def test_a_path_that_cannot_work_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, verb: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, reason = REFUSED_PATHS[given]
+    outcome = in_process(verb, backend="sqlite", sqlite_path=given, api_keys=KEY)
+    assert reason in error_message(outcome, status)
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_replaced_worker_opens_no_second_store_beside_the_deleted_one(
     path: Path, start: Start
 ) -> None:
@@ -118,11 +188,11 @@ def test_a_replaced_worker_opens_no_second_store_beside_the_deleted_one(
     assert live.process
     assert victim in children(live.process.pid)
     os.kill(victim, signal.SIGKILL)
-    until(lambda: "is missing, but its log" in log_of(live))
+    until(lambda: "is missing, but its log" in live.log.read_text())
     assert not path.exists()
 
 
-def test_a_file_without_its_place_is_not_created_anew(path: Path) -> None:
+def test_a_file_without_its_place_is_not_created_again(path: Path) -> None:
     wal_of(path).write_bytes(b"frames")
     message = error_message(
         in_process("check", backend="sqlite", sqlite_path=str(path)), cli.UNAVAILABLE
@@ -147,6 +217,6 @@ def test_a_corrupt_file_is_reported_by_check_and_by_the_service(path: Path, star
     assert live.client.get("/v1/pets").status_code == 200
     assert live.client.get("/v1/store/orders/1").status_code == 503
     corrupt = f"sqlite at {path}: it is corrupt; stop the service and restore a backup"
-    assert corrupt in log_of(live)
+    assert corrupt in live.log.read_text()
     live.stop()
     assert corrupt in error_message(in_process("check", **settings), cli.UNAVAILABLE)

@@ -1,4 +1,4 @@
-"""Whatever a process answers is on disk, even what it found in the WAL and did not write itself.
+"""Whatever a process returns is on disk, even what it found in the WAL and did not write itself.
 
 Processes that are killed leave everything in the page cache. So the processes here run on an SQLite
 VFS that copies each file when it is synced: the copies are the disk as a power cut leaves it.
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 PROCESS = '''
-"""Carries out the calls that it reads from standard input, on a disk that can lose its power."""
+"""Executes the calls that it reads from standard input, on a disk that can lose its power."""
 
 import asyncio, json, os, signal, sys
 from pathlib import Path
@@ -85,12 +85,12 @@ asyncio.run(main())
 
 
 class Process:
-    """A process that has the file open; None is its answer when it has died."""
+    """A process that has the file open; the reply of one that has died is None."""
 
     def __init__(self, popen: "subprocess.Popen[str]") -> None:
         self.popen = popen
 
-    def answer(self) -> object:
+    def reply(self) -> object:
         assert self.popen.stdout
         line = self.popen.stdout.readline()
         return json.loads(line) if line else None
@@ -100,7 +100,7 @@ class Process:
 
     def call(self, call: str, at_sync: str = "") -> object:
         self.send(call, at_sync)
-        return self.answer()
+        return self.reply()
 
 
 class Machine:
@@ -120,7 +120,7 @@ class Machine:
         self._stack.enter_context(popen)
         self._stack.callback(popen.kill)
         process = Process(popen)
-        assert process.answer() == "open"
+        assert process.reply() == "open"
         return process
 
     def after_a_power_cut(self) -> object:
@@ -143,21 +143,21 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield machine
 
 
-def test_what_a_killed_process_did_not_sync_is_synced_before_it_is_answered(
+def test_what_a_killed_process_did_not_sync_is_synced_before_it_is_returned(
     machine: Machine,
 ) -> None:
-    """Without a sync at the end of opening, the second pet was answered, then lost."""
+    """Without a sync at the end of opening, the second pet was returned, then lost."""
     first = machine.open()
     assert first.call("create") == 1
     assert first.call("create", "die") is None
     assert first.popen.wait() == -signal.SIGKILL
     second = machine.open()
-    answered = second.call("list")
-    assert answered == [1, 2], "the frames of the killed process were not recovered"
-    assert machine.after_a_power_cut() == answered
+    returned = second.call("list")
+    assert returned == [1, 2], "the frames of the killed process were not recovered"
+    assert machine.after_a_power_cut() == returned
 
 
-def test_what_was_not_synced_and_not_answered_may_be_lost(machine: Machine) -> None:
+def test_what_was_not_synced_and_not_returned_may_be_lost(machine: Machine) -> None:
     """The control: this machine does lose what was not synced."""
     first = machine.open()
     assert first.call("create") == 1
@@ -172,10 +172,10 @@ def test_a_commit_of_another_process_is_seen_only_after_its_sync(machine: Machin
     assert machine.path.with_name("pets.sqlite-wal").stat().st_size > 0
     assert reader.call("list") == [1]
     writer.send("go on")
-    assert writer.answer() == 2
-    answered = reader.call("list")
-    assert answered == [1, 2]
-    assert machine.after_a_power_cut() == answered
+    assert writer.reply() == 2
+    returned = reader.call("list")
+    assert returned == [1, 2]
+    assert machine.after_a_power_cut() == returned
 
 
 def test_what_a_process_did_not_sync_is_not_seen_by_one_that_outlives_it(machine: Machine) -> None:
@@ -185,7 +185,7 @@ def test_what_a_process_did_not_sync_is_not_seen_by_one_that_outlives_it(machine
     writer.popen.wait()
     for process in (reader, machine.open()):
         assert process.call("list") == [1]
-    assert reader.call("create") == 2  # the id was never answered to anyone
+    assert reader.call("create") == 2  # the id was never returned to anyone
     assert machine.after_a_power_cut() == [1, 2]
 
 
@@ -195,8 +195,8 @@ def test_a_full_disk_prevents_writes_but_neither_the_start_nor_reads(machine: Ma
     assert first.call("create", "die") is None
     first.popen.wait()
     second = machine.open(machine.path, "full")
-    answered = second.call("list")
-    assert answered == [1, 2]
+    returned = second.call("list")
+    assert returned == [1, 2]
     assert "the disk is full" in str(second.call("create"))
-    assert second.call("list") == answered
-    assert machine.after_a_power_cut() == answered
+    assert second.call("list") == returned
+    assert machine.after_a_power_cut() == returned

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from petstore_memory import MemoryRepository
 
+from petstore.conformance.faults.histories import Attempt, Response
+from petstore.conformance.faults.linearizability import search
+from petstore.conformance.faults.operations import Operation, State, Step
 from tests.faults.torture import __main__ as command
 from tests.faults.torture import controls
 from tests.faults.torture.histories import Loop
 from tests.faults.torture.report import Result, combined, left_out, markdown
 from tests.faults.torture.setups import memory
 from tests.faults.torture.soak import Sample, rising
-from tests.support.histories import Attempt, Response
-from tests.support.linearizability import nonlinearizable, search
-from tests.support.operations import Operation, State, Step
-from tests.support.races import Race
+from tests.support.races import JudgedRace, nonlinearizable
 from tests.support.services import Live
 
 
@@ -53,15 +53,15 @@ def explained(operations: list[Operation], pets: list[int]) -> bool:
     return False
 
 
-def set_to(status: str, *, known: bool) -> Step:
-    """Return a write that changes the status only from the one before, or from any if unknown."""
+def set_to(status: str) -> Step:
+    """Return a write that changes the status, and fails if it has this status already."""
+    return lambda state: None if state.status == status else State(status, state.orders)
 
-    def step(state: State) -> State | None:
-        if state.status == status:
-            return None if known else state
-        return State(status)
 
-    return step
+def set_once(status: str, number: int) -> Step:
+    """Return a write that changes the status, but only once: the state shows that it has."""
+    done = (number, "done")
+    return lambda s: s if done in s.orders else State(status, s.orders | {done})
 
 
 def sees(status: str) -> Step:
@@ -72,14 +72,16 @@ def sees(status: str) -> Step:
 def histories(draw: st.DrawFn) -> list[Operation]:
     """Up to five writes and reads of two pets, which may overlap, end late, or never."""
     found = []
-    for _ in range(draw(st.integers(0, 5))):
+    for number in range(draw(st.integers(0, 5))):
         sent = draw(st.integers(0, 6))
         ended = draw(st.sampled_from([sent + 0.5, sent + 2.5, inf]))
         steps: dict[int, Step] = {}
         for pet in draw(st.sampled_from([[1], [2], [1, 2]])):
             status = draw(st.sampled_from(["", "a", "b"]))
-            read = draw(st.booleans()) and ended < inf
-            steps[pet] = sees(status) if read else set_to(status, known=ended < inf)
+            if ended == inf:
+                steps[pet] = set_once(status, number)
+            else:
+                steps[pet] = draw(st.sampled_from([sees, set_to]))(status)
         attempt = Attempt("x", "", 0, "", sent, ended, None)
         found.append(Operation(sent, ended, steps, attempt))
     return found
@@ -92,7 +94,7 @@ def test_the_search_agrees_with_trying_every_order(operations: list[Operation]) 
 
 def test_a_search_that_takes_too_long_is_given_up_and_counted() -> None:
     attempt = Attempt("x", "", 0, "", 0, 9, None)
-    writes = [Operation(0, 9, {1: set_to(f"{n}", known=True)}, attempt) for n in range(20)]
+    writes = [Operation(0, 9, {1: set_to(f"{n}")}, attempt) for n in range(20)]
     late = Operation(10, 11, {1: sees("never")}, attempt)
     assert search([*writes, late], [1], budget=500) == (None, None)
 
@@ -115,7 +117,7 @@ def test_after_a_failover_only_what_was_acknowledged_must_last(
 ) -> None:
     """An order was read and refused another one, but was never acknowledged, and is gone."""
     pet = {"id": 1, "name": "c", "categoryId": 7, "status": "available"}
-    race = Race(Live("x", 1))
+    race = JudgedRace(Live("x", 1))
     race.settled = 10
     final = [pet] if stored else []
     race.history = [

@@ -1,7 +1,6 @@
 """Fixtures of the HTTP tests."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,7 @@ from tests.support.services import Live
 @pytest.fixture
 def still_healthy(service: Live) -> Iterator[None]:
     """Check after the test that the service still responds and has logged no exception."""
-    assert service.process is not None
-    log = Path(f"/proc/{service.process.pid}/fd/2")
-    begin = log.stat().st_size
+    begin = service.log.stat().st_size
     yield
     assert service.client.get("/v1/pets").status_code == 200
-    assert b"Traceback" not in log.read_bytes()[begin:]
+    assert b"Traceback" not in service.log.read_bytes()[begin:]

@@ -7,7 +7,6 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -372,14 +371,14 @@ def test_a_reset_in_mid_request_does_no_harm(service: Live, data: bytes) -> None
     ids=["not HTTP", "no Host", "half a body"],
 )
 def test_a_rejected_request_is_logged_once_under_the_id_of_its_response(
-    start: Start, tmp_path: Path, sent: bytes
+    start: Start, sent: bytes
 ) -> None:
-    raw = start(drain_seconds="0").raw(sent, half_close=True)
+    live = start(drain_seconds="0")
+    raw = live.raw(sent, half_close=True)
     match = re.search(rb"\r\nx-request-id: (\S+)\r\n", raw)
     assert match is not None
-    log = tmp_path / "service-1" / "serve.log"
-    until(lambda: '"request"' in log.read_text())
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    until(lambda: '"request"' in live.log.read_text())
+    lines = [json.loads(line) for line in live.log.read_text().splitlines()]
     requests = [(line["request_id"], line["status"]) for line in lines if "status" in line]
     assert requests == [(match[1].decode(), 400)]
 

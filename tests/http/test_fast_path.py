@@ -53,9 +53,11 @@ from petstore.http.api.operations import OperationsController
 from petstore.http.api.pets import PETS
 from petstore.http.body import StrictRequest
 from petstore.http.body import read as read_body
-from petstore.http.errors import ApiError, not_found, to_api_error
-from petstore.http.fast_path import FastPath, FastResponse, UnsupportedOptionError, propagate
+from petstore.http.errors import ApiError, not_found
+from petstore.http.fast_path import FastPath, FastResponse
 from petstore.http.guards import ScopeGuard
+from petstore.http.options import UnsupportedOptionError
+from tests.support.applications import application, ask
 from tests.support.services import in_thread
 
 JSON = {"Content-Type": "application/json"}
@@ -101,7 +103,7 @@ def responses() -> Iterator[tuple[object, ...]]:
             response = live.client.request(
                 method, path, content=body, headers=headers | {"X-Request-Id": "x"}
             )
-            fields = sorted((n, v) for n, v in response.headers.items() if n != "date")
+            fields = sorted(header for header in response.headers.items() if header[0] != "date")
             text = response.text.partition('"placedAt"')[0]
             yield method, path, response.status_code, fields, text
 
@@ -120,6 +122,21 @@ def test_the_service_responds_as_it_does_on_litestars_own_path(
     monkeypatch.setattr(composition, "api_router", slow_router)
     for mine, own in zip(fast, responses(), strict=True):
         assert mine == own
+
+
+def test_no_operation_of_the_interface_is_rendered_by_litestar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rendered = []
+    original = HTTPRouteHandler.to_response
+
+    async def to_response(self: HTTPRouteHandler, *arguments: Any, **named: Any) -> Any:
+        rendered.append(self.operation_id)
+        return await original(self, *arguments, **named)
+
+    monkeypatch.setattr(HTTPRouteHandler, "to_response", to_response)
+    assert {status for _, _, status, *_ in responses()} >= {200, 201, 404, 409}
+    assert set(rendered) == {"livez", "readyz", "docs"}
 
 
 # Every option of Litestar, one at a time, on an application with one controller.
@@ -168,42 +185,6 @@ ITEM_REQUESTS: list[tuple[str, str, bytes, list[tuple[bytes, bytes]]]] = [
 ]
 
 
-def ask(
-    app: Any, method: str, path: str, body: bytes, headers: list[tuple[bytes, bytes]]
-) -> tuple[object, ...]:
-    """Return what an ASGI application responds to one request, or the error that it raises."""
-    sent: list[Any] = []
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": headers,
-        "state": {},
-        "scheme": "http",
-        "root_path": "",
-        "asgi": {"version": "3.0"},
-        "server": ("127.0.0.1", 80),
-        "client": ("127.0.0.1", 1),
-    }
-
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    try:
-        asyncio.run(app(scope, receive, send))
-    except Exception as error:  # noqa: BLE001 - compared below
-        found = to_api_error(error)
-        return type(error), found.status, found.message
-    content = b"".join(message.get("body", b"") for message in sent[1:])
-    return sent[0]["status"], sorted(sent[0]["headers"]), content
-
-
 def changes(response: Any) -> Any:
     response.headers["x-changed"] = "1"
     return response
@@ -211,6 +192,10 @@ def changes(response: Any) -> Any:
 
 async def ignores(*_: Any) -> None:
     return None
+
+
+async def responds(_: Any) -> Response[Any]:
+    return Response({"k": "v"}, status_code=203, media_type="application/vnd.own+json")
 
 
 def refuses(*_: Any) -> None:
@@ -239,13 +224,13 @@ class OtherResponse(Response[Any]):
 
 
 class OtherRequest(StrictRequest):
-    """A request class of somebody's own."""
+    """A request class of the application's own."""
 
 
 class StandardLogging(BaseLoggingConfig):
-    """Leaves the process's logging as it is."""
+    """Leaves the process's logging as it is, but logs exceptions."""
 
-    log_exceptions = "never"
+    log_exceptions = "always"
     traceback_line_limit = -1
 
     def configure(self) -> Any:
@@ -270,7 +255,7 @@ with warnings.catch_warnings(action="ignore"):  # deprecated, but still an optio
 LAYERED: dict[str, Any] = {  # options that Litestar has on every layer
     "after_request": changes,
     "after_response": ignores,
-    "before_request": ignores,
+    "before_request": responds,
     "cache_control": CacheControlHeader(max_age=1),
     "dependencies": {"extra": Provide(ignores)},
     "dto": ItemDTO,
@@ -370,14 +355,6 @@ def fast_or_refused(name: str, app: Litestar) -> FastPath | None:
         raise
 
 
-def application(**options: Any) -> Litestar:
-    """Return an application with the controller of items and further options."""
-    handlers = {Exception: propagate} | options.pop("exception_handlers", {})
-    standard: dict[str, Any] = {"openapi_config": None, "logging_config": None}
-    standard |= {"request_class": StrictRequest, "route_handlers": [Items]}
-    return Litestar(**standard | options, exception_handlers=handlers)
-
-
 def test_every_option_is_tried() -> None:
     def names(class_: Any) -> set[str]:
         return set(inspect.signature(class_.__init__).parameters) - {"self", "kwargs"}
@@ -393,7 +370,7 @@ def test_every_option_is_tried() -> None:
 @pytest.mark.parametrize("name", APP)
 @pytest.mark.filterwarnings("ignore")
 def test_an_option_of_the_application_is_honored_or_refused(name: str) -> None:
-    check(name, lambda: application(**{name: APP[name]}))
+    check(name, lambda: application(**{"route_handlers": [Items], name: APP[name]}))
 
 
 @pytest.mark.parametrize("name", LAYERED)

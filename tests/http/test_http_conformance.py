@@ -1,9 +1,12 @@
 """The running service keeps the storage contract through controllers, guards and errors."""
 
+import os
+import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 import httpx
 import msgspec
@@ -28,7 +31,11 @@ from petstore.contract import (
 )
 from petstore.http import pagination
 from petstore.http.pagination import MAX_LIMIT
-from tests.support.services import BACKEND, KEY, in_thread
+from tests.support.services import BACKEND, KEY, in_thread, place, process
+
+WORKERS: Final = int(os.environ.get("PETSTORE_TEST_WORKERS", "1"))
+LONG: Final = 2**20
+"""The limit on a body in bytes: the kit creates pets with long names."""
 
 Item = TypeVar("Item", Pet, Order)
 
@@ -152,9 +159,16 @@ async def open_http(settings: HttpSettings) -> AsyncIterator[HttpRepository]:
 
 @asynccontextmanager
 async def scratch_service(settings: HttpSettings) -> AsyncIterator[HttpSettings]:
-    """Start a service on an empty place of its backend."""
-    roomy = Settings(drain_seconds=0, max_body_bytes=2**20)  # the kit creates pets with long names
-    with in_thread(roomy, backend=settings.backend) as live:
+    """Start a service on an empty place of its backend, as processes if there are several."""
+    with ExitStack() as stack:
+        if WORKERS == 1:
+            roomy = Settings(drain_seconds=0, max_body_bytes=LONG)
+            live = stack.enter_context(in_thread(roomy, backend=settings.backend))
+        else:
+            directory = stack.enter_context(tempfile.TemporaryDirectory())
+            given = {"backend": settings.backend, **place(settings.backend, directory)}
+            given |= {"workers": str(WORKERS), "max_body_bytes": str(LONG), "log": "off"}
+            live = stack.enter_context(process(Path(directory), **given))
         yield HttpSettings(settings.backend, live.url)
 
 
@@ -169,7 +183,7 @@ served = Backend(
 
 
 class TestService(RemoteConformance):
-    """On memory, or on the backend of PETSTORE_TEST_BACKEND."""
+    """On memory, or on the backend of PETSTORE_TEST_BACKEND with PETSTORE_TEST_WORKERS."""
 
     backend = served
     settings = HttpSettings(BACKEND)

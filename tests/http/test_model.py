@@ -18,7 +18,8 @@ from hypothesis.stateful import (
 )
 from msgspec import Struct
 
-from tests.support.interface import ORDERS, PETS, Item
+from petstore.conformance.faults.histories import Item
+from tests.support.interface import ORDERS, PETS
 from tests.support.orders import PET_STATUS
 from tests.support.pets import NEW_PETS, STATUSES
 from tests.support.responses import next_link

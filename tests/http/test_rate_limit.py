@@ -113,14 +113,14 @@ def test_a_request_without_a_key_uses_no_quota_and_gets_no_headers() -> None:
 def test_the_start_line_shows_the_limit_and_the_total(
     start: Start, workers: str, text: str, tmp_path: Path
 ) -> None:
-    start(
+    live = start(
         backend="sqlite",
         sqlite_path=f"{tmp_path}/pets.sqlite",
         workers=workers,
         rate_limit="100/s",
         log="text",
     )
-    assert text in (tmp_path / "service-1" / "serve.log").read_text()
+    assert text in live.log.read_text()
 
 
 @pytest.mark.parametrize("text", ["1/s", "100/m", "999999999/h"])

@@ -25,6 +25,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore.http.errors import TABLE
+from petstore.observability import storage_health
 from tests.support.pets import REX
 from tests.support.plugins import plugin_of
 from tests.support.responses import check_error
@@ -92,20 +93,20 @@ def test_an_error_that_the_controller_does_not_map_gets_the_status_of_the_table(
     status, code = EXPECTED[UnavailableError if class_ is LostShardError else class_]
     repository = Failing()
     with in_thread(plugin=plugin_of(repository)) as live:
-        repository.error = class_("no route to redis://u:geheim@db")
+        repository.error = class_("no route to redis://u:hunter2@db")
         for response in (
             live.client.get("/v1/pets"),
             live.client.post("/v1/pets", json=REX),
             live.client.get("/v1/store/orders/1"),
         ):
-            assert "geheim" not in check_error(response, status, code)
+            assert "hunter2" not in check_error(response, status, code)
             assert ("retry-after" in response.headers) == (status == 503)
 
 
 def test_an_unavailable_storage_is_503_with_retry_after() -> None:
     repository = Failing()
     with in_thread(plugin=plugin_of(repository)) as live:
-        repository.error = UnavailableError("no route to redis://u:geheim@db")
+        repository.error = UnavailableError("no route to redis://u:hunter2@db")
         for response in (
             live.client.get("/v1/pets"),
             live.client.post("/v1/pets", json=REX),
@@ -114,12 +115,44 @@ def test_an_unavailable_storage_is_503_with_retry_after() -> None:
             live.client.patch("/v1/store/orders/1"),
             live.client.get("/readyz"),
         ):
-            assert "geheim" not in check_error(response, 503, "unavailable")
+            assert "hunter2" not in check_error(response, 503, "unavailable")
             assert int(response.headers["retry-after"]) >= 1
         assert live.client.get("/livez").status_code == 200
         repository.error = None
         assert live.client.post("/v1/pets", json=REX).status_code == 201
         assert live.client.get("/readyz").status_code == 200
+
+
+def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_health, "LOG_SECONDS", 3600)
+    repository = Failing()
+    with in_thread(plugin=plugin_of(repository)) as live, caplog.at_level(logging.INFO, "petstore"):
+        key = {"Idempotency-Key": "one"}
+        assert live.client.post("/v1/pets", json=REX, headers=key).status_code == 201
+        repository.error = UnavailableError("the disk is full")
+        for number in range(3):
+            headers = {"X-Request-Id": f"find-me-{number}"}
+            live.client.post("/v1/pets", json=REX, headers=headers)
+        [record] = caplog.records
+        assert record.getMessage() == "a write failed: the disk is full"
+        assert record.__dict__["request_id"] == "find-me-0"
+        monkeypatch.setattr(storage_health, "LOG_SECONDS", 0)
+        live.client.get("/v1/pets")
+        more = "the disk is full (and 2 more requests failed)"
+        assert caplog.records[-1].getMessage() == more
+        monkeypatch.setattr(storage_health, "LOG_SECONDS", 3600)
+        live.client.get("/v1/pets")
+        repository.error = None
+        assert live.client.get("/v1/pets").status_code == 200
+        assert live.client.post("/v1/pets", json=REX, headers=key).status_code == 201  # a replay
+        assert caplog.records[-1].getMessage() == more
+        for _ in range(2):
+            assert live.client.post("/v1/pets", json=REX).status_code == 201
+    messages = [record.getMessage() for record in caplog.records]
+    again = "the storage accepts writes again (and 1 more request failed)"
+    assert messages.count(again) == 1
 
 
 def test_an_exception_outside_the_contract_is_500_and_logged_under_the_request_id(

@@ -532,7 +532,7 @@ def test_a_status_without_a_name_is_written() -> None:
         assert send(address, GET, pause=0).startswith(b"HTTP/1.1 299 \r\n")
 
 
-# What a reviewer found in the first version.
+# What an earlier version of the connection got wrong.
 
 
 def test_an_upgrade_with_a_body_is_rejected_instead_of_losing_the_body() -> None:

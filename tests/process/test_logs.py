@@ -13,6 +13,7 @@ import pytest
 from petstore.config.settings import LogFormat
 from petstore.observability import logs
 from tests.support.command import COMMAND, log_restored
+from tests.support.metrics import metrics_url, scrape
 from tests.support.services import KEY, START_SECONDS, Live, environment, in_thread, place
 
 GET = b"GET /nothing HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n" % (b"x" * 128)
@@ -22,17 +23,18 @@ HUNDRED = (GET + b"\r\n") * 99 + GET + b"Connection: close\r\n\r\n"
 @contextmanager
 def serving(
     folder: Path, *prefix: str, **settings: str
-) -> Iterator[tuple[subprocess.Popen[bytes], Live]]:
-    """Run `petstore serve` until the block is left; nobody reads its log after the start."""
+) -> Iterator[tuple[subprocess.Popen[bytes], Live, str]]:
+    """Run `petstore serve` until the block is left; nobody reads its log after the first line."""
     settings |= {"backend": "sqlite", "api_keys": KEY, "listen": "127.0.0.1:0"}
     env = environment(**settings, **place("sqlite", folder))
     with subprocess.Popen([*prefix, *COMMAND, "serve"], env=env, stderr=subprocess.PIPE) as popen:
         try:
             assert popen.stderr is not None
-            match = re.search(rb"serving on http://127.0.0.1:(\d+)", popen.stderr.readline())
-            assert match
-            live = Live("127.0.0.1", int(match[1]), popen)
-            yield popen, live
+            line = popen.stderr.readline().decode()
+            port = re.search(r"serving on http://127.0.0.1:(\d+)", line)
+            assert port
+            live = Live("127.0.0.1", int(port[1]), popen)
+            yield popen, live, line
             live.client.close()
         finally:
             popen.kill()
@@ -62,10 +64,12 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     workers: str, tmp_path: Path
 ) -> None:
     count = 12_000  # more than the pipe and the buffers of two workers hold
-    with serving(tmp_path, workers=workers) as (popen, live):
+    with serving(tmp_path, workers=workers, metrics_listen="127.0.0.1:0") as (popen, live, line):
+        url = metrics_url(line)
         for _ in range(count // 100):
             assert live.raw(HUNDRED).count(b"HTTP/1.1 404 ") == 100
         log: list[bytes] = []
+        counted = scrape(url)["petstore_log_lines_dropped_total",]
         assert popen.stderr is not None
         reader = threading.Thread(target=log.extend, args=(popen.stderr,))
         reader.start()
@@ -75,12 +79,12 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
         reader.join()
     events = [json.loads(line)["event"] for line in log]
     missed = [int(text.split()[0]) for text in events if "were dropped" in text]
-    assert missed
+    assert 0 < counted <= sum(missed)  # some were dropped after they were counted
     assert events.count("request") + sum(missed) == count + 1
 
 
 def test_the_service_runs_without_standard_input_and_output(tmp_path: Path) -> None:
-    with serving(tmp_path, "sh", "-c", 'exec "$@" <&- >&-', "sh") as (popen, live):
+    with serving(tmp_path, "sh", "-c", 'exec "$@" <&- >&-', "sh") as (popen, live, _):
         assert live.client.get("/v1/pets").status_code == 200
         popen.terminate()
         assert popen.wait(START_SECONDS) == 0

@@ -13,39 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.parser import text_string_to_metric_families
 
 from backends.redis.tests.servers import AOF, single
 from backends.redis.tests.topologies import url_of
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
 from petstore.config.settings import Settings
+from petstore.conformance.faults.services import NotServingError
 from petstore.observability import metrics_server
 from petstore.observability.metrics import DURATION_BUCKETS, observe_all
 from tests.support.documents import ROOT
+from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import REX
 from tests.support.services import Live, Start
 from tests.support.waiting import until
 
 OPERATING = (ROOT / "docs/operating.md").read_text()
-
-
-def metrics_url(log: Path) -> str:
-    """Return the URL of the metrics in the start line."""
-    match = re.search(r"metrics on (http://\S+/metrics)\"?", log.read_text())
-    assert match
-    return match[1].rstrip('"}')
-
-
-def scrape(url: str) -> dict[tuple[str, ...], float]:
-    """Return the samples by name and label values; of the histogram only count and sum."""
-    found = {}
-    for family in text_string_to_metric_families(httpx.get(url).text):
-        for sample in family.samples:
-            if not sample.name.endswith("_bucket"):
-                labels = sample.labels
-                found[(sample.name, *(labels[name] for name in sorted(labels)))] = sample.value
-    return found
 
 
 def requests(url: str) -> dict[tuple[str, str], float]:
@@ -60,7 +43,7 @@ def send(live: Live, count: int) -> None:
         assert httpx.get(f"{live.url}/v1/pets", headers=live.client.headers).status_code == 200
 
 
-def test_requests_are_counted_by_operation_and_status(start: Start, tmp_path: Path) -> None:
+def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0", log="off")
     live.client.post("/v1/pets", json=REX)
     live.client.get("/v1/pets/1")
@@ -72,7 +55,7 @@ def test_requests_are_counted_by_operation_and_status(start: Start, tmp_path: Pa
     live.client.options("/v1/pets")
     with live.anonymous() as client:
         client.get("/v1/pets")
-    url = metrics_url(tmp_path / "service-1" / "serve.log")
+    url = metrics_url(live.log.read_text())
     until(lambda: sum(requests(url).values()) == 9)
     assert requests(url) == {
         ("createPet", "201"): 1,
@@ -110,7 +93,7 @@ def test_the_counts_of_all_workers_are_added_up_and_survive_them(
         drain_seconds="0",
         metrics_listen="127.0.0.1:0",
     )
-    url = metrics_url(tmp_path / "service-1" / "serve.log")
+    url = metrics_url(live.log.read_text())
     send(live, 40)
     until(lambda: requests(url) == {("listPets", "200"): 40})
     before = live.workers()
@@ -130,7 +113,7 @@ def test_workers_that_die_leave_no_files_behind(start: Start, tmp_path: Path) ->
         drain_seconds="0",
         metrics_listen="127.0.0.1:0",
     )
-    url = metrics_url(tmp_path / "service-1" / "serve.log")
+    url = metrics_url(live.log.read_text())
 
     def files() -> set[Path]:
         maps = [Path(f"/proc/{worker}/maps").read_text() for worker in live.workers()]
@@ -141,7 +124,7 @@ def test_workers_that_die_leave_no_files_behind(start: Start, tmp_path: Path) ->
         for worker in before:
             os.kill(worker, signal.SIGKILL)
         until(lambda: len(set(live.workers()) - set(before)) == 2)
-        until(lambda: len(files()) == 4)  # a histogram's file is opened at the first request
+        until(lambda: len(files()) == 6)  # a histogram's file is opened at the first request
 
     (directory,) = {file.parent for file in files()}
     first = set(directory.iterdir())
@@ -158,7 +141,7 @@ def test_workers_that_die_leave_no_files_behind(start: Start, tmp_path: Path) ->
 def test_requests_in_flight_and_storage_failures_are_counted(start: Start, tmp_path: Path) -> None:
     with single(tmp_path, *AOF) as server, ThreadPoolExecutor(1) as pool:
         live = start(backend="redis", redis_url=url_of(server), metrics_listen="127.0.0.1:0")
-        url = metrics_url(tmp_path / "service-1" / "serve.log")
+        url = metrics_url(live.log.read_text())
         server.freeze()
         waiting = pool.submit(live.client.get, "/v1/pets")
         until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 1)
@@ -169,17 +152,48 @@ def test_requests_in_flight_and_storage_failures_are_counted(start: Start, tmp_p
     assert samples["petstore_http_requests_in_flight",] == 0
 
 
-def test_a_scraper_that_resets_the_connection_causes_no_traceback(
+def test_whether_the_storage_takes_writes_is_shown_and_logged(start: Start, tmp_path: Path) -> None:
+    with single(tmp_path, *AOF) as server:
+        live = start(backend="redis", redis_url=url_of(server), metrics_listen="127.0.0.1:0")
+        url = metrics_url(live.log.read_text())
+        assert scrape(url)["petstore_storage_writable",] == 1
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        assert [live.client.post("/v1/pets", json=REX).status_code for _ in range(3)] == [503] * 3
+        assert scrape(url)["petstore_storage_writable",] == 0
+        assert live.client.get("/v1/pets").status_code == 200
+        assert live.client.get("/readyz").status_code == 200
+        server.call("CONFIG", "SET", "maxmemory", 0)
+        assert live.client.post("/v1/pets", json=REX).status_code == 201
+        assert scrape(url)["petstore_storage_writable",] == 1
+    assert "a write failed: redis at" in live.log.read_text()
+    assert live.log.read_text().count("the storage accepts writes again") == 1
+
+
+def test_a_worker_that_replaces_another_does_not_claim_that_writes_are_taken(
     start: Start, tmp_path: Path
 ) -> None:
-    start(metrics_listen="127.0.0.1:0")
-    log = tmp_path / "service-1" / "serve.log"
-    url = httpx.URL(metrics_url(log))
+    with single(tmp_path, *AOF) as server:
+        settings = {"backend": "redis", "redis_url": url_of(server), "workers": "2"}
+        live = start(metrics_listen="127.0.0.1:0", **settings)
+        url = metrics_url(live.log.read_text())
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        assert live.client.post("/v1/pets", json=REX).status_code == 503
+        before = live.workers()
+        for worker in before:
+            os.kill(worker, signal.SIGKILL)
+        until(lambda: len(set(live.workers()) - set(before)) == 2)
+        until(lambda: httpx.get(f"{live.url}/readyz").status_code == 200)
+        assert scrape(url)["petstore_storage_writable",] == 0
+
+
+def test_a_scraper_that_resets_the_connection_causes_no_traceback(start: Start) -> None:
+    live = start(metrics_listen="127.0.0.1:0")
+    url = httpx.URL(metrics_url(live.log.read_text()))
     for _ in range(3):
         with socket.create_connection((url.host, url.port or 0)) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert scrape(str(url))
-    assert "Traceback" not in log.read_text()
+    assert "Traceback" not in live.log.read_text()
 
 
 def test_only_the_directory_of_a_killed_service_is_removed(
@@ -199,7 +213,7 @@ def test_only_the_directory_of_a_killed_service_is_removed(
     assert {entry.name for entry in tmp_path.iterdir()} == {"petstore-metrics-new", "other"}
 
 
-def test_the_space_of_all_files_is_allocated_at_the_start(start: Start, tmp_path: Path) -> None:
+def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0")
     live.client.post("/v1/pets", json=REX)
     live.client.get("/v1/pets/1")
@@ -208,6 +222,7 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start, tmp_path
     files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}
     assert {file.name.rpartition("_")[0] for file in files} == {
         "counter",
+        "gauge_mostrecent",
         "gauge_livesum",
         "histogram",
     }
@@ -228,7 +243,7 @@ def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.Monk
 def test_a_port_in_use_is_reported(start: Start) -> None:
     live = start()
     message = rf"cannot listen on {live.host}:{live.port}: the port is in use.*METRICS_LISTEN"
-    with pytest.raises(AssertionError, match=message):
+    with pytest.raises(NotServingError, match=message):
         start(metrics_listen=f"{live.host}:{live.port}")
 
 
@@ -240,7 +255,7 @@ def test_a_wrong_address_is_reported() -> None:
 def test_metrics_and_service_need_different_ports() -> None:
     listen = {"PETSTORE_LISTEN": "0.0.0.0:8000", "PETSTORE_METRICS_LISTEN": "127.0.0.1:8000"}
     with pytest.raises(
-        ConfigurationError, match="must use another port than PETSTORE_LISTEN; both use 8000"
+        ConfigurationError, match="must use a different port from PETSTORE_LISTEN; both use 8000"
     ):
         Settings.read(listen)
 
@@ -250,19 +265,26 @@ def test_dev_serves_metrics_only_on_loopback_addresses() -> None:
         configure({"PETSTORE_METRICS_LISTEN": "0.0.0.0:9100"}, {}, dev=True)
 
 
+def samples_of(registry: CollectorRegistry) -> dict[tuple[str | tuple[str, str], ...], float]:
+    """Return the samples of a registry by their names and labels."""
+    return {
+        (sample.name, *sample.labels.items()): sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+    }
+
+
 @given(st.lists(st.floats(0, 20) | st.sampled_from(DURATION_BUCKETS), max_size=30))
 def test_observing_all_at_once_is_observing_each(amounts: list[float]) -> None:
     registries = [CollectorRegistry(), CollectorRegistry()]
     once, each = (
-        Histogram("seconds", "", buckets=DURATION_BUCKETS, registry=r) for r in registries
+        Histogram("seconds", "", buckets=DURATION_BUCKETS, registry=registry)
+        for registry in registries
     )
     observe_all(once, amounts)
     for amount in amounts:
         each.observe(amount)
-    mine, theirs = (
-        {(s.name, *s.labels.items()): s.value for m in r.collect() for s in m.samples}
-        for r in registries
-    )
+    mine, theirs = (samples_of(registry) for registry in registries)
     assert mine.keys() == theirs.keys()
     for key, value in theirs.items():
         if "created" not in key[0]:

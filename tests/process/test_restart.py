@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import signal
 import socket
 import sqlite3
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.metrics import metrics_url
 from tests.support.pets import REX, add_pet
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, Start, process
@@ -102,7 +102,7 @@ def test_a_signal_ends_the_service_with_status_0_and_no_traceback(
     with process(tmp_path, drain_seconds="0") as live:
         live.client.get("/v1/pets")
         assert live.stop(signal_) == 0
-    log = (tmp_path / "serve.log").read_text()
+    log = live.log.read_text()
     assert "Traceback" not in log
     assert log.splitlines()[-1].endswith('"event":"stopped"}')
 
@@ -204,8 +204,10 @@ def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, 
     script = CLOSES_BADLY.format(how=how)
     with process(tmp_path, script=script, drain_seconds="0.5", shutdown_seconds="1") as live:
         assert live.stop() == 1  # `stop` waits for at most 30 seconds
-    log = (tmp_path / "serve.log").read_text()
-    assert log.count("not stopped 1.5 s after the signal: ending with the storage unclosed") == 1
+    log = live.log.read_text()
+    assert (
+        log.count("still running 1.5 s after the signal: exiting without closing the storage") == 1
+    )
     assert "Traceback" not in log
 
 
@@ -227,9 +229,8 @@ def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
         with closing(lock):
             lock.execute("BEGIN IMMEDIATE")
             response = pool.submit(live.client.post, "/v1/pets", json=REX)
-            metrics = re.search(r"metrics on ([^\s\"]+)", (tmp_path / "serve.log").read_text())
-            assert metrics
-            until(lambda: "_requests_in_flight 1.0\n" in httpx.get(metrics[1]).text)
+            url = metrics_url(live.log.read_text())
+            until(lambda: "_requests_in_flight 1.0\n" in httpx.get(url).text)
             assert live.stop() == 0
         assert response.result().status_code == 503
 

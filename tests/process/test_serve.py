@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from petstore.conformance.faults.services import children
 from tests.support.command import SECONDS, running
 from tests.support.pets import AVAILABLE_REX
-from tests.support.services import KEY, Live, alive, children, process
+from tests.support.services import KEY, Live, alive, process
 from tests.support.waiting import until
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "4"))
@@ -38,9 +39,9 @@ def test_a_second_signal_ends_the_drain_at_once(tmp_path: Path, signal_: int) ->
     with process(tmp_path, drain_seconds="60") as live:
         assert live.process is not None
         live.process.send_signal(signal_)
-        until(lambda: "stopping" in (tmp_path / "serve.log").read_text())
+        until(lambda: "stopping" in live.log.read_text())
         assert live.stop(signal_) == 0  # `stop` waits for at most 30 seconds
-    log = (tmp_path / "serve.log").read_text()
+    log = live.log.read_text()
     assert "Traceback" not in log
     assert json.loads(log.splitlines()[-1])["event"] == "stopped"
 
@@ -80,18 +81,17 @@ def test_sigterm_during_the_start_ends_with_status_0(tmp_path: Path, workers: st
 
 def test_sigterm_to_a_worker_that_starts_ends_it_with_status_0(tmp_path: Path) -> None:
     storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
-    log = tmp_path / "serve.log"
     with process(tmp_path, workers="2", drain_seconds="0", **storage) as live:
         worker, other = live.workers()
         for kill in range(KILLS):
             os.kill(worker, signal.SIGTERM)
             ended = f"worker {worker} ended with status 0; replacing it"
-            until(lambda: ended in log.read_text(), log=log.read_text)  # noqa: B023 - called at once
+            until(lambda: ended in live.log.read_text(), log=live.log.read_text)  # noqa: B023 - called at once
             old = {worker, other}
             (worker,) = until(lambda: set(live.workers()) - old)  # noqa: B023 - called at once
             time.sleep(kill / KILLS)  # its start takes about that long
         assert live.stop() == 0
-    assert "Traceback" not in log.read_text()
+    assert "Traceback" not in live.log.read_text()
 
 
 FEW_FILES = """
@@ -112,16 +112,15 @@ def responds(live: Live) -> bool:
 
 
 def test_the_limit_of_open_files_is_one_line_in_the_log(tmp_path: Path) -> None:
-    log = tmp_path / "serve.log"
     with process(tmp_path, script=FEW_FILES, log="off") as live:
         for times in (1, 2):
             with ExitStack() as stack:
                 for _ in range(100):
                     address = (live.host, live.port)
                     stack.enter_context(socket.create_connection(address, timeout=10))
-                until(lambda: log.read_text().count("out of file descriptors") == times)  # noqa: B023 - called at once
+                until(lambda: live.log.read_text().count("out of file descriptors") == times)  # noqa: B023 - called at once
             until(lambda: responds(live))
-            until(lambda: log.read_text().count("available again") == times)  # noqa: B023 - called at once
+            until(lambda: live.log.read_text().count("available again") == times)  # noqa: B023 - called at once
         assert live.stop() == 0
-    assert log.read_text().count("out of file descriptors") == 2
-    assert "Traceback" not in log.read_text()
+    assert live.log.read_text().count("out of file descriptors") == 2
+    assert "Traceback" not in live.log.read_text()

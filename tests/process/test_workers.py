@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from petstore.conformance.faults.services import children
 from tests.support.command import error_message, in_process
 from tests.support.key_files import key_line, replace
 from tests.support.pets import REX
@@ -25,7 +26,6 @@ from tests.support.services import (
     START_SECONDS,
     Live,
     alive,
-    children,
     environment,
     process,
 )
@@ -129,7 +129,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
                 assert walk(client, "/v1/pets") == [pet]
             assert clients[0].post("/v1/pets", json=REX).json()["id"] > pet["id"]
         assert live.stop() == 0
-    log = (tmp_path / "serve.log").read_text()
+    log = live.log.read_text()
     assert log.count(f"worker {before[0]} ended with status -9; replacing it") == 1
     assert "Traceback" not in log
 
@@ -148,7 +148,7 @@ def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
         assert is_free(live)
     files = {path.name for path in tmp_path.iterdir()}
     assert files == {"serve.log", "pets.sqlite"}  # no WAL: the database was closed
-    assert "Traceback" not in (tmp_path / "serve.log").read_text()
+    assert "Traceback" not in live.log.read_text()
 
 
 @contextmanager
@@ -160,16 +160,17 @@ def group(directory: Path, *arguments: str, wait: bool, **more: str) -> Iterator
     more -- further settings
     """
     arguments = arguments or ("-m", "petstore", "serve")
-    log = directory / "group.log"
     settings = {"backend": "sqlite", "sqlite_path": str(directory / "pets.sqlite"), **more}
     env = environment(
         api_keys=KEY, listen="127.0.0.1:0", workers=str(WORKERS), drain_seconds="0", **settings
     )
+    log = directory / "group.log"
     with log.open("wb") as stderr:
         popen = subprocess.Popen(
             [sys.executable, *arguments], env=env, stderr=stderr, process_group=0
         )
     live = Live("127.0.0.1", 0, popen)
+    live.log = log
     try:
         if wait:
             pattern = re.compile(r"serving on http://127.0.0.1:(\d+)")
@@ -193,7 +194,7 @@ def test_a_signal_to_the_whole_group_ends_with_status_0(tmp_path: Path, signal_:
         assert live.process.wait(10) == 0
         check_ended(processes)
         assert is_free(live)
-    log = (tmp_path / "group.log").read_text()
+    log = live.log.read_text()
     assert "Traceback" not in log
     assert "KeyboardInterrupt" not in log
 
@@ -210,7 +211,7 @@ def test_an_interrupt_while_workers_start_ends_with_status_0(
         os.killpg(live.process.pid, signal.SIGINT)
         assert live.process.wait(10) == 0
         check_ended(processes)
-    log = (tmp_path / "group.log").read_text()
+    log = live.log.read_text()
     assert "Traceback" not in log
 
 
@@ -282,7 +283,8 @@ def test_several_workers_on_memory_are_refused() -> None:
     outcome = in_process("serve", "--workers", "4", backend="memory", api_keys=KEY)
     assert error_message(outcome) == (
         "petstore: the backend 'memory' keeps its data in one process; 4 workers would serve 4"
-        " different stores. Set --workers 1, or choose a shared backend: redis, sqlite\n"
+        " different stores. Set --workers 1, or choose a shared backend: postgres,"
+        " redis, sqlite\n"
     )
 
 
@@ -303,14 +305,13 @@ def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path) ->
     file = tmp_path / "keys"
     file.write_text(key_line("old", "old"))
     with served(tmp_path, api_keys_file=str(file)) as live:
-        log = tmp_path / "serve.log"
         before = live.workers()
         file.unlink()
         os.kill(before[0], signal.SIGKILL)
         line = f"a worker cannot start: cannot read the key file {file}: No such file or directory"
-        until(lambda: line in log.read_text(), START_SECONDS, log.read_text)
-        until(lambda: "ended with status 1; replacing it" in log.read_text())
-        assert "Traceback" not in log.read_text()
+        until(lambda: line in live.log.read_text(), START_SECONDS, live.log.read_text)
+        until(lambda: "ended with status 1; replacing it" in live.log.read_text())
+        assert "Traceback" not in live.log.read_text()
         file.write_text(key_line("old", "old"))
         until(lambda: len(live.workers()) == WORKERS)
         with client_of_each(live):
@@ -323,9 +324,9 @@ from petstore import cli
 from petstore.server import workers
 
 class Supervisor(workers.Supervisor):
-    def _replace_the_dead(self):
+    def _replace_dead_workers(self):
         workers.GIVE_UP_SECONDS, workers.QUEUE_SECONDS = {give_up}, {queue}
-        super()._replace_the_dead()
+        super()._replace_dead_workers()
 
 workers.Supervisor = Supervisor
 cli.main(["serve"])
@@ -343,7 +344,7 @@ def test_a_service_without_workers_gives_up(tmp_path: Path) -> None:
             os.kill(worker, signal.SIGKILL)
         assert live.process.wait(START_SECONDS) == 1
         assert is_free(live)
-    log = (tmp_path / "group.log").read_text()
+    log = live.log.read_text()
     assert "no worker could start for 2 s: giving up" in log
     assert "Traceback" not in log
 

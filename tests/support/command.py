@@ -83,12 +83,13 @@ def log_restored() -> Iterator[None]:
 
 @contextmanager
 def handler_restored() -> Iterator[None]:
-    """Undo what ``petstore serve`` does to the handling of SIGTERM within the block."""
-    before = signal.getsignal(signal.SIGTERM)
+    """Undo what ``petstore serve`` does to the handling of signals within the block."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def error_message(outcome: Outcome, status: int = cli.CONFIGURATION) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 from tests.support.services import environment
 
 ROOT: Final = Path(__file__).parents[2]
+README: Final = (ROOT / "README.md").read_text()
 
 
 def blocks(text: str, language: str) -> list[str]:

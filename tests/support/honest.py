@@ -1,4 +1,4 @@
-"""A repository that keeps every clause, in as little code as possible.
+"""A repository that keeps every clause but `cost`, in as little code as possible.
 
 It is shared and durable within this process: stores outlive the repositories that open them.
 """
@@ -6,7 +6,7 @@ It is shared and durable within this process: stores outlive the repositories th
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from itertools import count as counter
 from typing import Any
@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     Backend,
     ConflictError,
@@ -27,6 +28,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
+    StorageError,
     TokenReusedError,
     UnavailableError,
 )
@@ -43,6 +45,7 @@ class Store:
 
     records -- value of a token -> the token and the id that was assigned
     last_id -- the highest id that was assigned or restored, of pets and orders together
+    restored -- the highest id that was restored
     """
 
     def __init__(self) -> None:
@@ -50,6 +53,7 @@ class Store:
         self.orders: dict[int, Order] = {}
         self.records: dict[bytes, tuple[IdempotencyToken, int]] = {}
         self.last_id = 0
+        self.restored = 0
 
 
 STORES: defaultdict[str, Store] = defaultdict(Store)
@@ -57,7 +61,7 @@ PLACES = counter()
 
 
 class Honest(Repository):
-    """Keeps every clause. A saboteur overrides the methods that it breaks."""
+    """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -159,6 +163,7 @@ class Honest(Repository):
     def raise_counter(self, item: Pet | Order) -> None:
         """Make later ids higher than that of a restored item."""
         self.store.last_id = max(self.store.last_id, item.id)
+        self.store.restored = max(self.store.restored, item.id)
 
     def add(self, item: Pet | Order) -> None:
         if isinstance(item, Pet):
@@ -171,8 +176,15 @@ class Honest(Repository):
         return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
 
     def next_id(self) -> int:
-        self.store.last_id += 1
-        return self.store.last_id
+        id_ = self.choose_id()
+        if id_ > MAX_ID:
+            raise StorageError("all ids have been assigned")
+        self.store.last_id = max(self.store.last_id, id_)
+        return id_
+
+    def choose_id(self) -> int:
+        """Return a new id that is higher than all restored ones, or one beyond the maximum."""
+        return self.store.last_id + 1
 
     def next_order_id(self) -> int:
         return self.next_id()
@@ -224,16 +236,24 @@ async def scratch(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
         STORES.pop(settings.place, None)
 
 
-def backend(repository: type[Honest], scratch: Callable[[Any], Any] = scratch) -> Backend:
-    """Return a backend that opens repositories of this class."""
+def backend(
+    repository: type[Honest],
+    scratch: Callable[[Any], Any] = scratch,
+    swallowed: tuple[type[BaseException], ...] = (),
+) -> Backend:
+    """Return a backend that opens repositories of this class.
+
+    swallowed -- what `open` keeps to itself if it is raised in its block
+    """
 
     @asynccontextmanager
     async def open_(settings: PlaceSettings) -> AsyncIterator[Honest]:
         opened = repository(STORES[settings.place])
-        try:
-            yield opened
-        finally:
-            opened.close()
+        with suppress(*swallowed):
+            try:
+                yield opened
+            finally:
+                opened.close()
 
     return Backend(
         contract=1,

@@ -1,6 +1,6 @@
 """The operations of the HTTP interface."""
 
-from typing import Any, Final
+from typing import Final
 
 PETS: Final = "/v1/pets"
 ORDERS: Final = "/v1/store/orders"
@@ -14,6 +14,3 @@ OPERATIONS: Final = [
     ("GET", f"{ORDERS}/1"),
     ("PATCH", f"{ORDERS}/1"),
 ]
-
-Item = dict[str, Any]
-"""A pet or an order, as JSON has it."""

@@ -4,17 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-from petstore_memory import MemoryRepository, MemorySettings
+from petstore_memory import MemorySettings
 from petstore_memory import backend as memory
 
 from petstore.config.discovery import Plugin
+from petstore.contract import Repository
 
 
-def plugin_of(repository: MemoryRepository) -> Plugin:
+def plugin_of(repository: Repository) -> Plugin:
     """Return a plugin whose backend yields this repository."""
 
     @asynccontextmanager
-    async def open_(_: MemorySettings) -> AsyncIterator[MemoryRepository]:
+    async def open_(_: MemorySettings) -> AsyncIterator[Repository]:
         yield repository
 
     return Plugin("test", "petstore-test", "0", msgspec.structs.replace(memory, open=open_))

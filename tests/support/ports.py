@@ -1,11 +1,16 @@
 """TCP ports for programs that cannot choose a free one themselves."""
 
+import random
 import socket
+from contextlib import closing, suppress
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nothing listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 on which nothing listens.
+
+    It is below the ephemeral ones, so that no connection takes it before the program does.
+    """
+    while True:
+        port = random.SystemRandom().randrange(21000, 31000)
+        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
+            return port

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import httpx
 
-from tests.support.interface import Item
+from petstore.conformance.faults.histories import Item
 
 
 def check_error(response: httpx.Response, status: int, code: str) -> str:

@@ -1,15 +1,12 @@
 """Running services, for the tests: real processes, and services in a thread of this one."""
 
 import os
-import re
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,15 +15,17 @@ from msgspec import Struct
 from petstore.config import discovery
 from petstore.config.keys import Keys
 from petstore.config.settings import Settings
+from petstore.conformance.faults import services
+from petstore.conformance.faults.services import SERVICE_KEY, SERVING_SECONDS, Service
 from petstore.http import app
 from petstore.http.state import ServiceState
-from petstore.server.process import bind, make_server
-from tests.support import redis_servers
-from tests.support.waiting import until
+from petstore.server.process import make_server
+from petstore.server.sockets import bind
+from tests.support import postgres_servers, redis_servers
 
-KEY = "test-key-one-of-two"
+KEY = SERVICE_KEY
 OTHER_KEY = "test-key-two-of-two"
-START_SECONDS = 20
+START_SECONDS = SERVING_SECONDS
 BACKEND = os.environ.get("PETSTORE_TEST_BACKEND", "memory")
 """The backend of services if a test does not choose one."""
 
@@ -34,22 +33,22 @@ CONSECUTIVE_IDS = BACKEND != "redis" or redis_servers.TOPOLOGY != "cluster"
 """Whether a new store assigns the ids 1, 2, 3: the partitions of a cluster take turns."""
 
 
-class Live:
+class Live(Service):
     """A running service: its address, a client with a valid key, and its process.
 
     state -- the state of the service, if it runs in a thread
+    log -- the file that its log is written to, if it is a process
     """
 
     state: ServiceState
+    log: Path
 
     def __init__(
         self, host: str, port: int, process: subprocess.Popen[bytes] | None = None
     ) -> None:
-        self.host = host
-        self.port = port
+        super().__init__(host, port, process)
         self.url = f"http://{host}:{port}"
         self.key = KEY
-        self.process = process
         self.client = self.new_client()
 
     def new_client(self, key: str = KEY) -> httpx.Client:
@@ -69,36 +68,11 @@ class Live:
                 connection.shutdown(socket.SHUT_WR)
             return receive_all(connection)
 
-    def stop(self, signal_: int = signal.SIGTERM) -> int:
-        """Send a signal to the process; return its exit status."""
-        assert self.process is not None
-        self.process.send_signal(signal_)
-        return self.process.wait(30)
-
-    def kill(self) -> None:
-        """Kill the process and its workers with SIGKILL."""
-        assert self.process is not None
-        workers = self.workers()
-        self.process.kill()
-        for worker in workers:
-            with suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
-        self.process.wait()
-
     def resident(self) -> int:
         """Return the resident memory of the process in bytes."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
-
-    def workers(self) -> list[int]:
-        """Return the ids of the worker processes that are alive."""
-        assert self.process is not None
-        return [
-            child
-            for child in children(self.process.pid)
-            if "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()
-        ]
 
 
 Start = Callable[..., Live]
@@ -113,17 +87,6 @@ def receive_all(connection: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def children(parent: int) -> list[int]:
-    """Return the ids of the running child processes of a process."""
-    found = []
-    for directory in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            state, parent_id, *_ = (directory / "stat").read_text().rpartition(")")[2].split()
-            if parent_id == str(parent) and state != "Z":
-                found.append(int(directory.name))
-    return found
-
-
 def alive(process_id: int) -> bool:
     """Return whether a process is running."""
     try:
@@ -136,18 +99,19 @@ def place(backend: str, directory: str | Path) -> dict[str, str]:
     """Return the settings that give a backend an empty place in a directory."""
     if backend == "redis":
         return redis_servers.fresh_place()
+    if backend == "postgres":
+        return postgres_servers.fresh_place()
     return {"sqlite": {"sqlite_path": f"{directory}/pets.sqlite"}}.get(backend, {})
 
 
 def environment(**settings: str) -> dict[str, str]:
     """Return this process's environment with these settings instead of its own."""
-    clean = {name: text for name, text in os.environ.items() if not name.startswith("PETSTORE_")}
-    return clean | {f"PETSTORE_{name.upper()}": text for name, text in settings.items()}
+    return services.environment(settings)
 
 
 @contextmanager
 def process(directory: Path, *flags: str, script: str = "", **settings: str) -> Iterator[Live]:
-    """Run `petstore serve` until the block is left; its log is directory/serve.log.
+    """Run `petstore serve` until the block is left; its log is `Live.log`, in the directory.
 
     script -- Python to run instead, which may change something before it calls `cli.main`
     """
@@ -156,29 +120,17 @@ def process(directory: Path, *flags: str, script: str = "", **settings: str) -> 
         "api_keys": f"{KEY},{OTHER_KEY}",
         "listen": "127.0.0.1:0",
     } | settings
-    log = directory / "serve.log"
-    with log.open("wb") as stderr:
-        popen = subprocess.Popen(
-            [sys.executable, *(("-c", script) if script else ("-m", "petstore")), "serve", *flags],
-            env=environment(**settings),
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-
-    def started() -> re.Match[str] | None:
-        match = re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", log.read_text())
-        assert match or popen.poll() is None, log.read_text()
-        return match
-
+    service = services.launch(directory / "serve.log", settings, flags, script)
+    assert service.process is not None
     try:
-        match = until(started, START_SECONDS, log.read_text)
-        live = Live(match[1], int(match[2]), popen)
+        live = Live(service.host, service.port, service.process)
+        live.log = directory / "serve.log"
         yield live
         live.client.close()
     finally:
-        if popen.poll() is None:
-            popen.kill()
-        popen.wait()
+        if service.process.poll() is None:
+            service.process.kill()
+        service.process.wait()
 
 
 @contextmanager
@@ -201,17 +153,17 @@ def in_thread(
 
 @contextmanager
 def _served(application: app.Application, settings: Settings) -> Iterator[Live]:
-    sock = bind(Settings(listen="127.0.0.1:0"))
     ready = threading.Event()
     running = make_server(application, settings, ready.set)
-    thread = threading.Thread(target=running.run, args=([sock],))
-    thread.start()
-    assert ready.wait(START_SECONDS)
-    live = Live(*sock.getsockname())
-    live.state = application.state
-    try:
-        yield live
-    finally:
-        live.client.close()
-        running.should_exit = True
-        thread.join()
+    with bind("127.0.0.1:0") as sock:
+        thread = threading.Thread(target=running.run, args=([sock],))
+        thread.start()
+        assert ready.wait(START_SECONDS)
+        live = Live(*sock.getsockname())
+        live.state = application.state
+        try:
+            yield live
+        finally:
+            live.client.close()
+            running.should_exit = True
+            thread.join()

@@ -9,9 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.support.documents import ROOT
-
-README: Final = (ROOT / "README.md").read_text()
+from tests.support.documents import README
 
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PLACED_AT: Final = re.compile(r'(?<="placedAt":")[^"]+')

@@ -13,7 +13,7 @@ from petstore.config import discovery
 from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Repository
 from tests.support.services import environment, place
 
-DURABLE = ["sqlite", "redis"]
+DURABLE = ["sqlite", "redis", "postgres"]
 TRANSFERRED = int(os.environ.get("PETSTORE_TRANSFERRED", "3000"))
 """The number of pets in a store that is transferred."""
 
@@ -27,7 +27,8 @@ Result = TypeVar("Result")
 def place_settings(backend: str, directory: Path) -> dict[str, str]:
     """Create a directory; return the settings that give a backend an empty place in it."""
     directory.mkdir(exist_ok=True)
-    timeout = {"redis_timeout_seconds": "20"} if backend == "redis" else {}  # for `contents`
+    # For `contents`, which reads all pets at once.
+    timeout = {f"{backend}_timeout_seconds": "20"} if backend in {"redis", "postgres"} else {}
     return {"backend": backend, **timeout, **place(backend, directory)}
 
 

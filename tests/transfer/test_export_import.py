@@ -60,7 +60,7 @@ def test_a_transferred_store_is_exported_equal_to_the_byte(
     )
     assert f" {TRANSFERRED:,} pets" in report
     assert run("import", str(first), **target).endswith("/s)\n")
-    assert run("import", str(first), **target).endswith("/s); all of them were there already\n")
+    assert run("import", str(first), **target).endswith("/s); all of them were stored already\n")
     run("export", str(second), **target)
     assert first.read_bytes() == second.read_bytes()
     assert not list(tmp_path.glob(".*.part"))
@@ -177,6 +177,14 @@ def test_a_running_service_is_exported(tmp_path: Path) -> None:
     run("import", str(file), **target)
     again = command("export", **target)
     assert again.stdout.encode().splitlines() == expected
+
+
+def test_an_empty_service_is_exported_as_an_empty_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with process(tmp_path) as live:
+        report = run("export", "--from", live.url, str(file), api_keys=KEY)
+    assert "exported 0 pets and 0 orders" in report
+    assert file.read_bytes() == b""
 
 
 def test_a_backend_that_is_not_durable_is_refused() -> None:

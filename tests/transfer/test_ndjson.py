@@ -174,6 +174,64 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_export_to_a_full_disk_fails_in_one_line(
+    unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    chosen = place_settings(DURABLE[0], tmp_path / "place")
+    (tmp_path / "file").write_bytes(b"".join(GOOD))
+    assert command("import", str(tmp_path / "file"), **chosen).status == 0
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "export"],
+            env=environment(**chosen),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+        )
+    message = b"petstore: cannot write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (74, message)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["openapi"], ["keys", "new"], ["backends"], ["--version"]])
+def test_a_full_disk_under_any_output_is_told_in_one_line(
+    arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+        )
+    message = b"petstore: cannot write standard output: No space left on device"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (74, message)
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "closed", "stream"),
+    [("export", ">&-", "output"), ("openapi", ">&-", "output"), ("import", "<&-", "input")],
+)
+def test_a_closed_stream_is_named_in_one_line(
+    name: str, closed: str, stream: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, name],
+        env=environment(**place_settings(DURABLE[0], tmp_path / "place")),
+        stderr=subprocess.PIPE,
+        timeout=SECONDS,
+        check=False,
+    )
+    message = f"petstore: standard {stream} is closed\n".encode()
+    assert (done.returncode, done.stderr) == (2, message)
+
+
 def meaning(line: bytes) -> Any:
     """Return the JSON value of a line, with times parsed."""
     value = json.loads(line)

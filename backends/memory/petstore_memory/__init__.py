@@ -52,7 +52,7 @@ class MemoryRepository(Repository):
         self._check_open()
         if token and (receipt := self._records.find(token)):
             return receipt
-        pet = Pet(self._pets.last_id + 1, new.name, new.category_id, new.status)
+        pet = Pet(self._pets.next_id(), new.name, new.category_id, new.status)
         self._pets.add(pet)
         if token:
             self._records.add(token, pet.id)
@@ -85,7 +85,7 @@ class MemoryRepository(Repository):
             raise NotFoundError(f"there is no pet {pet_id}")
         if pet.status is not PetStatus.AVAILABLE:
             raise ConflictError(f"pet {pet_id} is not available")
-        order = Order(self._orders.last_id + 1, pet_id, OrderStatus.PLACED, at)
+        order = Order(self._orders.next_id(), pet_id, OrderStatus.PLACED, at)
         self._orders.add(order)
         self._pets.set_status(pet, PetStatus.PENDING)
         if token:

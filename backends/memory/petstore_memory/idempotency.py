@@ -1,7 +1,7 @@
 """The records of writes that had an `IdempotencyToken`, each kept until it expires.
 
-A record is ignored by the caller's clock, but dropped only after it has lived as long by a clock
-that nobody sets: the caller's may jump, and then go back.
+The caller's clock decides whether a record counts. It is dropped only after its lifetime has also
+passed on the monotonic clock, because the caller's clock may jump ahead and be set back.
 """
 
 from heapq import heappop, heappush
@@ -15,10 +15,10 @@ MAX_DROPPED: Final = 2
 
 
 class IdempotencyRecords:
-    """The records by token, and a heap of their expiries, by which expired ones are found."""
+    """The records by token, and a heap of their expiries to find expired ones."""
 
     def __init__(self) -> None:
-        # until, fingerprint, id, end of life on the monotonic clock
+        # until, fingerprint, id, expiry on the monotonic clock
         self._records: dict[bytes, tuple[int, bytes, int, float]] = {}
         self._expiries: list[tuple[int, bytes]] = []  # until, token
 

@@ -12,7 +12,7 @@ def make_token(number: int, now: int, until: int = 0) -> IdempotencyToken:
 
 
 class Clock:
-    """The monotonic clock of the records: it goes on only if a test says so."""
+    """The monotonic clock of the records: it advances only when a test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -39,7 +39,7 @@ def test_expired_records_are_dropped_by_later_writes(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("jump", [25 * 3600, 10**9])
-def test_a_clock_that_jumps_and_comes_back_drops_nothing_young(clock: Clock, jump: int) -> None:
+def test_a_clock_that_jumps_and_comes_back_drops_no_valid_record(clock: Clock, jump: int) -> None:
     """Records were dropped by the caller's clock alone: a retry then had a second effect."""
     records = IdempotencyRecords()
     day = 24 * 3600

@@ -12,8 +12,10 @@ from redis.crc import key_slot
 from petstore.contract import Backend, SettingsError, StorageError, UnavailableError
 from petstore_redis import address, opening
 from petstore_redis.masters import Masters
+from petstore_redis.replies import UnusableError
 from petstore_redis.repository import RedisRepository
 from petstore_redis.scripts import Scripts, keys
+from petstore_redis.transport import check_transport
 
 __all__ = ["RedisRepository", "RedisSettings", "backend"]
 
@@ -60,7 +62,10 @@ async def open_redis(
             if guard:
                 await opening.check_servers(masters, settings.wait_replicas)
             stores = await opening.open_store(masters, scripts, partition_keys)
+        except UnusableError as error:
+            raise SettingsError(*error.args) from None
         except UnavailableError:
+            await check_transport(masters.target, settings.timeout_seconds)
             raise
         except StorageError as error:  # at start-up, any other is the deployer's to solve
             raise SettingsError(*error.args) from None

@@ -96,7 +96,10 @@ def parse(url: str) -> Target:
         raise _error("a user needs a password; a password without a user is :password@")
     masked = parts._replace(
         netloc=f"{login.partition(':')[0]}:***@{hosts}" if login else hosts,
-        query="&".join(f"{o}={'***' if 'password' in o else v}" for o, v in options.items()),
+        query="&".join(
+            f"{option}={'***' if 'password' in option else text}"
+            for option, text in options.items()
+        ),
     ).geturl()
     path = [unquote(part) for part in parts.path.split("/")[1:]]
     service = ""

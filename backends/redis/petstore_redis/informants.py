@@ -91,13 +91,12 @@ class Informants:
             failure = next((f for f in failures if type(f) is not UnavailableError), None)
             if failure is not None:
                 raise failure
-            sentinel = self._target.topology is Topology.SENTINEL
-            nobody = (
-                "Sentinel reports a master" if sentinel else "node knows the masters of all slots"
-            )
-            raise UnavailableError(f"{self._target.name}: no {nobody} ({failures[0]})")
+            reason = "no node knows the masters of all slots"
+            if self._target.topology is Topology.SENTINEL:
+                reason = "no Sentinel reports a master"
+            raise UnavailableError(f"{self._target.name}: {reason} ({failures[0]})")
         if failures and self._is_outdated(best):
-            raise UnavailableError(f"{self._target.name}: only those reply that know an old master")
+            raise UnavailableError(f"{self._target.name}: only those that know an old master reply")
         return best
 
     def _is_outdated(self, claims: Sequence[Claim]) -> bool:
@@ -165,6 +164,11 @@ class Informants:
         try:
             return await asyncio.gather(*(client.call(*command) for command in commands))
         except hiredis.ReplyError as error:
+            if "unknown command" in str(error) and self._target.topology is Topology.SENTINEL:
+                raise SettingsError(
+                    f"{name} is not a Sentinel: for one server, PETSTORE_REDIS_URL is"
+                    " redis://host:port"
+                ) from None
             if "cluster support disabled" in str(error):
                 raise SettingsError(f"{name} is not a cluster node") from None
             if not DENIED.search(str(error)):

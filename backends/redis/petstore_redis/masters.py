@@ -12,7 +12,13 @@ from petstore.contract import StorageError, UnavailableError
 from petstore_redis.address import Address, Target, Topology
 from petstore_redis.client import RedisClient, Reply
 from petstore_redis.informants import Informants
-from petstore_redis.replies import TRANSIENT, authenticate, server_name, storage_error
+from petstore_redis.replies import (
+    TRANSIENT,
+    UnusableError,
+    authenticate,
+    server_name,
+    storage_error,
+)
 
 TOPOLOGY_REFRESH_SECONDS: Final = 1.0
 """How often Sentinels or cluster nodes are asked for the masters, to notice a failover soon."""
@@ -42,15 +48,22 @@ class Master:
         async def handshake(call: Callable[..., Reply]) -> None:
             try:  # no PING: a server that cannot save refuses it, although it can be read
                 await authenticate(call, target.user, target.password)
+                role: list[Any] = await call("ROLE")
+                if role[:1] == [b"sentinel"]:
+                    raise UnusableError(
+                        f"{name} is a Sentinel: PETSTORE_REDIS_URL must be"
+                        " redis+sentinel://host:port/service"
+                    )
+                if role[:1] != [b"master"]:
+                    raise UnavailableError(f"{name}: it is not a master")
                 if target.db:
                     await call("SELECT", target.db)
-                role: list[Any] = await call("ROLE")
-                if role[:1] == [b"master"]:
-                    await check(address, call)
+                await check(address, call)
             except hiredis.ReplyError as error:
-                raise storage_error(name, error) from None
-            if role[:1] != [b"master"]:
-                raise UnavailableError(f"{name}: it is not a master")
+                failure = storage_error(name, error)
+                if not isinstance(failure, UnavailableError):
+                    failure = UnusableError(*failure.args)
+                raise failure from None
 
         self.address = address
         self.reads = self.writes = RedisClient(connect, handshake, name, seconds)
@@ -102,7 +115,7 @@ class Masters:
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
         self.owners: list[Master] = []
         self.check: Check | None = None
-        self._target = target
+        self.target = target
         self._slots = slots
         self._seconds = seconds
         self._replicas = replicas
@@ -114,7 +127,7 @@ class Masters:
     async def start(self) -> None:
         """Find the masters. Raises `UnavailableError` or `SettingsError`."""
         await self._locate()
-        if self._target.topology is not Topology.SINGLE:
+        if self.target.topology is not Topology.SINGLE:
             self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -175,7 +188,9 @@ class Masters:
             if found[1] == "READONLY":
                 master.disconnect("it is no longer the master")
             self._suspicion.set()
-        return storage_error(_display_name(self._target, master.address), error)
+        elif str(error).startswith("NOAUTH"):  # a new connection logs in again
+            master.disconnect("the login is no longer valid")
+        return storage_error(_display_name(self.target, master.address), error)
 
     async def _watch(self) -> None:
         """Follow the masters until cancelled."""
@@ -204,8 +219,8 @@ class Masters:
 
     async def _locate(self) -> None:
         """Find the masters, and close the connections to former ones."""
-        if self._target.topology is Topology.SINGLE:
-            owners = [self._target.addresses[0]] * len(self._slots)
+        if self.target.topology is Topology.SINGLE:
+            owners = [self.target.addresses[0]] * len(self._slots)
         else:
             owners = await self._informants.locate(self._known)
         self.owners = [self._master(address) for address in owners]
@@ -216,7 +231,7 @@ class Masters:
     def _master(self, address: Address) -> Master:
         if (found := self._known.get(address)) is None:
             found = Master(
-                self._target, address, self._seconds, self._replicas, self._check_connection
+                self.target, address, self._seconds, self._replicas, self._check_connection
             )
             self._known[address] = found
         return found

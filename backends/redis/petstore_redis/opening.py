@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
+from multiprocessing import parent_process
 from secrets import token_hex
 from typing import Any, Final
 
@@ -12,15 +13,22 @@ import hiredis
 from petstore.contract import SettingsError, UnavailableError
 from petstore_redis.address import Address
 from petstore_redis.client import Reply
-from petstore_redis.masters import Master, Masters
+from petstore_redis.masters import Masters
 from petstore_redis.replies import server_name
-from petstore_redis.scripts import Script, Scripts
+from petstore_redis.scripts import Outcome, Script, Scripts
 
 STORE_SCHEMA: Final = 1
 """The version of the keys and their contents, written into each store. The script
 `lua/upgrade_N.lua` turns schema N into N + 1; see `lua/shared/upgrade.lua`."""
 
+GIVE_UP: Final = 'read "An emptied partition" in the README of petstore-redis'
+"""What else to do if a server was emptied but not all of the store is gone, for messages."""
+
 _log = logging.getLogger("petstore.redis")
+
+_warned: Final[set[tuple[str, str]]] = set()
+"""What this process has warned of, so that opening a store again does not repeat it: the run id of
+a server, and how it syncs."""
 
 
 async def check_servers(masters: Masters, replicas: int) -> None:
@@ -32,7 +40,9 @@ async def check_servers(masters: Masters, replicas: int) -> None:
     """
     for master in masters.all():
         try:
-            await _check_server(master.address, master.reads.call, replicas)
+            # A worker is started by a process that has opened the store, and warned.
+            warn = parent_process() is None
+            await _check_server(master.address, master.reads.call, replicas, warn=warn)
         except hiredis.ReplyError as error:
             name = server_name(master.address)
             raise SettingsError(f"{name} does not let this user run INFO: {error}") from None
@@ -46,14 +56,19 @@ async def _check_server(
     check_info(name, info)
     if not warn:
         return
+    sync = await _appendfsync(call) if info.get("aof_enabled") == "1" else ""
+    found = info.get("run_id", ""), sync
+    if found in _warned:
+        return
+    _warned.add(found)
     replicated = replicas > 0 or info.get("connected_slaves", "0") != "0"
-    if info.get("aof_enabled") != "1":
+    if not sync:
         _log.warning(
             "%s has no AOF: acknowledged writes may be lost when it stops%s",
             name,
             "; if it restarts before a failover, its replicas lose them too" * replicated,
         )
-    elif await _appendfsync(call) != "always":
+    elif sync != "always":
         _log.warning(
             "%s does not sync each write (appendfsync is not always):"
             " a power failure may lose the last two seconds%s",
@@ -133,10 +148,11 @@ class Recheck:
                 if not str(store).startswith(("MOVED", "ASK")):  # it is no longer the owner
                     raise store
             elif store != self._stores[number].encode():
+                use = "restart the service to use what is there now"
                 raise SettingsError(
                     f"{server_name(address)} does not have the store that was opened ({meta}): it"
-                    " was emptied, or has another one. Restore its data, or restart the service to"
-                    " use what is there now"
+                    " was emptied, or has another one. Restore its data, or"
+                    f" {use if len(self._keys) == 1 else GIVE_UP}"
                 )
             else:
                 # A server that was killed between write and fsync finds in its AOF what is not on
@@ -152,25 +168,46 @@ async def open_store(masters: Masters, scripts: Scripts, keys: list[dict[str, st
 
     Returns for each partition the id of the store in it.
 
-    Raises `SettingsError` for a store with another number of partitions or a newer schema, and if
-    the user may not run the scripts.
+    Raises `SettingsError` for a store with another number of partitions or a newer schema, for one
+    of which some partitions are gone, and if the user may not run the scripts.
     """
+    # A partition is marked as complete only once all exist, and only then does it count pets. So if
+    # one is marked or counts, all existed; after a first start that was interrupted, none is. This
+    # is read before each partition is looked at, because another process may be creating them.
+    reading = (
+        _call(masters, partition, "HMGET", names["meta"], "complete", "pets", "orders")
+        for partition, names in enumerate(keys)
+    )
+    found = await asyncio.gather(*reading) if len(keys) > 1 else []
+    complete = any(field is not None for fields in found for field in fields)
     stores = []
     for partition, names in enumerate(keys):
-        master = masters.owners[partition]
+        arguments = STORE_SCHEMA, len(keys), token_hex(16), int(complete)
         try:
-            arguments = STORE_SCHEMA, len(keys), token_hex(16)
-            result = await _evaluate(master, scripts.open_store, names, *arguments)
-            stores.append(result[3].decode())
-            schema, partitions = int(result[1]), int(result[2])
-            _check_store(schema, partitions, len(keys))
-            for older in range(schema, STORE_SCHEMA):
-                await _evaluate(master, scripts.upgrade(older), names, older, older + 1)
-        except hiredis.ReplyError as error:
-            failure = masters.handle_error(master, error)
-            if isinstance(failure, UnavailableError):
-                raise failure from None
-            raise SettingsError(f"{failure}; the user needs +@all on its keys, and +info") from None
+            result = await _evaluate(masters, partition, scripts.open_store, names, *arguments)
+        except UnavailableError:  # a server that takes no writes may still be read
+            fields = "schema", "partitions", "store"
+            stored = await _call(masters, partition, "HMGET", names["meta"], *fields)
+            if None in stored:
+                raise
+            result = [Outcome.DONE, *stored]
+        if result[0] == Outcome.NOT_FOUND:
+            raise SettingsError(
+                f"{server_name(masters.owners[partition].address)} has nothing of partition"
+                f" {partition} ({names['meta']}), but other partitions of the store exist: it"
+                f" was emptied, or has lost its data. Restore its data, or {GIVE_UP}"
+            )
+        stores.append(result[3].decode())
+        schema, partitions = int(result[1]), int(result[2])
+        _check_store(schema, partitions, len(keys))
+        for older in range(schema, STORE_SCHEMA):
+            await _evaluate(masters, partition, scripts.upgrade(older), names, older, older + 1)
+    marking = (
+        _call(masters, partition, "HSET", keys[partition]["meta"], "complete", 1)
+        for partition, (mark, *_) in enumerate(found)
+        if mark is None
+    )
+    await asyncio.gather(*marking)
     return stores
 
 
@@ -188,10 +225,22 @@ def _check_store(schema: int, partitions: int, configured: int) -> None:
 
 
 async def _evaluate(
-    master: Master, script: Script, keys: dict[str, str], *arguments: int | str
+    masters: Masters, partition: int, script: Script, keys: dict[str, str], *arguments: int | str
 ) -> Any:
     named = [keys[name] for name in script.keys]
-    return await master.writes.call("EVAL", script.text, len(named), *named, *arguments)
+    return await _call(masters, partition, "EVAL", script.text, len(named), *named, *arguments)
+
+
+async def _call(masters: Masters, partition: int, *command: int | str) -> Any:
+    """Return a reply to the command. Raises `UnavailableError` or, if it lasts, `SettingsError`."""
+    master = masters.owners[partition]
+    try:
+        return await master.writes.call(*command)
+    except hiredis.ReplyError as error:
+        failure = masters.handle_error(master, error)
+        if type(failure) is UnavailableError:
+            raise failure from None
+        raise SettingsError(f"{failure}; the user needs +@all on its keys, and +info") from None
 
 
 async def _appendfsync(call: Callable[..., Reply]) -> str:

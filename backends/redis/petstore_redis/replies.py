@@ -10,7 +10,10 @@ from petstore.contract import StorageError, UnavailableError
 from petstore_redis.address import Address
 from petstore_redis.client import Reply
 
-DENIED: Final = re.compile("^(NOAUTH|WRONGPASS|NOPERM)|AUTH")
+DENIED: Final = re.compile(
+    "^(NOAUTH|WRONGPASS|NOPERM|DENIED)|AUTH|unauthenticated"
+    "|ACL failure in script|user executing the script can't"
+)
 """Errors of the login and of permissions."""
 
 TRANSIENT: Final = re.compile(
@@ -21,15 +24,26 @@ TRANSIENT: Final = re.compile(
 """Errors that pass, by themselves or once the server is repaired. The command was not executed."""
 
 
+class UnusableError(UnavailableError):
+    """The server can be reached, but not used until its settings, or ours, are changed.
+
+    At opening that is an error of the settings. Later it is an outage: it ends by itself, once a
+    password or a permission is what it was.
+    """
+
+
 def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
-    """Return what an error reply means: `UnavailableError` if it passes, else `StorageError`.
+    """Return what an error reply means.
+
+    `UnavailableError` if it passes by itself or with a repair, `UnusableError` if the login or a
+    permission is refused, else `StorageError`.
 
     name -- the server's name in messages
     """
     if TRANSIENT.match(str(error)):
         return UnavailableError(f"{name}: {error}")
     if DENIED.search(str(error)):
-        return StorageError(f"{name}: the user or the password is refused: {error}")
+        return UnusableError(f"{name}: the user or the password is refused: {error}")
     return StorageError(f"{name}: {error}")
 
 

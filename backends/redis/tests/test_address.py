@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from petstore_redis import address
 from petstore_redis.address import Topology
 
-from backends.redis.tests.places import REX, TIMEOUT, again, opened, unavailable
-from backends.redis.tests.proxy import proxy
+from backends.redis.tests.places import opened, unavailable
 from backends.redis.tests.servers import REDIS, VALKEY, Server, certificate, single
-from petstore.contract import SettingsError, StorageError
+from petstore.conformance.faults.proxy import proxy
+from petstore.contract import SettingsError, UnavailableError
+from tests.support.repositories import REX, again
 
-SECRET = "ge/heim?#@:%"
+SECRET = "hun/ter2?#@:%"
 QUOTED = quote(SECRET, safe="")
 BINARIES = [binary for binary in (VALKEY, REDIS) if binary]
 
@@ -113,10 +114,10 @@ INVALID = [
     ("redis://user@db", "a user needs a password"),
     ("redis://user:@db", "a user needs a password"),
     ("redis://db#x", "%23"),
-    ("redis://:1/geheim@db", "%2F"),
-    ("redis+sentinel://u:1/geheim@db", "%2F"),
-    ("redis://u:1?geheim=1@db", "%3F"),
-    ("redis://u:1/0#geheim@db", "%23"),
+    ("redis://:1/hunter2@db", "%2F"),
+    ("redis+sentinel://u:1/hunter2@db", "%2F"),
+    ("redis://u:1?hunter2=1@db", "%3F"),
+    ("redis://u:1/0#hunter2@db", "%23"),
 ]
 
 
@@ -127,7 +128,7 @@ def test_an_invalid_url_is_refused_with_the_reason(url: str, reason: str) -> Non
     message = str(caught.value)
     assert message.startswith("PETSTORE_REDIS_URL is not valid: ")
     assert reason in message
-    assert "geheim" not in message
+    assert "hunter2" not in message
     assert "\n" not in message
 
 
@@ -189,7 +190,7 @@ def test_a_password_and_a_user_are_used(binary: Path, tmp_path: Path) -> None:
 
 def test_a_password_for_a_server_that_has_none_is_refused(valkey: Server) -> None:
     with pytest.raises(SettingsError, match="user or the password is refused"):
-        asyncio.run(_use(f"redis://:geheim@127.0.0.1:{valkey.port}"))
+        asyncio.run(_use(f"redis://:hunter2@127.0.0.1:{valkey.port}"))
 
 
 def test_a_password_that_changes_is_reported_and_repaired_without_a_restart(tmp_path: Path) -> None:
@@ -203,13 +204,12 @@ def test_a_password_that_changes_is_reported_and_repaired_without_a_restart(tmp_
                     await asyncio.sleep(0.01)
                     try:
                         await repository.get_pet(1)
-                    except StorageError as error:
+                    except UnavailableError as error:
                         failure = error
-                assert type(failure) is StorageError
                 assert "user or the password is refused" in str(failure)
                 assert SECRET not in str(failure)
                 admin.execute_command("CONFIG", "SET", "requirepass", SECRET)
-            assert await again(lambda: repository.get_pet(1), StorageError) is not None
+            assert await again(lambda: repository.get_pet(1)) is not None
 
     with single(tmp_path, password=SECRET) as server:
         asyncio.run(run(server))
@@ -232,15 +232,71 @@ def test_tls_works_with_a_proxy_and_an_unknown_certificate_is_refused(
         asyncio.run(_use(f"rediss://127.0.0.1:{front.port}?ssl_ca_certs={file}"))
         message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}")))
         assert "CERTIFICATE_VERIFY_FAILED" in message
-    with proxy(valkey.host, valkey.port) as plain:
-        asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{plain.port}"), TIMEOUT * 2))
+
+
+KINDS = [("", ""), ("+sentinel", "/pets"), ("+cluster", "")]
+"""Of URLs: the end of the scheme, and the path."""
+
+
+@pytest.mark.parametrize(("kind", "path"), KINDS)
+@pytest.mark.parametrize("password", [None, "hunter2"])
+def test_tls_spoken_to_a_server_without_it_is_reported(
+    tmp_path: Path, password: str | None, kind: str, path: str
+) -> None:
+    with (
+        single(tmp_path, password=password) as server,
+        proxy(server.host, server.port) as front,
+        pytest.raises(SettingsError) as caught,
+    ):
+        asyncio.run(_use(f"rediss{kind}://127.0.0.1:{front.port}{path}"))
+    assert str(caught.value) == (
+        f"redis at 127.0.0.1:{front.port} has no TLS: PETSTORE_REDIS_URL must begin with"
+        f" redis{kind}://, not with rediss{kind}://"
+    )
+
+
+@pytest.mark.parametrize(("kind", "path"), KINDS)
+def test_no_tls_spoken_to_a_proxy_with_it_is_reported(
+    valkey: Server, tmp_path: Path, kind: str, path: str
+) -> None:
+    with (
+        proxy(valkey.host, valkey.port, ssl_context(*certificate(tmp_path))) as front,  # type: ignore[arg-type] # it is one
+        pytest.raises(SettingsError) as caught,
+    ):
+        asyncio.run(_use(f"redis{kind}://127.0.0.1:{front.port}{path}"))
+    assert str(caught.value) == (
+        f"redis at 127.0.0.1:{front.port} expects TLS: PETSTORE_REDIS_URL must begin with"
+        f" rediss{kind}://, not with redis{kind}://"
+    )
+
+
+@pytest.mark.parametrize("clients", ["no", "yes"])
+def test_no_tls_spoken_to_a_server_with_it_is_reported(
+    redis: Server, tmp_path: Path, clients: str
+) -> None:
+    """Such a server may want a certificate of its clients: then it refuses ours with an alert."""
+    with single(tmp_path, binary=redis.binary, tls=True) as server:
+        server.call("CONFIG", "SET", "tls-auth-clients", clients)
+        with pytest.raises(SettingsError, match="expects TLS: PETSTORE_REDIS_URL must begin with"):
+            asyncio.run(_use(f"redis://127.0.0.1:{server.port}"))
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_nothing_is_claimed_about_tls_of_a_server_that_sends_nothing(
+    valkey: Server, scheme: str
+) -> None:
+    with proxy(valkey.host, valkey.port) as front:
+        front.frozen = True
+        url = f"{scheme}://127.0.0.1:{front.port}"
+        message = asyncio.run(unavailable(_use(url, timeout_seconds=0.2)))
+    assert "no reply within 0.2 s" in message
 
 
 def test_the_command_ends_with_one_line_if_nothing_listens(tmp_path: Path) -> None:
     environ = {
         "PETSTORE_BACKEND": "redis",
         "PETSTORE_API_KEYS": "a-key-of-many-letters-0123456789",
-        "PETSTORE_REDIS_URL": "redis://:geheim@127.0.0.1:6399/0",
+        "PETSTORE_REDIS_URL": "redis://:hunter2@127.0.0.1:6399/0",
     }
     command = Path(sys.executable).with_name("petstore")
     for verb in ("check", "serve"):
@@ -252,4 +308,4 @@ def test_the_command_ends_with_one_line_if_nothing_listens(tmp_path: Path) -> No
             "petstore: cannot reach the storage: redis at redis://:***@127.0.0.1:6399/0:"
             " connection refused\n"
         )
-        assert "geheim" not in ended.stdout
+        assert "hunter2" not in ended.stdout

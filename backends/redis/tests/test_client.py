@@ -11,12 +11,13 @@ from typing import Any
 import hiredis
 import pytest
 from petstore_redis.client import RedisClient, Reply
-from petstore_redis.replies import storage_error
+from petstore_redis.replies import UnusableError, storage_error
 
-from backends.redis.tests.places import REX, TIMEOUT, opened, pets, unavailable
-from backends.redis.tests.proxy import proxy
+from backends.redis.tests.places import TIMEOUT, opened, unavailable
 from backends.redis.tests.servers import Server
+from petstore.conformance.faults.proxy import proxy
 from petstore.contract import StorageError, UnavailableError
+from tests.support.repositories import REX, pets
 
 
 @asynccontextmanager
@@ -157,6 +158,7 @@ def test_cancelled_callers_do_not_disturb_the_others(valkey: Server) -> None:
     async def run() -> None:
         with proxy(valkey.host, valkey.port) as front:
             async with opened(front, wait_replicas=0) as repository:
+                await repository.create_pet(REX)  # the server has the script from now on
                 for _ in range(5):
                     front.delay = 0.02
                     calls = [asyncio.ensure_future(repository.create_pet(REX)) for _ in range(40)]
@@ -174,7 +176,7 @@ def test_cancelled_callers_do_not_disturb_the_others(valkey: Server) -> None:
                         found = await repository.get_pet(one.id)
                         assert found is not None
                         assert found.id == one.id
-                assert len(await pets(repository)) == 200
+                assert len(await pets(repository)) == 201
 
     asyncio.run(run())
 
@@ -193,9 +195,17 @@ TRANSIENT = [
     "ASK 1 127.0.0.1:7",
     "ERR max number of clients reached",
 ]
+DENIED = [
+    "NOAUTH Authentication required.",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "NOPERM this user has no permissions",
+    "DENIED Redis is running in protected mode because protected mode is enabled",
+    "ERR Protocol error: unauthenticated multibulk length",
+    "ERR ACL failure in script: User rex has no permissions to run the 'zadd' command",
+    "ERR The user executing the script can't run this command or subcommand script: 0a1",
+]
 LASTING = [
     "WRONGTYPE Operation against a key",
-    "NOPERM this user has no permissions",
     "ERR syntax",
     "BUSYKEY Target key name already exists.",
     "OOMPH",
@@ -210,6 +220,10 @@ def test_transient_errors_are_unavailable_and_lasting_ones_are_not(wrap: str) ->
         found = storage_error("redis at db", hiredis.ReplyError(wrap + text))
         assert type(found) is UnavailableError
         assert str(found) == f"redis at db: {wrap}{text}"
+    for text in [] if wrap else DENIED:
+        found = storage_error("redis at db", hiredis.ReplyError(text))
+        assert type(found) is UnusableError
+        assert str(found) == f"redis at db: the user or the password is refused: {text}"
     for text in LASTING:
         found = storage_error("redis at db", hiredis.ReplyError(wrap + text))
         assert type(found) is StorageError

@@ -3,13 +3,18 @@
 import asyncio
 import time
 
+import pytest
 from petstore_redis import RedisRepository
 
-from backends.redis.tests.places import AT, REX, fresh, make_token, opened
+from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import Server
-from petstore.contract import IdempotencyToken
+from petstore.contract import IdempotencyToken, OrderStatus, TokenReusedError
+from tests.support.repositories import AT, REX, make_token
 
 DAY = 24 * 60 * 60
+
+LATE = 4_000_000_000
+"""In 2096: nothing has expired by the server's clock."""
 
 
 def token(value: int, now: int) -> IdempotencyToken:
@@ -22,7 +27,7 @@ async def write(repository: RedisRepository, values: range, now: int) -> None:
         await repository.create_pet(REX, token(value, now))
 
 
-def test_one_jump_of_a_clock_removes_no_young_record(valkey: Server) -> None:
+def test_one_jump_of_a_clock_removes_no_valid_record(valkey: Server) -> None:
     """Whatever writes: it removes those that are expired for it, two with each write."""
 
     async def run() -> None:
@@ -52,5 +57,24 @@ def test_records_that_are_expired_for_both_clocks_are_removed(valkey: Server) ->
             await write(repository, range(20, 30), now)
             assert valkey.call("HLEN", f"{{{prefix}:0}}:retries") == 10
             assert valkey.call("ZCARD", f"{{{prefix}:0}}:expiries") == 10
+
+    asyncio.run(run())
+
+
+def test_a_slow_clock_finds_the_latest_use_of_a_token(valkey: Server) -> None:
+    """Its first record is in the partition of the token, its second one in another partition."""
+
+    async def run() -> None:
+        async with opened(valkey, partitions=2) as repository:
+            ids = sorted([(await repository.create_pet(REX)).id for _ in range(2)])
+            for value in (2, 3):  # one of them has the partition of the first pet
+                for body, (pet, begin) in enumerate(zip(ids, (LATE, LATE + 2 * DAY), strict=True)):
+                    used = make_token(value, body, now=begin, until=begin + DAY)
+                    order = await repository.place_order(pet, AT, used)
+                    await repository.update_order(order.id, OrderStatus.CANCELLED)
+                slow = make_token(value, 0, now=LATE + 1, until=LATE + DAY)
+                with pytest.raises(TokenReusedError):
+                    await repository.place_order(ids[0], AT, slow)
+                ids.reverse()
 
     asyncio.run(run())

@@ -13,15 +13,16 @@ class TestValkey(Conformance):
 
     @pytest.fixture(autouse=True)
     def place(self, valkey: Server) -> None:
-        type(self).settings = RedisSettings(url_of(valkey))
+        type(self).settings = RedisSettings(url_of(valkey), timeout_seconds=10)
 
 
 class TestRedis(Conformance):
     backend = backend
+    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, redis: Server) -> None:
-        type(self).settings = RedisSettings(url_of(redis))
+        type(self).settings = RedisSettings(url_of(redis), timeout_seconds=10)
 
 
 class TestPartitions(Conformance):
@@ -29,22 +30,25 @@ class TestPartitions(Conformance):
 
     @pytest.fixture(autouse=True)
     def place(self, valkey: Server) -> None:
-        type(self).settings = RedisSettings(url_of(valkey), partitions=5)
+        type(self).settings = RedisSettings(url_of(valkey), partitions=5, timeout_seconds=10)
 
 
 class TestSentinels(Conformance):
     """With replicas that must confirm each write."""
 
     backend = backend
+    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, sentinels: Sentinels) -> None:
-        type(self).settings = RedisSettings(url_of(sentinels), wait_replicas=1)
+        url = url_of(sentinels)
+        type(self).settings = RedisSettings(url, wait_replicas=1, timeout_seconds=10)
 
 
 class TestCluster(Conformance):
     backend = backend
+    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, nodes: Cluster) -> None:
-        type(self).settings = RedisSettings(url_of(nodes), partitions=8)
+        type(self).settings = RedisSettings(url_of(nodes), partitions=8, timeout_seconds=10)

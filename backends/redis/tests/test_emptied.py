@@ -13,20 +13,11 @@ import pytest
 from petstore_redis import RedisRepository
 from redis.crc import key_slot
 
-from backends.redis.tests.places import (
-    AT,
-    REX,
-    again,
-    fresh,
-    make_token,
-    opened,
-    pets,
-    unavailable,
-    unavailable_for,
-)
+from backends.redis.tests.places import fresh, opened, unavailable, unavailable_for
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, single, until
 from backends.redis.tests.topologies import Cluster, sentinel
 from petstore.contract import Order, OrderStatus, Pet, PetStatus
+from tests.support.repositories import AT, REX, again, make_token, pets
 
 
 def writes(repository: RedisRepository, pet: int, order: int) -> dict[str, Callable[[], Any]]:

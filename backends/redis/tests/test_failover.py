@@ -1,4 +1,4 @@
-"""Replicas and failovers: acknowledged writes last, no id is assigned twice, reads go on.
+"""Replicas and failovers: acknowledged writes last, no id is assigned twice, reads continue.
 
 PETSTORE_FAILOVERS is the number of failovers of each kind.
 """
@@ -11,23 +11,11 @@ from typing import Any
 import pytest
 from redis.crc import key_slot
 
-from backends.redis.tests.places import (
-    AT,
-    FAILOVERS,
-    REX,
-    Load,
-    again,
-    fresh,
-    make_token,
-    opened,
-    pets,
-    unavailable,
-)
-from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
+from backends.redis.tests.places import FAILOVERS, Load, fresh, opened, unavailable
+from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, until
 from backends.redis.tests.topologies import SERVICE, Cluster, cluster, sentinel
 from petstore.contract import OrderStatus
-
-AOF = ("appendonly yes", "appendfsync always")
+from tests.support.repositories import AT, REX, again, make_token, pets
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +36,7 @@ def follow(replica: Server, master: Server) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_go_on(
+def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_continue(
     pair: list[Server], frozen: bool
 ) -> None:
     master, replica = pair
@@ -73,7 +61,9 @@ def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_go_on(
             else:
                 replica.call("REPLICAOF", "NO", "ONE")
             try:
-                calls = [asyncio.ensure_future(unavailable(write(), 1.9)) for write in writes]
+                calls = [
+                    asyncio.ensure_future(unavailable(write(), within=1.9)) for write in writes
+                ]
                 await asyncio.sleep(0.01)
                 for _ in range(10):
                     assert await repository.get_pet(pet) is not None

@@ -9,18 +9,10 @@ from time import monotonic
 
 import pytest
 
-from backends.redis.tests.places import (
-    AT,
-    REX,
-    again,
-    make_token,
-    opened,
-    pets,
-    unavailable,
-    unavailable_at_once,
-)
-from backends.redis.tests.proxy import Proxy
-from backends.redis.tests.servers import Server, single
+from backends.redis.tests.places import opened, unavailable, unavailable_at_once
+from backends.redis.tests.servers import AOF, Server, single
+from petstore.conformance.faults.proxy import Proxy
+from tests.support.repositories import AT, REX, again, make_token, pets
 
 
 def test_a_refused_connection_fails_at_once_and_changes_nothing(front: Proxy) -> None:
@@ -86,7 +78,7 @@ def test_a_frozen_server_costs_one_timeout_and_is_used_again_once_it_resumes(
                 front.frozen = True
             try:
                 begin = monotonic()
-                calls = [unavailable(repository.create_pet(REX), 1.9) for _ in range(50)]
+                calls = [unavailable(repository.create_pet(REX), within=1.9) for _ in range(50)]
                 messages = await asyncio.gather(*calls)
                 assert 1 <= monotonic() - begin < 1.9
                 assert "no reply within 1 s" in messages[0]
@@ -116,5 +108,5 @@ def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(tmp_path:
             assert {pet.id for pet in await pets(repository)} == {*made, receipt.id}
             assert receipt.id > max(made) + 1000  # some may have been lost
 
-    with single(tmp_path, "appendonly yes", "appendfsync always") as server:
+    with single(tmp_path, *AOF) as server:
         asyncio.run(run(server))

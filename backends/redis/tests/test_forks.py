@@ -1,4 +1,4 @@
-"""Servers that go on from the same state, each without knowing of the others: no id is the same.
+"""Servers that continue from the same state, each unaware of the others: no id is the same.
 
 Failovers in a row, and a master that restarts on its side of a partition, leave several servers
 that each continue the store as they know it.
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.redis.tests.places import AT, REX, fresh, opened
+from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, until
+from tests.support.repositories import AT, REX
 
 
 async def assign(server: Server, prefix: str, partitions: int) -> tuple[list[int], list[int]]:
@@ -45,7 +46,7 @@ def test_no_two_servers_of_one_history_assign_the_same_id(tmp_path: Path, partit
         asyncio.run(begin(master))
         with master.client() as client:
             until(lambda: client.set("a", "1") and client.wait(3, 1000) == 3)
-        for replica in replicas:  # before the others go on: they never hear of each other
+        for replica in replicas:  # before the others continue: they never hear of each other
             separate(replica)
         master.restart()
         separated = (master, *replicas)

@@ -24,7 +24,7 @@ class Partition:
         self._run("raise_counters", (highest + self.place[0] - 1) // self.place[0], 0)
 
     def assign(self) -> int | None:
-        """Return the id of a new pet, None if there is none left."""
+        """Return the id of a new pet, None if none is left."""
         outcome, *rest = self._run("create_pet", *self.place, '{"id":', ',"a":1}', *NO_TOKEN)
         return int(rest[0]) if outcome == Outcome.DONE else None
 

@@ -11,40 +11,51 @@ import pytest
 from petstore_redis import RedisSettings, opening, scratch_redis, scripts
 from redis.crc import key_slot
 
-from backends.redis.tests.places import REX, fresh, opened, pets
+from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, single, until
-from backends.redis.tests.topologies import url_of
+from backends.redis.tests.topologies import Sentinels, url_of
 from petstore.contract import SettingsError, UnavailableError
+from tests.support.repositories import REX, count_with_rex, pets, refused
 
 
 def refusal(place: Server | str, **settings: Any) -> str:
     """Check that a store is refused with one line; return it."""
-
-    async def run() -> None:
-        async with opened(place, **settings):
-            pass
-
-    with pytest.raises(SettingsError) as caught:
-        asyncio.run(run())
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refused(opened(place, **settings))
 
 
 def create(place: Server | str, **settings: Any) -> int:
     """Open a store and add a pet; return how many there are."""
-
-    async def run() -> int:
-        async with opened(place, **settings) as repository:
-            await repository.create_pet(REX)
-            return len(await pets(repository))
-
-    return asyncio.run(run())
+    return count_with_rex(opened(place, **settings))
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with single(tmp_path_factory.mktemp("opening"), binary=VALKEY) as running:
         yield running
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_store_whose_server_takes_no_writes_is_opened_to_read(
+    tmp_path: Path, partitions: int
+) -> None:
+    async def run() -> None:
+        prefix = fresh()
+        async with opened(server, prefix=prefix, partitions=partitions) as repository:
+            await repository.create_pet(REX)
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        async with opened(server, prefix=prefix, partitions=partitions) as repository:
+            assert len(await pets(repository)) == 1
+            with pytest.raises(UnavailableError, match="OOM"):
+                await repository.create_pet(REX)
+            server.call("CONFIG", "SET", "maxmemory", 0)
+            await repository.create_pet(REX)
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(UnavailableError, match="OOM"):  # a new store must be written
+            async with opened(server, partitions=partitions):
+                pass
+
+    with single(tmp_path, binary=VALKEY) as server:
+        asyncio.run(run())
 
 
 @pytest.mark.parametrize(
@@ -76,6 +87,7 @@ def test_a_server_that_may_lose_pets_causes_a_warning(
         server.call("CONFIG", "SET", name, value)
     with caplog.at_level(logging.WARNING, "petstore.redis"):
         create(server)
+        create(server)  # opened again by the same process: it has warned
     assert [warning in record.getMessage() for record in caplog.records] == (
         [True] if warning else []
     )
@@ -122,15 +134,15 @@ def test_a_server_that_does_not_allow_config_is_used(
 
 @pytest.mark.parametrize("missing", ["info", "role", "eval", "zadd", "hsetnx"])
 def test_a_user_without_a_permission_is_refused_with_its_name(server: Server, missing: str) -> None:
-    server.call("ACL", "SETUSER", "max", "reset", "on", ">geheim", "~*", "+@all", f"-{missing}")
-    url = f"redis://max:geheim@127.0.0.1:{server.port}"
+    server.call("ACL", "SETUSER", "max", "reset", "on", ">hunter2", "~*", "+@all", f"-{missing}")
+    url = f"redis://max:hunter2@127.0.0.1:{server.port}"
     if missing == "zadd":  # first used by a write
         with pytest.raises(Exception, match=r"NOPERM|zadd"):
             create(url)
         return
     message = refusal(url)
     assert missing in message.lower()
-    assert "geheim" not in message
+    assert "hunter2" not in message
 
 
 def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
@@ -221,19 +233,27 @@ def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
             async with opened(valkey, prefix=place.prefix, partitions=3) as repository:
                 await repository.create_pet(REX)
             assert valkey.call("KEYS", f"{{{prefix}.scratch*")
+            raise InterruptedError
 
-    asyncio.run(run())
+    with pytest.raises(InterruptedError):
+        asyncio.run(run())
     assert not valkey.call("KEYS", f"{{{prefix}.scratch*")
     assert valkey.call("KEYS", f"{{{prefix}:*")
 
 
 def test_a_server_that_is_not_a_cluster_node_or_a_sentinel_is_refused(valkey: Server) -> None:
     assert "is not a cluster node" in refusal(f"redis+cluster://127.0.0.1:{valkey.port}")
-
-    async def run() -> None:
-        async with opened(f"redis+sentinel://127.0.0.1:{valkey.port}/pets"):
-            pass
-
-    with pytest.raises(UnavailableError, match="no Sentinel reports a master"):
-        asyncio.run(run())
+    assert refusal(f"redis+sentinel://127.0.0.1:{valkey.port}/pets") == (
+        f"redis at 127.0.0.1:{valkey.port} is not a Sentinel: for one server, PETSTORE_REDIS_URL is"
+        " redis://host:port"
+    )
     assert key_slot(b"{ps:0}:meta") == key_slot(b"{ps:0}:pets")
+
+
+@pytest.mark.parametrize("db", ["", "/3"])
+def test_a_sentinel_is_refused_as_a_server(sentinels: Sentinels, db: str) -> None:
+    url = f"redis://127.0.0.1:{sentinels.sentinels[0].port}{db}"
+    assert refusal(url) == (
+        f"redis at {url} is a Sentinel: PETSTORE_REDIS_URL must be"
+        " redis+sentinel://host:port/service"
+    )

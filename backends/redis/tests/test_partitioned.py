@@ -13,10 +13,11 @@ import pytest
 from petstore_redis import RedisRepository
 from redis.crc import key_slot
 
-from backends.redis.tests.places import REX, again, fresh, opened, pets
+from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Port, Server, servers, until
 from backends.redis.tests.topologies import SERVICE, cluster
 from petstore.contract import UnavailableError
+from tests.support.repositories import REX, again, pets
 
 PATIENCE = 20
 

@@ -17,9 +17,10 @@ from msgspec import Struct
 from petstore_redis import RedisRepository
 from petstore_redis.scripts import Script
 
-from backends.redis.tests.places import AT, REX, fresh, make_token, opened, pets
+from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import Server
 from petstore.contract import ConflictError, OrderStatus, Receipt, TokenReusedError
+from tests.support.repositories import AT, REX, make_token, pets
 
 SIZE = 3
 FREE = -1

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from backends.redis.tests.places import AT, opened
+from backends.redis.tests.places import opened
 from backends.redis.tests.servers import Server
 from petstore.contract import ConflictError, Order, OrderStatus, Pet, PetStatus
+from tests.support.repositories import AT
 
 PETS = [Pet(pet_id, "Rex", 7, PetStatus.PENDING) for pet_id in (1, 2, 3)]
 

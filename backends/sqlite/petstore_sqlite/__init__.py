@@ -41,6 +41,11 @@ async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepositor
             f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"
             " this backend promises durable storage"
         )
+    if settings.path.startswith("~"):
+        raise SettingsError(
+            f"PETSTORE_SQLITE_PATH is {settings.path!r}, and '~' is not expanded: write the path in"
+            " full (or begin it with ./ if '~' is part of a name)"
+        )
     refuse_orphaned_wal(settings.path)
     busy = LockWait(settings.busy_seconds)
     with schema.connect(settings.path, busy) as connection:

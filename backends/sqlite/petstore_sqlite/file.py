@@ -1,9 +1,11 @@
 """The file as an operator may find it: locked, deleted, replaced, or with a log not yet on disk."""
 
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from threading import Event
 from time import monotonic
 
@@ -46,15 +48,15 @@ class LockWait:
                 return
 
     def end(self) -> None:
-        """Wait no longer, now and in future."""
+        """Stop waiting, now and in future."""
         self.seconds = 0
         self._ended.set()
 
 
 class OpenFile:
-    """An open file and its WAL, to notice that their paths no longer name them.
+    """An open file and its WAL, to notice when their paths no longer name them.
 
-    SQLite holds both open and would go on writing to files that nobody will find again.
+    SQLite holds both open and would keep writing to files that can no longer be found.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -67,8 +69,8 @@ class OpenFile:
             if _identify(path) != identity:
                 raise UnavailableError(
                     f"sqlite at {self._path}: {path} was deleted, moved or replaced while it was"
-                    " open; nothing more is written to it. Stop the service, put the files that"
-                    " belong together in their place, start it again"
+                    " open; nothing more is written to it. Stop the service, put back the files"
+                    " that belong together, and start it again"
                 )
 
 
@@ -94,6 +96,36 @@ def refuse_orphaned_wal(path: str) -> None:
             f"sqlite at {path}: the file is missing, but its log {wal} is there. Put the file back,"
             " or delete the log to start with an empty file"
         )
+
+
+def explain_refusal(path: str) -> str:
+    """Return why a file could not be opened or written to, as far as can be seen, and what to do.
+
+    path -- of the file; nothing is changed
+    """
+    file = Path(os.path.realpath(path))  # Path.resolve may raise for a loop of links
+    folder = file.parent
+    user = f"this user (uid {os.geteuid()})"
+    try:
+        if file.is_dir():
+            return f"it is a folder; set PETSTORE_SQLITE_PATH to a file in it: {file}/pets.sqlite"
+        if not stat.S_ISDIR(folder.stat().st_mode):
+            return f"{folder} is a file, not a folder"
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return f"its folder {folder} is on a read-only file system; choose a writable one"
+        for name in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
+            if name.exists() and not os.access(name, os.R_OK | os.W_OK, effective_ids=True):
+                return f"{user} may not read and write {name}; check its owner and permissions"
+    except FileNotFoundError:
+        return f"its folder {folder} does not exist; create it"
+    except OSError as error:
+        return f"{error.filename}: {os.strerror(error.errno or 0).lower()}"
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return (
+            f"{user} may not create files in its folder {folder}, as SQLite must; check its owner"
+            " and permissions"
+        )
+    return "check its permissions and those of its folder"
 
 
 def sync_recovered(connection: apsw.Connection) -> None:

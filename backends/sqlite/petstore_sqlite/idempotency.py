@@ -1,8 +1,8 @@
 """The records of writes that had an `IdempotencyToken`, in the table that is called retries.
 
-A record is ignored by the clock of the caller, as the contract says, but it is deleted only after
-it has been in the file for its whole life by a clock that nobody can set. So a clock that jumps,
-or is wrong, deletes no record that another caller still needs.
+The caller's clock decides whether a record counts, as the contract says. It is deleted only after
+its lifetime has also passed on a clock that cannot be set, the `RecordClock`. So a caller whose
+clock jumps, or is wrong, deletes no record that another caller still needs.
 """
 
 from time import monotonic
@@ -17,8 +17,8 @@ _FIND: Final = "SELECT fingerprint, id FROM retries WHERE token = ? AND until > 
 _RECORD: Final = "REPLACE INTO retries (token, fingerprint, id, until, minute) VALUES (?,?,?,?,?)"
 
 # Two are more than the one record that a write may add, so that expired records do not pile up.
-# Only the two that expired first are looked at: those of a clock that is late, too young to be
-# deleted, hold up the others for as long as they live, but make no write slow.
+# Only the two that expired first are looked at. Records of a caller whose clock is slow, expired
+# but too young to be deleted, hold up the others until they are old enough; no write gets slow.
 _DROP: Final = """DELETE FROM retries WHERE minute <= ? AND token IN
     (SELECT token FROM retries WHERE until <= ? ORDER BY until LIMIT 2)"""
 
@@ -27,7 +27,7 @@ _SLACK: Final = 3
 
 
 class RecordClock:
-    """The clock of the store: the minutes, all together, in which records were written.
+    """The clock of the store: it counts the minutes in which records were written.
 
     The file holds it. A process that writes a record a minute or more after it last looked moves
     it on by one minute, unless another process has. So it is never faster than time, it does not

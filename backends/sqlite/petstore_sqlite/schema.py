@@ -7,13 +7,13 @@ from typing import Final
 import apsw
 
 from petstore.contract import MAX_ID, SettingsError, UnavailableError
-from petstore_sqlite.file import LockWait, sync_recovered
+from petstore_sqlite.file import LockWait, explain_refusal, sync_recovered
 
 APPLICATION_ID: Final = 0x50455453
 """Identifies the files of this backend among other SQLite files: "PETS" in ASCII."""
 
 WAL_LIMIT: Final = 16 * 2**20
-"""The size to which a longer WAL is truncated when it begins anew: four times the usual one."""
+"""The size to which a longer WAL is truncated when it is restarted: four times the usual one."""
 
 MIGRATIONS: Final = [
     # The migration at index n upgrades schema version n to n + 1.
@@ -57,13 +57,13 @@ _CORRUPT: Final = "it is corrupt; stop the service and restore a backup"
 _REASONS: Final[dict[type[Exception], str]] = {
     apsw.BusyError: "another process has it locked",
     apsw.LockedError: "another process has it locked",
-    apsw.CantOpenError: "it cannot be opened; check that its folder exists and is writable",
-    apsw.ReadOnlyError: "it cannot be written to; check its permissions and those of its folder",
+    apsw.CantOpenError: "it cannot be opened",
+    apsw.ReadOnlyError: "it cannot be written to",
     apsw.FullError: "the disk is full",
     apsw.NotADBError: "it is corrupt, or not an SQLite database",
 }
 _CONTRADICTIONS: Final = (
-    # What the statements of this package cannot meet in a file that is as they left it.
+    # Errors that the statements of this package cannot cause in an intact file.
     apsw.ConstraintError,
     apsw.CorruptError,
     apsw.MismatchError,
@@ -72,7 +72,7 @@ _CONTRADICTIONS: Final = (
     UnicodeDecodeError,
 )
 READ_ERRORS: Final = (apsw.Error, UnicodeDecodeError)
-"""What reading a file may raise that has failed or is corrupt."""
+"""What reading may raise if the file is corrupt or cannot be read."""
 
 
 def unavailable(path: str, error: Exception) -> UnavailableError:
@@ -81,8 +81,10 @@ def unavailable(path: str, error: Exception) -> UnavailableError:
     reason = _REASONS.get(type(error), detail)
     if isinstance(error, _CONTRADICTIONS):
         reason = f"{_CORRUPT} ({detail:.200})"
+    elif isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError)):
+        reason = f"{reason}: {explain_refusal(path)}"
     elif getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
-        reason = "the disk is full: even to read, it takes 32 KiB beside the file"
+        reason = "the disk is full: even reading needs 32 KiB beside the file"
     return UnavailableError(f"sqlite at {path}: {reason}")
 
 
@@ -131,7 +133,7 @@ def connect(path: str, busy: LockWait, *, read_only: bool = False) -> Iterator[a
 def migrate(connection: apsw.Connection, path: str, busy: LockWait) -> None:
     """Upgrade the file to the newest schema in one transaction, or leave it unchanged.
 
-    busy -- how long it waits, all in all, for other processes that open the file
+    busy -- how long it waits, in total, for other processes that open the file
 
     Raises `SettingsError` if the file belongs to another application or was written by a newer
     version, `UnavailableError` if it cannot be read or written to.

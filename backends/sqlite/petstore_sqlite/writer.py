@@ -19,7 +19,7 @@ MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
 
 IDLE_SECONDS: Final = 1
-"""How often the thread looks whether the file is in its place while there is nothing to write."""
+"""How often the thread checks that the file is in its place while there is nothing to write."""
 
 _log = logging.getLogger("petstore.sqlite")
 
@@ -69,7 +69,7 @@ class Writer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Execute the writes that wait, if nobody has the file locked, and end the thread."""
+        """Execute the waiting writes, unless the file is locked by others, and end the thread."""
         self._busy.end()
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)

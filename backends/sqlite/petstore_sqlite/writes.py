@@ -21,8 +21,10 @@ from petstore.contract import (
     Order,
     OrderStatus,
     Pet,
+    PetStatus,
     Receipt,
     RefusedError,
+    StorageError,
 )
 from petstore_sqlite import idempotency
 from petstore_sqlite.idempotency import RecordClock
@@ -39,18 +41,30 @@ _RESTORE_PET: Final = """INSERT INTO pets (id, name, category_id, status) VALUES
     ON CONFLICT (id) DO NOTHING"""
 _PET: Final = f"{SELECT_PETS} WHERE id = ?"
 _RESTORE_ORDER: Final = "INSERT INTO orders (id, pet_id, status, placed_at) VALUES (?, ?, ?, ?)"
+_FULL: Final = "all ids have been assigned"
 _LIVE: Final = "SELECT id FROM orders WHERE pet_id = ? AND status IN ('placed', 'completed')"
 
 
-def insert_pets(connection: apsw.Connection, pets: Sequence[NewPet]) -> list[Receipt]:
-    """Insert rows with one statement; AUTOINCREMENT assigns no id twice."""
+def insert_pets(
+    connection: apsw.Connection, pets: Sequence[NewPet]
+) -> list[Receipt | StorageError]:
+    """Insert rows with one statement; AUTOINCREMENT assigns no id twice.
+
+    Returns an error for each pet for which no id is left.
+    """
     if not pets:
         return []
     values: list[str | int | None] = []
     for pet in pets:
         status = None if isinstance(pet.status, UnsetType) else pet.status
         values += (pet.name, pet.category_id, status)
-    connection.execute(_INSERT_PETS + _AND_ANOTHER * (len(pets) - 1), values)
+    try:
+        connection.execute(_INSERT_PETS + _AND_ANOTHER * (len(pets) - 1), values)
+    except apsw.ConstraintError as error:
+        _check_full(error)
+        if len(pets) == 1:
+            return [StorageError(_FULL)]
+        return [outcome for pet in pets for outcome in insert_pets(connection, [pet])]
     last = connection.last_insert_rowid()  # the ids of one statement have no gaps
     return [Receipt(id_) for id_ in range(last - len(pets) + 1, last + 1)]
 
@@ -60,13 +74,15 @@ def create_pet(
 ) -> Receipt:
     """Insert a row, unless the token has been used.
 
-    Raises `TokenReusedError`.
+    Raises `TokenReusedError`, or `StorageError` if no id is left.
     """
     if receipt := idempotency.find(connection, token):
         return receipt
-    [receipt] = insert_pets(connection, [new])
-    idempotency.record(connection, token, receipt.id, clock)
-    return receipt
+    [outcome] = insert_pets(connection, [new])
+    if isinstance(outcome, StorageError):
+        raise outcome
+    idempotency.record(connection, token, outcome.id, clock)
+    return outcome
 
 
 def place_order(
@@ -78,7 +94,7 @@ def place_order(
 ) -> Receipt:
     """Make the pet pending, if it is available, and insert its order.
 
-    Raises `TokenReusedError`, `NotFoundError` or `ConflictError`.
+    Raises `TokenReusedError`, `NotFoundError`, `ConflictError`, or `StorageError` if no id is left.
     """
     if token and (receipt := idempotency.find(connection, token)):
         return receipt
@@ -87,11 +103,22 @@ def place_order(
         if connection.execute("SELECT 1 FROM pets WHERE id = ?", (pet_id,)).get is None:
             raise NotFoundError(f"there is no pet {pet_id}")
         raise ConflictError(f"pet {pet_id} is not available")
-    connection.execute(_INSERT_ORDER, (pet_id, to_microseconds(at)))
+    try:
+        connection.execute(_INSERT_ORDER, (pet_id, to_microseconds(at)))
+    except apsw.ConstraintError as error:
+        _check_full(error)
+        connection.execute(_SET_STATUS, (PetStatus.AVAILABLE.value, pet_id))
+        raise StorageError(_FULL) from None
     receipt = Receipt(connection.last_insert_rowid())
     if token:
         idempotency.record(connection, token, receipt.id, clock)
     return receipt
+
+
+def _check_full(error: apsw.ConstraintError) -> None:
+    """Raise the error again unless it comes from the check that an id is not above `MAX_ID`."""
+    if getattr(error, "extendedresult", 0) != apsw.SQLITE_CONSTRAINT_CHECK:
+        raise error
 
 
 def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus) -> Order:

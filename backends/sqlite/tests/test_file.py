@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -37,7 +38,7 @@ def opened(file: Path | str) -> AbstractAsyncContextManager[SqliteRepository]:
     return open_sqlite(SqliteSettings(path=str(file), busy_seconds=0.2))
 
 
-def create(file: Path, count: int = 1) -> list[int]:
+def create(file: Path | str, count: int = 1) -> list[int]:
     """Open the file, add pets, close it; return their ids."""
 
     async def run() -> list[int]:
@@ -146,10 +147,52 @@ class TestRefused:
     def test_a_path_that_is_not_of_a_file(self, path: str) -> None:
         assert refusal(path).startswith("SettingsError: PETSTORE_SQLITE_PATH must be the path of a")
 
+    @pytest.mark.parametrize("path", ["~/pets.sqlite", "~rex/pets.sqlite", "~"])
+    def test_a_home_that_no_shell_has_expanded(
+        self, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert refusal(path) == (
+            f"SettingsError: PETSTORE_SQLITE_PATH is {path!r}, and '~' is not expanded: write the"
+            " path in full (or begin it with ./ if '~' is part of a name)"
+        )
+        assert content(tmp_path) == {}
+        assert create("./~") == [1]
+
+    def test_a_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path)
+        for path in (tmp_path, tmp_path / "link"):
+            assert refusal(path) == (
+                f"UnavailableError: sqlite at {path}: it cannot be opened: it is a folder; set"
+                f" PETSTORE_SQLITE_PATH to a file in it: {tmp_path}/pets.sqlite"
+            )
+
+    def test_a_path_in_a_folder_that_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / "a").touch()
+        (tmp_path / "loop").symlink_to("loop")
+        for path, reason in {
+            "b/c": f"its folder {tmp_path}/b does not exist; create it",
+            "a/b": f"{tmp_path}/a is a file, not a folder",
+            "a/b/c": f"{tmp_path}/a/b: not a directory",
+            "loop": "check its permissions and those of its folder",
+            "n" * 300: f"{tmp_path}/{'n' * 300}: file name too long",
+        }.items():
+            file = tmp_path / path
+            assert refusal(file) == (
+                f"UnavailableError: sqlite at {file}: it cannot be opened: {reason}"
+            )
+
+    def test_a_read_only_file_system(self) -> None:
+        file = "/proc/pets.sqlite"  # no file can be created here
+        assert refusal(file).startswith(f"UnavailableError: sqlite at {file}: it cannot be opened")
+
     def test_a_device(self) -> None:
         assert refusal("/dev/null").endswith("/dev/null: IOError: disk I/O error")
 
-    @pytest.mark.parametrize(("of_file", "of_folder"), [(0o444, 0o755), (0o644, 0o555), (0, 0o755)])
+    @pytest.mark.parametrize(
+        ("of_file", "of_folder"),
+        [(0o444, 0o755), (0o644, 0o555), (0o666, 0o555), (0, 0o755)],
+    )
     def test_a_file_without_write_permission(self, of_file: int, of_folder: int) -> None:
         with tempfile.TemporaryDirectory() as folder:  # accessible to all users, unlike tmp_path
             file = Path(folder) / "pets.sqlite"
@@ -162,9 +205,41 @@ class TestRefused:
             Path(folder).chmod(0o755)
             file.chmod(0o644)
             assert message.startswith(f"UnavailableError: sqlite at {file}: it cannot be ")
-            assert "writable" in message or "permissions" in message
+            refused = f"may not read and write {file}; check its owner and permissions"
+            if of_file == 0o666:
+                refused = f"may not create files in its folder {folder}, as SQLite must; check its"
+            assert "this user (uid " in message
+            assert refused in message or (of_folder == 0o555 and os.geteuid() != 0)
             assert before in {b"", file.read_bytes()}
             assert len(stored(file)) == 3
+
+    @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+    def test_a_log_of_another_user(self, suffix: str) -> None:
+        """As it is left when root has opened the file, and was killed."""
+        with tempfile.TemporaryDirectory() as opened_, tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "pets.sqlite"
+            with sql(Path(opened_) / file.name) as other:
+                create(other.filename)
+                assert other.execute("SELECT count(*) FROM pets").get == 1  # opens the log
+                for source in Path(opened_).iterdir():
+                    shutil.copy(source, folder)
+            Path(folder).chmod(0o777)
+            for copy in Path(folder).iterdir():
+                copy.chmod(0 if copy.name.endswith(suffix) else 0o666)
+            with unprivileged():
+                message = refusal(file)
+        assert f"may not read and write {file}{suffix}; check its owner and permissions" in message
+
+    def test_a_folder_that_may_not_be_entered(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            inner = Path(folder) / "closed" / "inner"
+            inner.mkdir(parents=True)
+            Path(folder).chmod(0o755)
+            inner.parent.chmod(0)
+            with unprivileged():
+                message = refusal(inner / "pets.sqlite")
+            inner.parent.chmod(0o755)
+        assert message.endswith("permission denied")
 
 
 @contextmanager

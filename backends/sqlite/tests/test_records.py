@@ -1,4 +1,4 @@
-"""Records of tokens: expired ones are deleted, and no clock that is wrong deletes a young one."""
+"""Records of tokens: expired ones are deleted, and no wrong clock deletes a valid one."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -18,9 +18,9 @@ NOW = 1_790_000_000
 
 
 class Clock:
-    """The clocks of all processes: they go on only if a test says so.
+    """The clocks of all processes: they advance only when a test says so.
 
-    monotonic -- begins anew when the machine starts
+    monotonic -- starts at zero with the machine
     time -- the time of day
     """
 
@@ -115,7 +115,7 @@ def test_restarts_and_pauses_do_not_let_records_pile_up(
 @pytest.mark.parametrize("ahead", [25 * HOUR, 10 * 365 * DAY])
 @pytest.mark.parametrize("wrong_first", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_one_wrong_clock_deletes_nothing_young(
+def test_one_wrong_clock_deletes_no_valid_record(
     settings: SqliteSettings, clock: Clock, ahead: int, wrong_first: bool, restarted: bool
 ) -> None:
     """Also if it was the first to write, and if it is still wrong after a restart."""
@@ -141,7 +141,7 @@ def test_one_wrong_clock_deletes_nothing_young(
     run(work())
 
 
-def test_one_jump_of_the_clock_deletes_nothing_young(
+def test_one_jump_of_the_clock_deletes_no_valid_record(
     settings: SqliteSettings, clock: Clock
 ) -> None:
     """25 hours forward, one write, and back: retries then had a second effect."""

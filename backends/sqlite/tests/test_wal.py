@@ -25,9 +25,8 @@ def test_a_log_that_a_reader_has_made_long_is_truncated(tmp_path: Path) -> None:
                 await repository.create_pet(BIG)
             assert wal.stat().st_size > 2 * WAL_LIMIT
             reader.close()
-            for _ in range(
-                2
-            ):  # after the first commit it is copied, with the second it begins anew
+            # After the first commit it is copied, with the second it starts over.
+            for _ in range(2):
                 await repository.create_pet(NewPet("Rex", 7))
             assert wal.stat().st_size <= WAL_LIMIT
 

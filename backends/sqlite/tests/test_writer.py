@@ -12,7 +12,7 @@ from petstore_sqlite import SqliteSettings, open_sqlite, schema
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.writer import Writer
 
-from petstore.contract import NewPet, StorageError
+from petstore.contract import MAX_ID, NewPet, Pet, Receipt, StorageError
 
 Write = Callable[[apsw.Connection], int]
 
@@ -215,3 +215,18 @@ def test_a_long_queue_takes_several_transactions(file: Path) -> None:
             assert gate.commits == 3
 
     asyncio.run(run())
+
+
+def test_the_last_ids_are_assigned_to_some_of_the_pets_that_wait_together(tmp_path: Path) -> None:
+    async def create() -> None:
+        async with open_sqlite(SqliteSettings(path=str(tmp_path / "pets.sqlite"))) as repository:
+            await repository.restore([Pet(MAX_ID - 2, "last but two", 1)])
+            creates = [repository.create_pet(NewPet(f"{number}", number)) for number in range(5)]
+            results = await asyncio.gather(*creates, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            assert sorted(receipt.id for receipt in receipts) == [MAX_ID - 1, MAX_ID]
+            assert [type(result) for result in results].count(StorageError) == 3
+            page = await repository.list_pets(MAX_ID - 2, 9, None)
+            assert [pet.id for pet in page] == [MAX_ID - 1, MAX_ID]
+
+    asyncio.run(create())

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import logging
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -21,8 +20,6 @@ from petstore.http.state import get_state
 
 READY_SECONDS: Final = 1
 """The time limit for the storage to respond; after that ``/readyz`` is 503."""
-
-_log = logging.getLogger("petstore")
 
 # The parts of the reference page: our own, in the folder beside this file, and Swagger UI's.
 _OWN: Final = {
@@ -70,7 +67,8 @@ class OperationsController(Controller):
             async with asyncio.timeout(READY_SECONDS):
                 await state.repository.list_pets(0, 1, None)
         except (StorageError, TimeoutError) as error:
-            _log.warning("not ready: %s", str(error) or "the storage did not respond in time")
+            reason = str(error) or "the storage did not respond in time"
+            state.storage_health.not_ready(reason)
             raise unavailable("The storage does not respond.") from None
         return "ok\n"
 
@@ -117,7 +115,7 @@ def _asset(name: str, compressed: bool) -> tuple[bytes, str]:  # noqa: FBT001 - 
 
 
 def _join(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return headers by name; the values of one that is there several times become a list."""
+    """Return headers by name; the values of a repeated one are joined by commas."""
     joined: dict[bytes, bytes] = {}
     for name, value in headers:
         joined[name] = joined[name] + b"," + value if name in joined else value

@@ -93,7 +93,7 @@ class OrdersController(Controller):
                 raise StorageError(f"order {receipt.id} is recorded under a token but not stored")
             at = first.placed_at
         order = Order(receipt.id, data.pet_id, OrderStatus.PLACED, at)
-        return created(order, f"{state.root_path}{ORDERS_PATH}", receipt)
+        return created(state, ORDERS_PATH, order, receipt)
 
     @get(
         "/{order_id:str}",

@@ -60,7 +60,7 @@ class PetsController(Controller):
         state = get_state(scope)
         receipt = await state.repository.create_pet(data, to_token(scope, data))
         pet = Pet(receipt.id, data.name, data.category_id, data.status)
-        return created(pet, f"{state.root_path}{PETS_PATH}", receipt)
+        return created(state, PETS_PATH, pet, receipt)
 
     @get(
         "/{pet_id:str}",

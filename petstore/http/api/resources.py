@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 from petstore.contract import MAX_ID, Receipt
 from petstore.http.fast_path import FastResponse
+from petstore.http.state import ServiceState
 
 _ID: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
 
@@ -23,16 +24,22 @@ def parse_id(segment: str) -> int | None:
     return id_
 
 
-def created(item: Item, collection: str, receipt: Receipt) -> FastResponse[Item]:
+def created(
+    state: ServiceState, collection: str, item: Item, receipt: Receipt
+) -> FastResponse[Item]:
     """Return the 201 for an item that was created, by this request or an earlier one.
 
-    Its ``Location`` (RFC 9110, section 10.2.2) is a path below the collection's.
+    Its ``Location`` (RFC 9110, section 10.2.2) is a path below the collection's. A replay shows
+    nothing about the storage: it writes nothing.
 
+    state -- that of the service, which notes that the storage accepts writes
+    collection -- the path of the collection
     item -- the body
-    collection -- the public path of the collection
     receipt -- the id, and whether this is a replay
     """
-    headers = {"location": f"{collection}/{receipt.id}"}
+    headers = {"location": f"{state.root_path}{collection}/{receipt.id}"}
     if receipt.replayed:
         headers["idempotency-replayed"] = "true"
+    else:
+        state.storage_health.wrote()
     return FastResponse(item, headers=headers, status_code=201)

@@ -1,1 +1,1 @@
-"""The OpenAPI document: what is generated, and the words that no code can tell."""
+"""The OpenAPI document: what is generated from the code, and the texts that cannot be."""

@@ -41,7 +41,7 @@ _JSON: Final = "application/json"
 
 
 class _Page(msgspec.Struct):
-    """What the document says of a collection: its list component, items and statuses."""
+    """What the document says about a collection: its list component, items and statuses."""
 
     component: str
     item: str

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says that no code can tell: descriptions, messages and examples."""
+"""The texts of the OpenAPI document that are not generated: descriptions, messages, examples."""
 
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ URL of the page, until a page has none:
 Link: </v1/pets?limit=50&status=available&cursor=p00000000000032>; rel="next"
 ```
 
-An item that exists during the whole walk is on exactly one page.
+An item that exists during the whole walk is on exactly one page. One that is added meanwhile may be
+missing, even if you keep polling the end of a list: it may appear after an item with a higher `id`.
 
 ## Errors
 
@@ -135,7 +136,7 @@ MESSAGES: Final[dict[int, dict[str, str]]] = {
     429: {"rate": "Too many requests with this API key. Wait as long as Retry-After says."},
     500: {"bug": "Internal server error. The log has the cause under this X-Request-Id."},
     503: {
-        "storage": "The storage cannot be reached. Try again.",
+        "storage": "The storage is unavailable. Try again.",
         "overload": "Too many requests in flight.",
         "stop": "The service is stopping.",
     },
@@ -201,8 +202,8 @@ MEANINGS: Final = {
 }
 
 BEYOND_JAVASCRIPT: Final = (
-    " Any int64, exactly; JavaScript's own numbers are exact only up to 2^53 - 1 in either"
-    " direction, so that JSON.parse rounds a category beyond."
+    " Any int64 is returned exactly, but JavaScript's numbers are exact only from -(2^53 - 1) to"
+    " 2^53 - 1: JSON.parse rounds a category beyond."
 )
 """What is added to the description of `categoryId`."""
 

@@ -55,6 +55,21 @@ class LocksOnlyItsOwnRepository(Honest):
             return Receipt(order_id)
 
 
+@breaks("cancelled-write")
+class ReservesInTwoSteps(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if receipt := self.find(token):
+            return receipt
+        if pet := self.store.pets.get(pet_id):
+            self.check_available(pet)
+            self.set_status(pet_id, PetStatus.PENDING)
+            await asyncio.sleep(0)
+            self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
 @breaks("order-reserves")
 class LeavesThePetAvailable(Honest):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
@@ -176,6 +191,14 @@ class OrderPagesOverlap(Honest):
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
         return await super().list_orders(max(0, after - 1), count, status)
+
+
+@breaks("orders-page")
+class PagesHaveAtMost1000Orders(Honest):
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        return await super().list_orders(after, min(count, 1000), status)
 
 
 @breaks("orders-status")

@@ -1,10 +1,10 @@
-"""What a backend may do wrong with pets, pages, calls and places."""
+"""What a backend may do wrong with pets and pages."""
 
 import asyncio
 import unicodedata
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from msgspec import UNSET
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from petstore.contract import IdempotencyToken, NewPet, Pet, PetStatus, Receipt
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import STORES, Honest, PlaceSettings, Store
+from tests.support.honest import Honest, Store
 
 
 def storing(clause: str, name: str, change: Callable[[Pet], Pet]) -> None:
@@ -38,6 +38,11 @@ def listing(
 
 def matching(pets: list[Pet], after: int, status: PetStatus | None) -> list[Pet]:
     return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
+
+
+def with_lengths(pets: list[Pet]) -> Iterator[tuple[Pet, int]]:
+    """Return each pet with the length of its name and those before it."""
+    return zip(pets, accumulate(len(pet.name) for pet in pets), strict=True)
 
 
 storing("name-exact", "TrimsNames", lambda pet: replace(pet, name=pet.name.strip()))
@@ -101,6 +106,22 @@ listing(
     "page-count",
     "HasItsOwnLimit",
     lambda pets, after, count, status: matching(pets, after, status)[: min(count, 100)],
+)
+listing(
+    "page-count",
+    "EndsPagesAtAMegabyte",
+    lambda pets, after, count, status: [
+        pet
+        for pet, length in with_lengths(matching(pets, after, status)[:count])
+        if length <= 2**20
+    ],
+)
+listing(
+    "page-count",
+    "SearchesAWindowOf500",
+    lambda pets, after, count, status: matching(
+        matching(pets, after, None)[: max(count, 500)], after, status
+    )[:count],
 )
 listing(
     "page-count",
@@ -209,34 +230,21 @@ class SelectsThenReads(Honest):
         return [self.store.pets[pet_id] for pet_id in selected]
 
 
-@breaks("cancelled-write")
-class StoresInTwoSteps(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        receipt = await super().create_pet(NewPet(new.name, new.category_id))
-        await asyncio.sleep(0)
-        self.put(Pet(receipt.id, new.name, new.category_id, new.status))
-        return receipt
+@breaks("page-walk")
+class WalksThroughASnapshot(Honest):
+    """Keeps what follows a page for the call that continues there."""
 
-
-@breaks("cancellation")
-class SwallowsCancellation(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        return await super().create_pet(new)
-
-
-@breaks("after-cancellation")
-class KeepsItsLock(Honest):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.lock = asyncio.Lock()
+        self.rest: dict[tuple[int, PetStatus | None], list[Pet]] = {}
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        await self.lock.acquire()
-        receipt = await super().create_pet(new)
-        self.lock.release()
-        return receipt
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        pets = self.rest.pop((after, status), None) or self.matching(after, status)
+        page = pets[:count]
+        if page:
+            self.rest = {(page[-1].id, status): pets[count:]}
+        return page
 
 
 @breaks("no-aliasing")
@@ -252,98 +260,3 @@ class ReturnsItsOwnList(Honest):
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         own = self.own[status]
         return own if count >= len(own) else own[:count]
-
-
-@breaks("closed")
-class KeepsWorkingWhenClosed(Honest):
-    def check(self) -> None:
-        pass
-
-
-@breaks("closed")
-class RaisesAnotherErrorWhenClosed(Honest):
-    def check(self) -> None:
-        if not self.open:
-            raise RuntimeError("connection is None")
-
-
-@asynccontextmanager
-async def used_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
-    STORES[settings.place].pets.setdefault(1, Pet(1, "an old pet", 1))
-    yield settings
-
-
-@breaks("scratch-empty", scratch=used_place)
-class ScratchIsInUse(Honest):
-    pass
-
-
-@asynccontextmanager
-async def one_place(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
-    STORES.pop("one", None)
-    yield PlaceSettings("one")
-
-
-@breaks("scratch-apart", scratch=one_place)
-class ScratchIsOnePlace(Honest):
-    pass
-
-
-@breaks("durable-pets")
-class LosesItsBuffer(Honest):
-    def close(self) -> None:
-        super().close()
-        for pet_id in sorted(self.store.pets)[-3:]:
-            del self.store.pets[pet_id]
-
-
-@breaks("durable-ids")
-class RestartsItsCounter(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.last_id = 0
-
-
-@breaks("durable-reads")
-class ListsBeforeItStores(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.unsaved: dict[int, Pet] = {}
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        self.check()
-        pet_id = self.next_id()
-        self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
-        await asyncio.sleep(0.001)
-        self.put(pet)
-        return Receipt(pet_id)
-
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        pets = sorted((self.store.pets | self.unsaved).values(), key=lambda pet: pet.id)
-        return matching(pets, after, status)
-
-
-@breaks("shared-reads")
-class ReadsACopy(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.copy = dict(store.pets)
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        self.check()
-        return self.copy.get(pet_id)
-
-    def put(self, pet: Pet) -> None:
-        super().put(pet)
-        self.copy[pet.id] = pet
-
-
-@breaks("shared-ids")
-class CountsForItself(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.last_id = max(store.pets, default=0)
-
-    def next_id(self) -> int:
-        self.last_id += 1
-        return self.last_id

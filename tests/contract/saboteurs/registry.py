@@ -11,12 +11,18 @@ AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
 
 
 def breaks(
-    clause: str, scratch: Callable[[Any], Any] = scratch
+    clause: str,
+    scratch: Callable[[Any], Any] = scratch,
+    swallowed: tuple[type[BaseException], ...] = (),
 ) -> Callable[[AnyHonest], AnyHonest]:
-    """Register a saboteur, with the clause that it breaks and its `Backend.scratch`."""
+    """Register a saboteur, with the clause that it breaks.
+
+    scratch -- its `Backend.scratch`
+    swallowed -- what its `Backend.open` keeps to itself
+    """
 
     def register(saboteur: AnyHonest) -> AnyHonest:
-        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch))
+        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch, swallowed))
         return saboteur
 
     return register

@@ -1,16 +1,22 @@
 """What a backend may do wrong in `restore`."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from petstore.contract import (
     ConflictError,
+    IdempotencyToken,
     NotFoundError,
     Order,
     OrderStatus,
     Pet,
     PetStatus,
+    Receipt,
+    RefusedError,
+    StorageError,
+    UnavailableError,
 )
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import Honest, Store
@@ -130,6 +136,36 @@ class RaisesOneOfFourCounters(Honest):
         return id_
 
 
+@breaks("restore-next")
+class AssignsIdsAboveTheMaximum(Honest):
+    def next_id(self) -> int:
+        self.store.last_id += 1
+        return self.store.last_id
+
+
+@breaks("restore-next")
+class IsUnavailableWithoutAnId(Honest):
+    def next_id(self) -> int:
+        try:
+            return super().next_id()
+        except StorageError:
+            raise UnavailableError("full") from None
+
+
+@breaks("restore-next")
+class ReservesThePetWithoutAnId(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except RefusedError:
+            raise
+        except StorageError:
+            self.set_status(pet_id, PetStatus.PENDING)
+            raise
+
+
 @breaks("restore-order")
 class RestoresOrdersOfAbsentPets(Honest):
     def check_pet(self, order: Order) -> None:
@@ -168,3 +204,94 @@ class ReservesThePetInstead(Honest):
             self.set_status(pet.id, PetStatus.PENDING)
             return
         super().check_live(order, pet)
+
+
+@breaks("restore-sizes")
+class RestoresAtMost1000(Honest):
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        await super().restore(items[:1000])
+
+
+@breaks("restore-sizes")
+class LosesAnItemBetweenChunks(Honest):
+    """The bounds of its chunks are off by one."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        for begin in range(0, len(items), 501):
+            await super().restore(items[begin : begin + 500])
+
+
+class ChecksBeforeTheCall(Honest):
+    """Has looked at what is stored once, before the first item of a call."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        self.before, self.live = dict(self.store.pets), dict(self.store.orders)
+        await super().restore(items)
+
+
+@breaks("restore-other")
+class ReplacesItemsOfTheSameCall(ChecksBeforeTheCall):
+    """Compares items only with what was stored before the call."""
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if item.id in self.before:
+            super().check_same(item, stored)
+        else:
+            self.add(item)
+
+
+@breaks("restore-live")
+class OverlooksOrdersOfTheSameCall(ChecksBeforeTheCall):
+    """Looks for other orders of a pet only among those that were stored before the call."""
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        known, self.store.orders = self.store.orders, self.live
+        try:
+            super().check_live(order, pet)
+        finally:
+            self.store.orders = known
+
+
+@breaks("restore-order")
+class RestoresPetsFirst(Honest):
+    """Sorts the items, so that an order may come before its pet."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        await super().restore(sorted(items, key=lambda item: isinstance(item, Order)))
+
+
+@breaks("restore-again")
+class SkipsWhatItHasSeen(Honest):
+    """Skips an item that it has restored before, although the stored one has changed since."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.seen = set[Pet | Order]()
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if item not in self.seen:
+            super().check_same(item, stored)
+        self.seen.add(item)
+
+
+@breaks("restore-next")
+class RaisesItsCounterAtTheEnd(Honest):
+    """A refused item keeps the counter below the items before it."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        pass
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        await super().restore(items)
+        for item in items:
+            super().raise_counter(item)
+
+
+@breaks("restore-exact")
+class CancelledOrdersNeedAnAvailablePet(Honest):
+    """Refuses what an honest store has exported."""
+
+    def check_pet(self, order: Order) -> None:
+        super().check_pet(order)
+        if order.status is OrderStatus.CANCELLED and not self.store.pets[order.pet_id].status:
+            raise ConflictError("the pet is not available")

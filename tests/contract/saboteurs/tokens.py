@@ -1,8 +1,10 @@
 """What a backend may do wrong with idempotency tokens."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
-from time import time
+from math import inf
+from time import monotonic, time
 
 from msgspec.structs import replace
 
@@ -16,7 +18,32 @@ from petstore.contract import (
     TokenReusedError,
 )
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest
+from tests.support.honest import Honest, Store
+
+
+def keyed(clause: str, name: str, key: Callable[[bytes], bytes]) -> None:
+    """Register a saboteur that stores and finds the records of tokens by a key of their value."""
+
+    def find(self: Honest, token: IdempotencyToken | None) -> Receipt | None:
+        return Honest.find(self, token and replace(token, value=key(token.value)))
+
+    def record(self: Honest, token: IdempotencyToken | None, id_: int) -> None:
+        Honest.record(self, token and replace(token, value=key(token.value)), id_)
+
+    breaks(clause)(type(name, (Honest,), {"find": find, "record": record}))
+
+
+def recording(name: str, until: Callable[[IdempotencyToken], int]) -> None:
+    """Register a saboteur with its own idea of when the record of a token expires."""
+
+    def record(self: Honest, token: IdempotencyToken | None, id_: int) -> None:
+        Honest.record(self, token and replace(token, until=until(token)), id_)
+
+    breaks("token-expired")(type(name, (Honest,), {"record": record}))
+
+
+recording("KeepsRecordsForADay", lambda token: token.now + 24 * 60 * 60)
+recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.now + 1))
 
 
 @breaks("token-replayed")
@@ -39,6 +66,16 @@ class IgnoresTheFingerprint(Honest):
         if token and token.value in self.store.records:
             fingerprint = self.store.records[token.value][0].fingerprint
             return super().find(replace(token, fingerprint=fingerprint))
+        return super().find(token)
+
+
+@breaks("token-reused")
+class ComparesHalfOfTheFingerprint(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.store.records:
+            fingerprint = self.store.records[token.value][0].fingerprint
+            if fingerprint[:16] == token.fingerprint[:16]:
+                token = replace(token, fingerprint=fingerprint)
         return super().find(token)
 
 
@@ -66,14 +103,8 @@ class ReplaysAcrossClients(Honest):
             self.store.records[token.fingerprint] = (token, id_)
 
 
-@breaks("token-apart")
-class TreatsTokensAsText(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        return super().find(token and replace(token, value=token.value.rstrip(b"\0\n")))
-
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
-        if token is not None:
-            self.store.records[token.value.rstrip(b"\0\n")] = (token, id_)
+keyed("token-apart", "TreatsTokensAsText", lambda value: value.rstrip(b"\0\n"))
+keyed("token-apart", "CutsTokensTo16Bytes", lambda value: value[:16])
 
 
 @breaks("token-atomic")
@@ -126,11 +157,99 @@ class ReadsItsOwnClock(Honest):
 
 
 @breaks("token-expired")
+class AlsoExpiresByItsOwnClock(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        return super().find(token and replace(token, now=max(token.now, int(time()))))
+
+
+@breaks("token-expired")
+class HasATimeToLive(Honest):
+    """Lets the server delete a record after the seconds between `now` and `until`."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.ends: dict[bytes, float] = {}
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token is not None:
+            self.ends[token.value] = monotonic() + token.until - token.now
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is not None and monotonic() >= self.ends.get(token.value, inf):
+            self.store.records.pop(token.value, None)
+        return super().find(token)
+
+
+@breaks("token-expired")
 class ReplaysExtendTheRecord(Honest):
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         receipt = super().find(token)
         if receipt:
             self.record(token, receipt.id)
+        return receipt
+
+
+@breaks("token-replayed")
+class RemembersAThousandTokens(Honest):
+    """Drops the oldest record, although it has not expired."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if len(self.store.records) > 1000:
+            del self.store.records[next(iter(self.store.records))]
+
+
+@breaks("token-expired")
+class OverlooksRecordsOfTheFuture(Honest):
+    """The clock of the caller who made the record was ahead of this caller's."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.store.records:
+            known, _ = self.store.records[token.value]
+            if token.now < known.now:
+                return None
+        return super().find(token)
+
+
+@breaks("token-expired")
+class PurgesInOrderOfArrival(Honest):
+    """Deletes all records up to the latest one that has expired."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        values = list(self.store.records)
+        expired = [
+            number
+            for number, value in enumerate(values)
+            if token and self.store.records[value][0].until <= token.now
+        ]
+        for value in values[: max(expired, default=-1) + 1]:
+            del self.store.records[value]
+        return super().find(token)
+
+
+@breaks("token-expired")
+class ReuseProlongsTheRecord(Honest):
+    """Stores the later time before it compares the fingerprint."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        try:
+            return super().find(token)
+        except TokenReusedError:
+            if token:
+                known, id_ = self.store.records[token.value]
+                self.record(replace(known, until=token.until), id_)
+            raise
+
+
+@breaks("token-expired")
+class RefusalRevivesTheRecord(Honest):
+    """Renews an expired record before it is known whether the write is refused."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        receipt = super().find(token)
+        if token and not receipt and token.value in self.store.records:
+            self.record(token, self.store.records[token.value][1])
         return receipt
 
 

@@ -27,7 +27,7 @@ INTERRUPTED: Final = 130
 
 
 class Progress:
-    """Shows what runs: rewritten in a terminal as it goes on, elsewhere once when it has ended."""
+    """Shows what runs: in a line that a terminal rewrites; elsewhere once, at the end."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -56,7 +56,7 @@ class Progress:
 
 
 def collect(parts: dict[str, tuple[Part, int]], seconds: float, seed: int) -> Iterator[Result]:
-    """Yield the results of all parts; a part that breaks is a violation, and the others go on."""
+    """Yield the results of all parts; a part that breaks is a violation, and the next one runs."""
     deadline = time.monotonic() + seconds
     shares = sum(share for _, share in parts.values())
     for name, (run, share) in parts.items():

@@ -6,10 +6,10 @@ from typing import Final
 
 from petstore_memory import MemoryRepository
 
+from petstore.conformance.faults.racers import Client
 from tests.faults.torture.report import Result
 from tests.support.plugins import plugin_of
-from tests.support.racers import Client
-from tests.support.races import Race
+from tests.support.races import JudgedRace
 from tests.support.racy import Careless, Forgetful, Outdated, Piecemeal
 from tests.support.services import in_thread
 
@@ -33,7 +33,7 @@ def run(seed: int) -> Iterator[Result]:
 def noticed(repository: type[MemoryRepository], seed: str) -> list[str]:
     """Return what was found wrong in one history on such a repository."""
     with in_thread(plugin=plugin_of(repository())) as live:
-        race = Race(live, name="control-", seed=seed, floor=FLOOR, abandoned=0.02)
+        race = JudgedRace(live, name="control-", seed=seed, floor=FLOOR, abandoned=0.02)
         clients = random.Random(seed).randrange(6, 12)  # noqa: S311 - no secret
         race.run(Client.wander, clients=clients, seconds=0.05)
         return race.violations()

@@ -9,7 +9,7 @@ unless its directory was synced after it.
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,11 +44,15 @@ class Fate:
 
 @dataclass
 class Change:
-    """A write, or a truncation to `offset` if there are no data, by the record of this number."""
+    """A write, or a truncation to `offset` if there are no data, by the record of this number.
+
+    before -- the size of the file before it
+    """
 
     number: int
     offset: int
     data: bytes | None
+    before: int
 
 
 @dataclass(eq=False)
@@ -62,9 +66,18 @@ class File:
 
     def change(self, number: int, offset: int, data: bytes | None) -> None:
         """Note a change that is not synced."""
-        offset = self.size if offset == APPENDED else offset
+        offset, before = self.size if offset == APPENDED else offset, self.size
         self.size = offset if data is None else max(self.size, offset + len(data))
-        self.pending.append(Change(number, offset, data))
+        self.pending.append(Change(number, offset, data, before))
+
+    def take_back(self, last: Container[int], size: int) -> None:
+        """Take back a write that was recorded, but whose process was killed before it made it.
+
+        last -- the numbers of the last records of processes
+        size -- that of the file, as it was found
+        """
+        if self.size > size and self.pending and self.pending[-1].number in last:
+            self.size = self.pending.pop().before
 
     def sync(self, number: int) -> None:
         """Put all changes before a record on disk."""
@@ -129,10 +142,14 @@ Names = tuple[tuple[str, File | None], ...]
 
 
 class Disk:
-    """The files below a folder, as records of calls are applied one by one."""
+    """The files below a folder, as records of calls are applied one by one.
 
-    def __init__(self) -> None:
+    last -- the numbers of the last records of processes
+    """
+
+    def __init__(self, last: Container[int] = ()) -> None:
         self.applied = 0
+        self._last = last
         self.names: dict[str, File] = {}
         self._files: dict[int, File] = {}
         self._directories: dict[int, str] = {}
@@ -187,6 +204,8 @@ class Disk:
             self._rename(number, ((path, file),))
         if record.offset & TRUNCATED and file.size:
             file.change(number, 0, None)
+        elif not record.offset & TRUNCATED:
+            file.take_back(self._last, record.offset // 4)
 
     def _rename(self, number: int, changed: Names) -> None:
         _set(self.names, changed)
@@ -201,7 +220,7 @@ class Disk:
             # A rename to another directory is on disk when that directory is.
             if number < begun and _directory(changed[-1][0]) == self._directories[inode]:
                 _set(self._synced_names, changed)
-                # What these names stood for before it does not matter any more.
+                # What these names stood for before it no longer matters.
                 waiting = [(of, _without(earlier, changed)) for of, earlier in waiting]
             else:
                 waiting.append((number, changed))

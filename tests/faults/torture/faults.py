@@ -7,22 +7,15 @@ service that runs then, under what it is to be counted.
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from backends.redis.tests.servers import Server, until
 from backends.redis.tests.topologies import Sentinels
+from petstore.conformance.faults.races import Race
+from tests.faults.torture.service import SetUp
 from tests.support.failovers import APART_SECONDS, master_of, settled
-from tests.support.races import Race
 from tests.support.services import Live
 from tests.support.waiting import until as wait_until
-
-if TYPE_CHECKING:
-    from tests.faults.torture.setups import SetUp
-
-Fault = Callable[["SetUp", Race, Live], tuple[Live, str]]
-"""Returns the service that runs afterwards, and under what to count what happened."""
 
 SHORT = (0.02, 0.3)
 """Seconds of a stall: less than a server may be silent before it counts as down."""
@@ -30,13 +23,13 @@ SHORT = (0.02, 0.3)
 HOUR = 3600
 
 
-def kill_service(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def kill_service(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Kill the service with its workers, and start it again on the same store."""
     live.kill()
     return set_up.start(), "kills"
 
 
-def kill_for_good(set_up: "SetUp", race: Race, live: Live) -> tuple[Live, str]:
+def kill_for_good(set_up: SetUp, race: Race, live: Live) -> tuple[Live, str]:
     """Kill a service whose store is gone then; check that the next one is empty."""
     race.gone_at = time.monotonic()
     live.kill()
@@ -47,22 +40,22 @@ def kill_for_good(set_up: "SetUp", race: Race, live: Live) -> tuple[Live, str]:
     return started, "kills"
 
 
-def kill_worker(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def kill_worker(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Kill a worker, once all are there; another one takes its place."""
     workers = _workers(set_up, live)
     _kill(set_up.random.choice(workers))
     return live, "kills"
 
 
-def kill_workers(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def kill_workers(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Kill all workers, between the writes and the syncs of both; their parent lives."""
     for worker in _workers(set_up, live):
         _kill(worker)
     return live, "kills"
 
 
-def stall_worker(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
-    """Suspend a worker for a moment; what clients sent it meanwhile is carried out later."""
+def stall_worker(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
+    """Suspend a worker for a moment; what clients sent it meanwhile is executed later."""
     assert live.process is not None
     worker = set_up.random.choice(live.workers() or [live.process.pid])
     with suppress(ProcessLookupError):
@@ -72,7 +65,7 @@ def stall_worker(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
     return live, "stalls"
 
 
-def set_clock(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def set_clock(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Set the clock of the service up to an hour ahead or back."""
     if not set_up.clock.works:
         return live, ""
@@ -80,14 +73,14 @@ def set_clock(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
     return live, "clock jumps"
 
 
-def kill_server(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def kill_server(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Kill the Redis server, and start it again with its data."""
     assert isinstance(set_up.group, Server)
     set_up.group.restart()
     return live, "kills"
 
 
-def stall_server(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def stall_server(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Suspend the master, or one of them, for a moment."""
     assert set_up.group is not None
     prefix = set_up.settings["redis_prefix"]
@@ -95,7 +88,7 @@ def stall_server(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
     return _stall(set_up, [master_of(set_up.group, prefix, partition)[0]], live)
 
 
-def stall_replicas(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def stall_replicas(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Suspend all replicas, so that they lag, and no write is confirmed."""
     assert set_up.group is not None
     assert not isinstance(set_up.group, Server)
@@ -105,7 +98,7 @@ def stall_replicas(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
     return _stall(set_up, replicas, live)
 
 
-def kill_master(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def kill_master(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Kill a master, wait until a replica has taken over, and start it again as a replica."""
     group = set_up.group
     assert group is not None
@@ -122,28 +115,28 @@ def kill_master(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
     return live, "failovers"
 
 
-def drop_response(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def drop_response(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Lose exactly the next response of the server."""
     assert set_up.front is not None
     set_up.front.drop_next = True
     return live, "lost responses"
 
 
-def cut_response(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def cut_response(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Cut a connection somewhere within a response."""
     assert set_up.front is not None
     set_up.front.cut_after = set_up.random.randrange(2000)
     return live, "lost responses"
 
 
-def cut_connections(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def cut_connections(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Cut all connections to the server at once."""
     assert set_up.front is not None
     set_up.front.cut()
     return live, "cuts of all connections"
 
 
-def freeze_network(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
+def freeze_network(set_up: SetUp, _: Race, live: Live) -> tuple[Live, str]:
     """Forward nothing for a while, sometimes for longer than the service waits."""
     assert set_up.front is not None
     set_up.front.frozen = True
@@ -152,7 +145,7 @@ def freeze_network(set_up: "SetUp", _: Race, live: Live) -> tuple[Live, str]:
     return live, "stalls"
 
 
-def _stall(set_up: "SetUp", servers: list[Server], live: Live) -> tuple[Live, str]:
+def _stall(set_up: SetUp, servers: list[Server], live: Live) -> tuple[Live, str]:
     for server in servers:
         server.freeze()
     time.sleep(set_up.random.uniform(*SHORT))
@@ -161,9 +154,14 @@ def _stall(set_up: "SetUp", servers: list[Server], live: Live) -> tuple[Live, st
     return live, "stalls"
 
 
-def _workers(set_up: "SetUp", live: Live) -> list[int]:
-    """Return the workers, once all are running again: the load goes on meanwhile."""
-    return wait_until(lambda: w if len(w := live.workers()) == set_up.workers else None, 60)
+def _workers(set_up: SetUp, live: Live) -> list[int]:
+    """Return the workers, once all are running again; the load continues meanwhile."""
+
+    def complete() -> list[int] | None:
+        workers = live.workers()
+        return workers if len(workers) == set_up.workers else None
+
+    return wait_until(complete, 60)
 
 
 def _kill(worker: int) -> None:

@@ -16,13 +16,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from petstore.conformance.faults.histories import Item, given_twice, lost
+from petstore.conformance.faults.racers import Client
 from tests.faults.torture import controls, partitions
-from tests.faults.torture.faults import Fault
+from tests.faults.torture.postgres import (
+    postgres,
+    postgres_behind_a_proxy,
+    postgres_with_a_standby,
+)
 from tests.faults.torture.report import Result, left_out
+from tests.faults.torture.service import Fault, SetUp
 from tests.faults.torture.setups import (
     PARTITIONS,
     RENEWED_AFTER,
-    SetUp,
     behind_a_proxy,
     behind_sentinels,
     memory,
@@ -30,10 +36,8 @@ from tests.faults.torture.setups import (
     one_server,
     sqlite,
 )
-from tests.support.histories import given_twice, lost
-from tests.support.interface import ORDERS, PETS, Item
-from tests.support.racers import Client
-from tests.support.races import Race
+from tests.support.interface import ORDERS, PETS
+from tests.support.races import JudgedRace
 from tests.support.responses import walk
 
 Opened = Callable[[Path], AbstractContextManager[SetUp]]
@@ -47,6 +51,9 @@ SET_UPS: tuple[tuple[Opened, int], ...] = (
     (behind_sentinels, 2),
     (on_a_cluster(1), 2),
     (on_a_cluster(PARTITIONS), 2),
+    (postgres, 3),
+    (postgres_behind_a_proxy, 1),
+    (postgres_with_a_standby, 2),
 )
 """The set-ups, and their shares of the time."""
 
@@ -83,7 +90,7 @@ def run(seconds: float, seed: int) -> Iterator[Result]:
 
 
 def _on(opened: Opened, seconds: float, seed: int) -> Iterator[Result]:
-    """Run histories on one set-up; if it breaks, that is a violation, and the others go on."""
+    """Run histories on one set-up; if it breaks, that is a violation, and the others continue."""
     what = "histories: a set-up that did not start"
     try:
         with tempfile.TemporaryDirectory() as name, opened(Path(name)) as set_up:
@@ -141,7 +148,7 @@ class Loop:
         self.number += 1
         choice = set_up.random = random.Random(f"{self.seed} {set_up.what} {self.number}")  # noqa: S311 - no secret
         fault = choose(choice, set_up.faults)
-        race = Race(
+        race = JudgedRace(
             set_up.live,
             PATIENCE,
             name=f"{self.number}-",
@@ -187,7 +194,7 @@ class Loop:
         if found or (set_up.partitions > 1 and set_up.failovers >= RENEWED_AFTER):
             self._renew()
 
-    def _count(self, race: Race, happened: list[str]) -> None:
+    def _count(self, race: JudgedRace, happened: list[str]) -> None:
         self.counts["histories"] += 1
         self.counts["requests"] += len(race.history)
         self.counts["acknowledged writes"] += sum(
@@ -200,7 +207,7 @@ class Loop:
         for name in happened:
             self.counts[name] += bool(name)
 
-    def _remember(self, race: Race) -> Iterator[str]:
+    def _remember(self, race: JudgedRace) -> Iterator[str]:
         """Remember what a history has left; yield what it has that another one had before."""
         if race.gone:
             self._forget()

@@ -23,7 +23,7 @@ from backends.redis.tests.servers import REDIS, VALKEY, Port
 from tests.faults.torture import recording, redis_cuts, service_cuts, sqlite_cuts
 from tests.faults.torture.disk import Fate, seeded
 from tests.faults.torture.recording import SYNCED, Log, Record
-from tests.faults.torture.replay import Cut, acknowledged, choose, replay, tell
+from tests.faults.torture.replay import Cut, acknowledged, choose, in_one_line, replay
 from tests.faults.torture.report import Result
 from tests.support.environments import BUILD
 
@@ -137,7 +137,7 @@ def cut(setup: Setup, seed: int) -> Result:
                 kept = KEPT / f"{seed}.log"
                 how = msgspec.json.encode(fate).decode()
                 repeat = f"{setup.kind} {kept} {number} '{how}' {seed}"
-                violations.append(f"power_cuts {repeat}: {tell(found)}")
+                violations.append(f"power_cuts {repeat}: {in_one_line(found)}")
         if setup.control:
             counts["cuts that showed it"] = len(violations)
             violations = [] if violations else ["the control was not caught"]

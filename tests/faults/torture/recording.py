@@ -26,7 +26,8 @@ class Record(NamedTuple):
     """A call of a process, or a mark.
 
     inode -- of the file; 0 where the data names it
-    offset -- of a write, or APPENDED; the size that a file is truncated to; what OPEN found
+    offset -- of a write, or APPENDED; the size that a file is truncated to; what OPEN found: four
+        times the size of the file, and TRUNCATED or DIRECTORY
     thread -- the thread that made the call
     data -- what was written; the path below the folder that was opened or unlinked; both paths of
         a rename, with a NUL between; the mark

@@ -23,6 +23,9 @@ from tests.faults.torture.workload import Clients
 DELAY = 2000
 """Microseconds that a sync of a recorded server takes longer, so that kills meet it."""
 
+LOOK_SECONDS = 60
+"""How long a service may take to find a server that is back."""
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What is recorded: clients of a server that is killed and started again.
@@ -79,13 +82,14 @@ async def _record(plan: Plan, server: Server, log: Log, chance: random.Random) -
 
 async def _look(repository: Repository, log: Log) -> None:
     """Read everything, by a service that has outlived the server, as soon as it can."""
-    while True:
-        try:
-            await Clients(repository, log.mark, "", seeded(0)).look()
-        except UnavailableError:  # it is connecting again
-            await asyncio.sleep(0.01)
-        else:
-            return
+    async with asyncio.timeout(LOOK_SECONDS):
+        while True:
+            try:
+                await Clients(repository, log.mark, "", seeded(0)).look()
+            except UnavailableError:  # it is connecting again
+                await asyncio.sleep(0.01)
+            else:
+                return
 
 
 async def _run(
@@ -94,13 +98,14 @@ async def _run(
     """Write until the server is killed, just after enough writes."""
     loop = asyncio.get_running_loop()
     left = chance.randrange(plan.writes // 2, plan.writes)
+    kills: list[asyncio.TimerHandle] = []
 
     def mark(data: bytes) -> None:
         nonlocal left
         log.mark(data)
         left -= 1
         if left == 0:
-            loop.call_later(chance.uniform(0, 2 * DELAY / 1e6), server.kill)
+            kills.append(loop.call_later(chance.uniform(0, 2 * DELAY / 1e6), server.kill))
 
     def rewrite() -> None:
         with suppress(redis.RedisError):  # one is in progress, or the server was killed
@@ -114,6 +119,8 @@ async def _run(
         if generation == 1:
             await clients.restore()
         await clients.run(plan.clients, plan.writes)
+    for kill in kills:  # its time may not have come: it must not meet the next generation
+        kill.cancel()
 
 
 def _settings(server: Server) -> RedisSettings:

@@ -40,7 +40,7 @@ START: Final = 120
 """How many records after a process has opened its first file, and at the start, are looked at."""
 
 SHOWN: Final = 3
-"""How many violations of a cut are told."""
+"""How many violations of a cut are shown."""
 
 
 def choose(
@@ -92,7 +92,8 @@ def replay(
     seed -- with the recording and the cut, it decides what is left
     remains -- an empty directory
     """
-    disk, promises = Disk(), Promises()
+    last = {record.thread: number for number, record in enumerate(records)}
+    disk, promises = Disk(set(last.values())), Promises()
     with asyncio.Runner() as runner:
         for cut in cuts:
             number, fate = cut
@@ -111,7 +112,7 @@ def replay(
             yield cut, runner.run(check(directory, promises, chance))
 
 
-def tell(found: list[str]) -> str:
+def in_one_line(found: list[str]) -> str:
     """Return the first violations in one line, without line breaks."""
     more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return "; ".join([*found[:SHOWN], *more]).replace("\n", " ")

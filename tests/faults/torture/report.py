@@ -6,9 +6,11 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
+from pathlib import Path
 
 import msgspec
 
+from backends.postgres.tests.binaries import NEW, environment
 from backends.redis.tests.servers import VALKEY
 from petstore import __version__
 
@@ -79,14 +81,21 @@ def markdown(results: list[Result], minutes: float, seed: int) -> str:
 
 def versions() -> str:
     """Return the versions of what was tried, in a sentence."""
-    told = subprocess.run([VALKEY, "--version"], capture_output=True, text=True, check=True).stdout
-    valkey = next(word[2:] for word in told.split() if word.startswith("v="))
+    valkey = next(word[2:] for word in _told(VALKEY) if word.startswith("v="))
     parts = (
         f"petstore {__version__}",
         f"Python {platform.python_version()}",
         f"uvicorn {version('uvicorn')}",
         f"SQLite {version('apsw')}",
         f"Valkey {valkey}",
+        f"PostgreSQL {_told(NEW / 'postgres')[-1]}",
         f"Linux {platform.release()}",
     )
     return ", ".join(parts) + "."
+
+
+def _told(program: Path) -> list[str]:
+    """Return the words that a program says of its version."""
+    libraries = environment(program.parent)
+    command = [str(program), "--version"]
+    return subprocess.check_output(command, text=True, env=libraries).split()

@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import msgspec
 
+from petstore.conformance.faults.wire import ClientConnection, Endpoint
 from petstore.contract import Pet
 from tests.faults.torture.promises import Mark, encoded, new_pet
 from tests.faults.torture.recording import Log
 from tests.faults.torture.sqlite_cuts import FILE
 from tests.support.services import Live, process
 from tests.support.waiting import until
-from tests.support.wire import Connection, Target
 
 CLIENTS = 12
 DELAY = 5000
@@ -38,7 +38,7 @@ def record(log: Log, directory: Path, kills: int, chance: random.Random) -> int:
 
 
 async def _record(log: Log, live: Live, kills: int, chance: random.Random) -> int:
-    target = Target(live)
+    target = Endpoint(live)
     writes = asyncio.Semaphore(0)
     killed = 0
     newest = [0]
@@ -64,10 +64,10 @@ async def _record(log: Log, live: Live, kills: int, chance: random.Random) -> in
 
 
 async def _create(
-    log: Log, target: Target, client: int, writes: asyncio.Semaphore, newest: list[int]
+    log: Log, target: Endpoint, client: int, writes: asyncio.Semaphore, newest: list[int]
 ) -> None:
     """Create pets, each under a key, and repeat a request until there is a response."""
-    with closing(Connection(target)) as connection:
+    with closing(ClientConnection(target)) as connection:
         for number in count(1):
             name = f"{client}/{number}"
             body = msgspec.to_builtins(new_pet(name))
@@ -80,9 +80,9 @@ async def _create(
             writes.release()
 
 
-async def _look(log: Log, target: Target, newest: list[int]) -> None:
+async def _look(log: Log, target: Endpoint, newest: list[int]) -> None:
     """Look for pets whose creation has not been acknowledged yet."""
-    with closing(Connection(target)) as connection:
+    with closing(ClientConnection(target)) as connection:
         for ahead in cycle(range(1, CLIENTS)):
             response = await connection.exchange("GET", f"/pets/{newest[0] + ahead}")
             if response is not None and response.status == 200:

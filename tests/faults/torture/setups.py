@@ -1,105 +1,32 @@
 """What histories run on: a service on each backend and topology, and what may happen to it."""
 
-import random
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from backends.redis.tests.proxy import Proxy, proxy
-from backends.redis.tests.servers import AOF, Server, single
-from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
+from backends.redis.tests.servers import AOF, single
+from backends.redis.tests.topologies import cluster, sentinel, url_of
+from petstore.conformance.faults.proxy import proxy
 from tests.faults.torture import faults
-from tests.faults.torture.clocks import Clock
-from tests.faults.torture.faults import Fault
-from tests.support.redis_servers import Group
-from tests.support.services import Live, process
+from tests.faults.torture.service import Fault, SetUp
 
 PARTITIONS = 8
 RENEWED_AFTER = 5
-"""After so many failovers a store with partitions is replaced by an empty one: the ids of some of
+"""After this many failovers a store with partitions is replaced by an empty one: the ids of some of
 its partitions have skipped a million, so each page would show the same pets of these."""
-
-
-class SetUp:
-    """A service, the servers that it needs, and an empty place for its store.
-
-    what -- its name in the report
-    faults -- what may happen, and how probable it is in one history
-    place -- returns the settings of an empty place
-    group -- the Redis servers
-    front -- the proxy between the service and its server
-    lossless -- whether a write that was acknowledged lasts when another server takes over
-    partitions -- with more than one, a page does not show one moment
-    random -- decides all that may differ from run to run
-    live -- the service that runs
-    failed_over -- when a master last failed, by the monotonic clock
-    """
-
-    def __init__(
-        self,
-        what: str,
-        faults_: dict[Fault, float],
-        place: Callable[[int], dict[str, str]],
-        *,
-        workers: int = 2,
-        group: Group | None = None,
-        front: Proxy | None = None,
-        lossless: bool = True,
-        partitions: int = 1,
-    ) -> None:
-        self.what = what
-        self.faults = faults_
-        self.group = group
-        self.front = front
-        self.lossless = lossless
-        self.partitions = partitions
-        self.workers = workers
-        self.random = random.Random()  # noqa: S311 - no secret
-        self.failed_over = 0.0
-        self.failovers = 0
-        self._place = place
-        self._started = self._places = 0
-
-    @contextmanager
-    def running(self, directory: Path) -> Iterator[None]:
-        """Run the service until the block is left."""
-        self._directory = directory
-        self.clock = Clock(directory)
-        with ExitStack() as self._stack:
-            self.renew()
-            yield
-
-    def renew(self) -> None:
-        """Replace the service and its store by new ones."""
-        self._stack.close()
-        self._places += 1
-        self.settings = self._place(self._places)
-        self.failovers = 0
-        self.live = self.start()
-
-    def start(self) -> Live:
-        """Start the service, after the one before has ended."""
-        self._started += 1
-        directory = self._directory / f"service-{self._started}"
-        directory.mkdir()
-        settings: dict[str, str] = {"workers": str(self.workers), "log": "off", **self.settings}
-        with self.clock.used():
-            self.live = self._stack.enter_context(process(directory, drain_seconds="0", **settings))
-        return self.live
-
-    def masters(self) -> list[str]:
-        """Return the replication ids of the masters: they change when a replica takes over."""
-        if self.group is None or isinstance(self.group, Server):
-            return []
-        nodes = self.group.data if isinstance(self.group, Sentinels) else self.group.nodes
-        found = [node.call("INFO", "replication") for node in nodes if node.process]
-        return sorted({info["master_replid"] for info in found})
 
 
 KILLS: dict[Fault, float] = {faults.kill_service: 0.04, faults.kill_worker: 0.1}
 STALLS: dict[Fault, float] = {faults.stall_worker: 0.12, faults.set_clock: 0.1}
+NETWORK: dict[Fault, float] = {
+    faults.drop_response: 0.4,
+    faults.cut_response: 0.2,
+    faults.cut_connections: 0.1,
+    faults.freeze_network: 0.1,
+    faults.kill_worker: 0.1,
+}
 REPLICATED: dict[Fault, float] = {
     **STALLS,
     faults.kill_service: 0.03,
@@ -120,7 +47,7 @@ def memory(_: Path) -> Iterator[SetUp]:
 
 
 def sqlite(workers: int) -> Callable[[Path], Any]:
-    """Return a set-up on a file, with so many workers."""
+    """Return a set-up on a file, with this number of workers."""
 
     @contextmanager
     def opened(directory: Path) -> Iterator[SetUp]:
@@ -162,15 +89,8 @@ def one_server(directory: Path) -> Iterator[SetUp]:
 def behind_a_proxy(directory: Path) -> Iterator[SetUp]:
     """Yield a service that reaches its server through a proxy that loses responses."""
     with single(directory, *AOF) as server, proxy(server.host, server.port) as front:
-        chances: dict[Fault, float] = {
-            faults.drop_response: 0.4,
-            faults.cut_response: 0.2,
-            faults.cut_connections: 0.1,
-            faults.freeze_network: 0.1,
-            faults.kill_worker: 0.1,
-        }
         place = on(f"redis://127.0.0.1:{front.port}")
-        yield SetUp("redis, lost responses", chances, place, group=server, front=front)
+        yield SetUp("redis, lost responses", NETWORK, place, group=server, front=front)
 
 
 @contextmanager
@@ -182,7 +102,7 @@ def behind_sentinels(directory: Path) -> Iterator[SetUp]:
 
 
 def on_a_cluster(partitions: int) -> Callable[[Path], Any]:
-    """Return a set-up on a cluster, over so many partitions."""
+    """Return a set-up on a cluster, over this number of partitions."""
 
     @contextmanager
     def opened(directory: Path) -> Iterator[SetUp]:

@@ -32,7 +32,7 @@ enum { FILES = 65536, TRUNCATED = 1, DIRECTORY = 2 };
 struct header {
     char magic[8]; /* shows where the next record begins if a killed process has not finished one */
     uint64_t inode;
-    int64_t offset; /* -1: at the end; of an open: TRUNCATED or DIRECTORY; of ftruncate: the size */
+    int64_t offset; /* -1: at the end; of an open: 4 * size + TRUNCATED or DIRECTORY; of ftruncate: the size */
     int32_t thread;
     uint32_t length;
     char kind, padding[7];
@@ -104,7 +104,8 @@ static int opened(int fd, int flags, int stream) {
         files[fd].append = flags & O_APPEND;
         files[fd].copied = !stream ? -1 : flags & O_TRUNC ? 0 : found.st_size;
         files[fd].inode = found.st_ino;
-        int state = (flags & O_TRUNC ? TRUNCATED : 0) | (files[fd].directory ? DIRECTORY : 0);
+        int64_t state = (flags & O_TRUNC ? TRUNCATED : 0) | (files[fd].directory ? DIRECTORY : 0);
+        state += 4 * (int64_t)found.st_size;
         record('o', found.st_ino, state, path + strlen(folder), length - strlen(folder));
     }
     errno = before;

@@ -19,12 +19,13 @@ from typing import Final
 import httpx
 import msgspec
 
+from petstore.conformance.faults.services import children
+from petstore.conformance.faults.wire import ClientConnection, Endpoint
 from tests.faults.torture.report import Result
 from tests.support.hostile_inputs import BAD_BODIES, BAD_QUERIES, ODD_IDS
 from tests.support.ports import free_port
 from tests.support.raw_http import AUTHORIZED, CLOSE, HOST, JSON, head, parse_responses
-from tests.support.services import Live, children, place, process
-from tests.support.wire import Connection, Target
+from tests.support.services import Live, place, process
 
 SET_UPS: Final = (("memory", "1"), ("sqlite", "2"))
 SAMPLES: Final = 16
@@ -51,8 +52,12 @@ SLOWER_P99: Final = 0.030
 """The best latency of the last third may be twice that of the first, and so many seconds more: the
 best one, because a busy machine can only make it worse, and more, because few samples are few."""
 
-LEAKS: Final = (16, 64, 256, 1024, 4096, 16384)
-"""Bytes a request. The control: added to what was measured, one of them must be noticed."""
+SECONDS: Final = 8
+"""How long each set-up is under load at least: other parts may have used up the time."""
+
+LEAKS: Final = (16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144)
+"""Bytes a request. The control: added to what was measured, one of them must be noticed: the more
+requests, the smaller."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -84,7 +89,7 @@ def run(seconds: float, seed: int) -> Iterator[Result]:
             metrics = f"127.0.0.1:{port}"
             with process(directory, metrics_listen=metrics, **settings) as live:
                 load = Load(live, f"http://{metrics}/metrics", seed)
-                asyncio.run(load.run((deadline - time.monotonic()) / left))
+                asyncio.run(load.run(max(SECONDS, (deadline - time.monotonic()) / left)))
         yield load.result(f"soak: {backend}, {workers} worker(s)")
 
 
@@ -92,7 +97,7 @@ class Load:
     """Honest and hostile clients, and the samples of the service that were taken meanwhile."""
 
     def __init__(self, live: Live, metrics: str, seed: int) -> None:
-        self.target = Target(live)
+        self.target = Endpoint(live)
         self.metrics = metrics
         self.seed = seed
         self.over = False
@@ -153,7 +158,7 @@ class Load:
 
     async def _honest(self, choice: random.Random) -> None:
         """Add a pet, then read it, read pages, order it and cancel the order."""
-        connection = Connection(self.target)
+        connection = ClientConnection(self.target)
         pet = order = 0
         while not self.over:
             await asyncio.sleep(choice.uniform(*PAUSE))
@@ -176,7 +181,7 @@ class Load:
         connection.close()
 
     async def _request(
-        self, connection: Connection, method: str, path: str, body: object, status: int
+        self, connection: ClientConnection, method: str, path: str, body: object, status: int
     ) -> int:
         """Send a request, record how long it took; return the id in the response, or 0."""
         began = time.monotonic()
@@ -258,7 +263,7 @@ def middle(samples: list[Sample]) -> Sample:
 
 
 def leaking(samples: list[Sample], leak: int) -> list[Sample]:
-    """Return what would have been measured if each request had leaked so many bytes."""
+    """Return what would have been measured if each request had leaked this many bytes."""
     return [
         msgspec.structs.replace(sample, memory=sample.memory + leak * sample.requests)
         for sample in samples

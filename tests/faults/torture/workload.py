@@ -124,7 +124,7 @@ class Clients:
         self._mark(encoded(Mark(pets, orders, writes=len(pets + orders))))
 
     async def run(self, clients: int, writes: int) -> None:
-        """Carry out this many operations."""
+        """Make this many calls."""
         self._left = writes
         async with asyncio.TaskGroup() as group:
             for _ in range(clients):

@@ -1,8 +1,8 @@
 -- Ids: each partition has a counter for pets and one for orders. A failover may lose the last
--- writes, and with them the state of the counters; several servers may then go on from the same
--- state, each without knowing of the others.
+-- writes, and with them the state of the counters; several servers may then continue from the same
+-- state, none knowing of the others.
 -- So ids are divided into LANES lanes, and each server that takes over draws one: RUN ids in a row
--- belong to lane 0, the next RUN to lane 1, and after the last lane it is the turn of lane 0 again.
+-- belong to lane 0, the next RUN to lane 1, and after the last lane it is lane 0 again.
 -- A server assigns only ids of its own lane, always upwards. Lane 0 is that of the server on which
 -- the store was created. It alone has the last run of all, for stores with the highest ids.
 

@@ -16,7 +16,7 @@ HOST: Final = "127.0.0.1"
 class Proxy:
     """Forwards connections to a server. Set the attributes at any time, from any thread.
 
-    delay -- seconds by which every chunk of a response is late
+    delay -- seconds by which every chunk of a response is delayed
     cut_after -- cut the connection after so many further bytes of responses; then it is None again
     drop_next -- drop the next chunk of a response and close its connection; then it is False
         again. Responses to requests that were sent together may come in one chunk
@@ -49,6 +49,12 @@ class Proxy:
     def cut(self) -> None:
         """Cut all open connections."""
         self._run(self._cut())
+
+    def heal(self) -> None:
+        """End all disturbances: listen, and forward everything at once."""
+        self.delay, self.cut_after, self.drop_next, self.frozen = 0.0, None, False, False
+        if self._listener is None:
+            self.listen()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)

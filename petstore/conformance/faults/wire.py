@@ -5,30 +5,34 @@ import json
 import re
 from contextlib import suppress
 
-from tests.support.histories import Response
-from tests.support.services import KEY, Live
+from petstore.conformance.faults.histories import Response
+from petstore.conformance.faults.services import SERVICE_KEY, Service
 
 
-class Target:
+class Endpoint:
     """The service that clients connect to.
 
     live -- the service that runs now, or ran last
     up -- set while a service runs
     unavailable -- how many responses were 503
     lost -- how many requests were in flight when their connection broke
+    limit_seconds -- how long a response may take
+    late -- the requests that had none then; their connections were closed
     """
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Service, limit_seconds: float | None = None) -> None:
         self.live = live
+        self.limit_seconds = limit_seconds
+        self.late: list[str] = []
         self.up = asyncio.Event()
         self.up.set()
         self.unavailable = self.lost = 0
 
 
-class Connection:
+class ClientConnection:
     """A connection that is kept until it breaks."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Endpoint) -> None:
         self._target = target
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -46,7 +50,7 @@ class Connection:
             headers = f"Idempotency-Key: {key}\r\n" if key else ""
             head = (
                 f"{method} /v1{path} HTTP/1.1\r\n"
-                f"Host: x\r\nAuthorization: Bearer {KEY}\r\n{headers}"
+                f"Host: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n{headers}"
                 f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
             )
             if abandon:
@@ -54,13 +58,21 @@ class Connection:
                 await asyncio.sleep(0)
                 self.close()
                 return None
-            return await self._exchange(head.encode() + content, *self._streams)
+            limit = asyncio.timeout(self._target.limit_seconds)
+            try:
+                async with limit:
+                    return await self._exchange(head.encode() + content, *self._streams)
+            except TimeoutError:
+                if limit.expired():
+                    self._target.late.append(f"{method} {path}")
+                raise
         except (OSError, EOFError):
             self._target.lost += 1
             self.close()
             return None
 
     def close(self) -> None:
+        """Close the connection; it is opened again when it is needed."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
-from petstore.contract import MAX_ID
-from tests.support.histories import Attempt, by_key
-from tests.support.interface import Item
-
-PET_STATUS = {"placed": "pending", "completed": "sold", "cancelled": "available"}
+from petstore.conformance.faults.histories import Attempt, Item, by_key
+from petstore.contract import MAX_ID, PET_STATUS_BY_ORDER, OrderStatus
 
 
 class State(NamedTuple):
@@ -43,22 +40,37 @@ class Operation:
     attempt: Attempt
 
 
-def operations_of(history: list[Attempt]) -> tuple[list[Operation], list[str]]:
-    """Return the operations of a history, and what is wrong with the ids in it."""
+def operations_of(
+    history: list[Attempt], *, pages_are_moments: bool = True
+) -> tuple[list[Operation], list[str]]:
+    """Return the operations of a history, and what is wrong with the ids in it.
+
+    pages_are_moments -- if not, a page of orders is one read for each order
+    """
     ids, wrong = _ids(history)
     pet_of: dict[int, int] = {}
     for item in _seen(history):
         if "petId" in item and pet_of.setdefault(item["id"], item["petId"]) != item["petId"]:
             wrong.append(f"order {item['id']} was of pet {pet_of[item['id']]}, now {item}")
     pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
+    own = {order: pet for order, pet in pet_of.items() if pet in pets}  # of this history's pets
     operations = []
-    for attempt in history:
-        steps = _write(attempt, ids, pet_of)
-        if attempt.response:
-            steps |= _read(attempt, pet_of, pets)
-        if steps:
-            ended = attempt.ended if attempt.response else inf
-            operations.append(Operation(attempt.sent, ended, steps, attempt))
+    unknown: set[tuple[str, str, int, str]] = set()
+    for attempt in sorted(history, key=lambda attempt: attempt.sent):
+        if attempt.response is None:  # a repetition explains no more than the first of its kind
+            write = (attempt.action, attempt.key, attempt.id_, attempt.value)
+            if write in unknown:
+                continue
+            unknown.add(write)
+        ended = attempt.ended if attempt.response else inf
+        if attempt.response and attempt.action == "orders" and not pages_are_moments:
+            apart = [{own[order]: step} for order, step in _page_of_orders(attempt, own)]
+        else:
+            steps = _write(attempt, ids, pet_of)
+            if attempt.response:
+                steps |= _read(attempt, pet_of, pets)
+            apart = [steps] if steps else []
+        operations += [Operation(attempt.sent, ended, steps, attempt) for steps in apart]
     return operations, wrong
 
 
@@ -118,7 +130,7 @@ def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]
     for order, pet in sorted(lost.items()):
         if order not in known and waiting[pet]:
             ids["place", waiting[pet].pop(0)] = order
-    unseen = [key for keys in waiting.values() for key in keys]  # their pets may have been
+    unseen = [key for keys in waiting.values() for key in keys]  # though their pets may have been
     ids |= {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
     return ids, wrong
 
@@ -157,6 +169,7 @@ def _place(attempt: Attempt, order: int) -> Step:
 
 def _close(attempt: Attempt) -> Step:
     wanted, open_ = (attempt.id_, attempt.value), (attempt.id_, "placed")
+    pet_status = PET_STATUS_BY_ORDER[OrderStatus(attempt.value)]
 
     def step(state: State) -> State | None:
         if attempt.got(409):
@@ -165,7 +178,7 @@ def _close(attempt: Attempt) -> Step:
         if wanted in state.orders and (attempt.response is None or attempt.got(200)):
             return state
         if open_ in state.orders and (attempt.response is None or attempt.got(200)):
-            return State(PET_STATUS[attempt.value], state.orders - {open_} | {wanted})
+            return State(pet_status, state.orders - {open_} | {wanted})
         return None if attempt.response else state
 
     return step
@@ -200,6 +213,27 @@ def _page(attempt: Attempt, pets: set[int]) -> Iterator[tuple[int, Step]]:
             orders[item["petId"]].add((item["id"], item["status"]))
         for pet in pets:
             yield pet, _shows_orders(orders[pet], attempt.value, attempt.id_, last)
+
+
+def _page_of_orders(attempt: Attempt, pet_of: dict[int, int]) -> Iterator[tuple[int, Step]]:
+    """Yield what a page shows of each order, which may be that of another moment."""
+    assert attempt.response is not None
+    items: list[Item] = json.loads(attempt.response.content)
+    last = items[-1]["id"] if attempt.response.more else inf
+    shown = {item["id"]: item["status"] for item in items}
+    for order in pet_of:
+        if attempt.id_ < order <= last:
+            yield order, _shows_order(order, shown.get(order, ""), attempt.value)
+
+
+def _shows_order(order: int, status: str, only: str) -> Step:
+    def step(state: State) -> State | None:
+        listed = next((s for id_, s in state.orders if id_ == order), "")
+        if status:
+            return state if listed == status else None
+        return state if not listed or (only and listed != only) else None
+
+    return step
 
 
 def _shows_pet(status: str, only: str) -> Step:

@@ -6,18 +6,11 @@ import random
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from petstore.http.pagination import encode_cursor
-from tests.support.histories import Attempt, Response, placings, repeated
-from tests.support.interface import Item
-from tests.support.wire import Connection
-
-if TYPE_CHECKING:
-    from tests.support.races import Race
-
-STOCK = 8
-"""How many pets are on offer: a client that makes one unavailable for good adds another."""
+from petstore.conformance.faults.contest import Contest, GoneError
+from petstore.conformance.faults.histories import Attempt, Item, Response, placings, repeated
+from petstore.conformance.faults.wire import ClientConnection
 
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
 STATUSES = {
@@ -26,33 +19,38 @@ STATUSES = {
 }
 
 
-class GoneError(Exception):
-    """The store is gone for good, with everything in it."""
-
-
 class Client:
     """A client: it sends one request after the other, and some writes over two connections."""
 
-    def __init__(self, race: "Race", number: int) -> None:
+    def __init__(self, race: Contest, number: int) -> None:
         self._race = race
         self._number = number
-        self._connections = (Connection(race.target), Connection(race.target))
+        self._connections = (ClientConnection(race.target), ClientConnection(race.target))
         self._count = 0
+        self._abandoned = race.abandoned
         self._created: list[tuple[str, str, int]] = []
-        self.random = random.Random(f"{race.seed} {number}")  # noqa: S311 - no secret
+        self.random = random.Random(f"{race.seed} {number}")
 
     async def run(self, turn: "Turn") -> None:
         """Take turns until the race is over, then repeat the last writes that got 201."""
         try:
             with suppress(GoneError):
                 while not self._race.over:
-                    await turn(self)
+                    await self._race.going.wait()
+                    if self.random.random() < self._race.reconnecting:
+                        self.close()  # the next worker may be another one
+                    self._race.busy += 1
+                    try:
+                        await turn(self)
+                    finally:
+                        self._race.busy -= 1
                 for action, key, id_ in self._created[-self._race.repeated :]:
                     await self._send(self._connections[0], action, key, id_)
         finally:
             self.close()
 
     def close(self) -> None:
+        """Close the connections; they are opened again when they are needed."""
         for connection in self._connections:
             connection.close()
 
@@ -89,7 +87,7 @@ class Client:
         if choice < 0.05 or not pet_id:
             created = await self.post("create", 0)
             if created is not None:
-                race.stock = [*race.stock[-STOCK:], created["id"]]
+                race.stock = [*race.stock[-race.offered :], created["id"]]
         elif choice < 0.4 or not race.placed:
             order = await self.post("place", pet_id)
             race.placed += [order["id"]] if order else []
@@ -107,6 +105,20 @@ class Client:
             await self._read(kind, after, status, self.random.choice((4, 100)))
         else:
             await self._walk()
+
+    async def write_last(self) -> None:
+        """Create a pet, sometimes order it, and sometimes cancel that order.
+
+        So the last request of all is a write that had an effect, if the other clients pause.
+        """
+        self._abandoned, connection = 0, self._connections[0]
+        key, steps = f"{self._race.name}last-{self._number}", self.random.randrange(3)
+        created = await self._send(connection, "create", key, 0)
+        if steps and created.status == 201:
+            placed = await self._send(connection, "place", key, created.item["id"])
+            if steps == 2 and placed.status == 201:
+                await self._send(connection, "close", "", placed.item["id"], "cancelled")
+        self.close()
 
     async def _walk(self) -> None:
         """Walk through all pets of the race, in small pages."""
@@ -128,10 +140,10 @@ class Client:
         """Read a pet, an order, or the page after an id; None if there is no response."""
         path = f"{PATHS[action]}/{id_}"
         if action in STATUSES:
-            query = f"?limit={limit}&cursor={encode_cursor(action[0], id_)}"
+            query = f"?limit={limit}&cursor={action[0]}{id_:014x}"  # as the service makes them
             path = PATHS[action] + query + (f"&status={status}" if status else "")
         sent = time.monotonic()
-        response = await self._connections[0].exchange("GET", path)
+        response = self._without_error(await self._connections[0].exchange("GET", path), path)
         attempt = Attempt(action, "", id_, status, sent, time.monotonic(), response)
         self._race.history.append(attempt)
         if response and response.status not in ({200} if action in STATUSES else {200, 404}):
@@ -140,6 +152,13 @@ class Client:
         if self._race.gone:
             raise GoneError
         return response
+
+    def _without_error(self, response: Response | None, path: str) -> Response | None:
+        """Record a status of 500 or more, after which the outcome is unknown."""
+        if response is None or response.status < 500:
+            return response
+        self._race.failed.append(f"{path}: {response.status} {response.content.decode()}")
+        return None
 
     async def settle(self) -> tuple[list[Item], list[Item]]:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
@@ -205,7 +224,7 @@ class Client:
             await self._replace(response.item["petId"])
 
     async def _send(
-        self, connection: Connection, action: str, key: str, id_: int, value: str = ""
+        self, connection: ClientConnection, action: str, key: str, id_: int, value: str = ""
     ) -> Response:
         """Send a request until it gets a response; record each attempt."""
         method, path, body, expected = {
@@ -221,8 +240,10 @@ class Client:
         value = key if action == "create" else value
         for _ in range(self._race.patience + self._race.kills):
             sent = time.monotonic()
-            abandon = self.random.random() < self._race.abandoned
-            response = await connection.exchange(method, path, body, key, abandon=abandon)
+            abandon = self.random.random() < self._abandoned
+            response = self._without_error(
+                await connection.exchange(method, path, body, key, abandon=abandon), path
+            )
             attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
             self._race.history.append(attempt)
             if response is not None:

@@ -2,8 +2,8 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from petstore_memory import table
-from petstore_memory.table import SortedItems
+from petstore_memory import chunks
+from petstore_memory.chunks import SortedItems
 
 from petstore.contract import Pet
 
@@ -20,7 +20,7 @@ def pet(pet_id: int, name: str = "n") -> Pet:
 def test_sorted_items_find_what_a_dictionary_finds(
     changes: list[tuple[str, int]], size: int, after: int, count: int
 ) -> None:
-    usual, table.CHUNK_SIZE = table.CHUNK_SIZE, size  # type: ignore[misc]
+    usual, chunks.CHUNK_SIZE = chunks.CHUNK_SIZE, size  # type: ignore[misc]
     try:
         items, model = SortedItems[Pet](), dict[int, Pet]()
         for step, (change, pet_id) in enumerate(changes):
@@ -36,7 +36,7 @@ def test_sorted_items_find_what_a_dictionary_finds(
             assert items.page(start, count) == expected[:count]
             assert items.page(start, len(model) + 1) == expected
     finally:
-        table.CHUNK_SIZE = usual  # type: ignore[misc]
+        chunks.CHUNK_SIZE = usual  # type: ignore[misc]
 
 
 def test_many_items_stay_sorted() -> None:

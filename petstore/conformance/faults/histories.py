@@ -13,10 +13,11 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from tests.support.interface import Item
+Item = dict[str, Any]
+"""A pet or an order, as JSON has it."""
 
 LIVE = ("placed", "completed")
-PET_STATUS = {"placed": "pending", "completed": "sold"}
+HELD_STATUS = {"placed": "pending", "completed": "sold"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +66,6 @@ class Attempt:
         return self.response is not None and self.response.status == status
 
 
-def violations(pets: list[Item], orders: list[Item], history: list[Attempt]) -> list[str]:
-    """Return all that is wrong with the final pets and orders, given this history."""
-    return [
-        *listed_twice(pets, orders),
-        *sold_twice(orders),
-        *wrong_statuses(pets, orders),
-        *broken_promises(pets, orders, history),
-        *wrong_keys(pets, orders, history),
-        *overlaps(orders, history),
-        *groundless_refusals(orders, history),
-    ]
-
-
 def listed_twice(pets: list[Item], orders: list[Item]) -> Iterator[str]:
     """Check that ids are unique."""
     for kind, items in (("pet", pets), ("order", orders)):
@@ -95,7 +83,7 @@ def wrong_statuses(pets: list[Item], orders: list[Item]) -> Iterator[str]:
     """Check that the status of each pet follows from its orders. All pets were available first."""
     live = {order["petId"]: order["status"] for order in orders if order["status"] in LIVE}
     for pet in pets:
-        expected = PET_STATUS.get(live.get(pet["id"], ""), "available")
+        expected = HELD_STATUS.get(live.get(pet["id"], ""), "available")
         if pet["status"] != expected:
             yield f"pet {pet['id']} is {pet['status']}; after its orders it must be {expected}"
     for pet_id in {order["petId"] for order in orders} - {pet["id"] for pet in pets}:
@@ -153,7 +141,7 @@ def wrong_keys(pets: list[Item], orders: list[Item], history: list[Attempt]) -> 
 
 
 def given_twice(history: list[Attempt]) -> Iterator[str]:
-    """Check that no id was given to two keys, even if what had it is lost."""
+    """Check that no id was given to two keys, even if the item that had it is lost."""
     for action in ("create", "place"):
         owners: dict[int, set[str]] = defaultdict(set)
         for attempt in history:
@@ -228,9 +216,7 @@ def groundless_refusals(orders: list[Item], history: list[Attempt]) -> Iterator[
             continue
         since = min(attempt.sent for attempt in keys["place", key])
         until = inf
-        if (
-            order["status"] == "cancelled"
-        ):  # at the latest by the first response to a close, even a 409
+        if order["status"] == "cancelled":  # at the latest when a close got a response, even a 409
             until = min((a.ended for a in closed[order_id] if a.response), default=inf)
         spans[order["petId"]].append((since, until, key))
     for refused in history:

@@ -1,59 +1,61 @@
 """Whether a history is that of one store in which each request took effect at one moment.
 
-The moment lies between the request and its response. The search is that of Wing and Gong, with the
-states remembered that have been tried. A history is searched pet by pet, each with its orders, and
+The moment lies between the request and its response. The search is that of Wing and Gong; it
+remembers the states that it has tried. A history is searched pet by pet, each with its orders, and
 all at once, because only pages show several pets at the same moment.
 """
 
 from collections.abc import Sequence
 from math import inf
 
-from tests.support.histories import Attempt
-from tests.support.operations import Operation, State, operations_of
+from petstore.conformance.faults.histories import Attempt
+from petstore.conformance.faults.operations import Operation, State, operations_of
 
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
 
-
-Configuration = tuple[int, int, tuple[State, ...]]
+Reached = tuple[int, int, tuple[State, ...]]
 """The index of the first operation that has not taken effect, those after it that have as bits,
 and the states of the pets."""
 
-Change = tuple[float, Configuration]
-"""By when an operation must have taken effect, and what follows if it is next."""
+Change = tuple[float, Reached]
+"""The time by which an operation must have taken effect, and what follows if it is next."""
 
 
-def nonlinearizable(
-    history: list[Attempt], *, pages_are_moments: bool = True
-) -> tuple[list[str], int]:
-    """Return a sentence for each part of a history that no order of its requests explains.
+Searched = tuple[list[int], list[Operation], bool | None, Operation | None]
+"""Some pets, the operations on them, and what `search` has found."""
 
-    pages_are_moments -- whether a page shows all its items at one moment; if not, each pet with its
-        orders is searched for, but not all at once
 
-    The second result is how many searches were given up.
-    """
-    operations, found = operations_of(history)
-    undecided = 0
+def searches(
+    history: list[Attempt], *, pages_are_moments: bool
+) -> tuple[list[str], list[Searched]]:
+    """Search a history in parts; return what is wrong with the ids in it, and the results."""
+    operations, found = operations_of(history, pages_are_moments=pages_are_moments)
     pets = sorted({pet for operation in operations for pet in operation.steps})
     parts = [[pet] for pet in pets] + ([pets] if pages_are_moments and len(pets) > 1 else [])
+    results = []
     for part in parts:
         concerned = [o for o in operations if any(pet in o.steps for pet in part)]
-        verdict, stuck = search(concerned, part)
-        undecided += verdict is None
-        if verdict is False:
-            what = f"pet {part[0]}" if len(part) == 1 else "all pets at once"
-            found.append(f"{what}: not linearizable; {stuck.attempt if stuck else 'no requests'}")
-    return found, undecided
+        results.append((part, concerned, *search(concerned, part)))
+    return found, results
+
+
+def stuck_at(operations: Sequence[Operation], pets: Sequence[int]) -> bool:
+    """Return whether it is certain that there is no order of these operations."""
+    return search(operations, pets)[0] is False
 
 
 def search(
     operations: Sequence[Operation], pets: Sequence[int], budget: int = BUDGET
 ) -> tuple[bool | None, Operation | None]:
-    """Return whether there is an order, or None after so many states, and where it got stuck."""
+    """Return whether there is an order, or None after so many states, and where it got stuck.
+
+    An operation with an unknown outcome must change nothing a second time, as all in `operations`
+    do: the search does not remember which of them have taken effect.
+    """
     known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
     unknown = [operation for operation in operations if operation.ended == inf]
-    stack: list[Configuration] = [(0, 0, tuple(State() for _ in pets))]
+    stack: list[Reached] = [(0, 0, tuple(State() for _ in pets))]
     tried = set(stack)
     furthest, stuck = -1, None
     while stack:
@@ -75,9 +77,9 @@ def search(
 
 
 def _advance(
-    known: Sequence[Operation], pets: Sequence[int], configuration: Configuration
-) -> tuple[Configuration, list[Change], float, Operation | None]:
-    """Take what changes nothing as soon as it fits, for taking it later explains no more.
+    known: Sequence[Operation], pets: Sequence[int], configuration: Reached
+) -> tuple[Reached, list[Change], float, Operation | None]:
+    """Take operations that change nothing as soon as they fit: later they would explain no more.
 
     Return what is left, the changes that may be next, by when one must be, and which one.
     """

@@ -1,0 +1,94 @@
+"""Pets and orders on PostgreSQL."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from secrets import token_hex
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from petstore.contract import Backend
+from petstore_postgres import schema
+from petstore_postgres.pool import Pool
+from petstore_postgres.repository import PostgresRepository
+from petstore_postgres.servers import Servers
+
+__all__ = ["PostgresRepository", "PostgresSettings", "backend"]
+
+
+class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the servers are, and how their connections are used."""
+
+    url: Annotated[
+        str,
+        Meta(
+            pattern="^postgres(ql)?://",
+            description="a URL: postgresql://user:password@host:5432/database",
+        ),
+    ]
+    schema: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z_][a-z0-9_]{0,39}\Z",
+            description="the schema of the store: up to 40 of a to z, 0 to 9 and '_'",
+        ),
+    ] = "petstore"
+    connections: Annotated[
+        int,
+        Meta(ge=1, le=1000, description="a number from 1 to 1000: how many each process opens"),
+    ] = 8
+    timeout_seconds: Annotated[
+        float, Meta(ge=0.05, le=60, description="a number of seconds from 0.05 to 60")
+    ] = 2
+    pgbouncer: Annotated[
+        bool, Meta(description="true behind a PgBouncer that pools transactions, or else false")
+    ] = False
+
+
+@asynccontextmanager
+async def open_postgres(settings: PostgresSettings) -> AsyncIterator[PostgresRepository]:
+    """Find the writable server, check it, create or upgrade the schema.
+
+    Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if no
+    server can be reached.
+    """
+    servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
+    first = await servers.connect()
+    # Without this, opening would wait for ever for a server that stalls now.
+    timer = asyncio.get_running_loop().call_later(schema.OPEN_SECONDS + 1, first.terminate)
+    try:
+        await schema.check_server(first, servers.name)
+        await schema.migrate(first, servers.name, settings.schema)
+    except BaseException:
+        first.terminate()
+        raise
+    finally:
+        timer.cancel()
+    pool = Pool(servers, settings.connections, settings.timeout_seconds, first)
+    try:
+        yield PostgresRepository(pool, settings.schema)
+    finally:
+        await pool.close()
+
+
+@asynccontextmanager
+async def scratch_postgres(settings: PostgresSettings) -> AsyncIterator[PostgresSettings]:
+    """Yield settings with a schema that no store has, and drop it at the end."""
+    name = f"{settings.schema[:20]}_scratch_{token_hex(5)}"
+    try:
+        yield replace(settings, schema=name)
+    finally:
+        servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
+        await schema.drop(await servers.connect(), servers.name, name)
+
+
+backend = Backend(
+    contract=1,
+    settings=PostgresSettings,
+    open=open_postgres,
+    scratch=scratch_postgres,
+    shared=True,
+    durable=True,
+)

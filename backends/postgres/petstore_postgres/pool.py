@@ -1,0 +1,268 @@
+"""Connections that take waiting calls, and send those that can be joined as one statement.
+
+A caller waits for its result only. If it is cancelled, its call still runs to the end, or is never
+sent; so a connection is never left with half a reply, and a server that stalls holds no caller.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import uniform
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+
+from petstore.contract import StorageError, UnavailableError
+from petstore_postgres.servers import Servers, translated_errors
+
+RETRY_SECONDS: Final = 0.1
+"""How long to wait before connecting again to a server that has failed."""
+
+CROWDED_SECONDS: Final = 10
+"""How long to make do with the open connections after a further one was refused."""
+
+_UNDONE: Final = (
+    # Nothing was done, and the next attempt may succeed: two transactions collided.
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,
+)
+
+_log = logging.getLogger("petstore.postgres")
+
+
+class Statement(NamedTuple):
+    """A statement that calls send.
+
+    sql -- with a parameter for each argument of a call
+    writes -- whether it may have to wait for locks
+    joined -- how many calls may share it; with more than 1, each parameter is an array of the
+        arguments of all calls
+    split -- takes the rows and the arguments of all calls; returns a result for each call
+    """
+
+    sql: str
+    writes: bool
+    joined: int
+    split: Callable[[Sequence[Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
+
+
+class _Call(NamedTuple):
+    arguments: tuple[Any, ...]
+    future: "asyncio.Future[Any]"
+    end: float
+
+
+class Pool:
+    """Sends calls to the primary over several connections, each call once.
+
+    Only a call that certainly did nothing is repeated, until its time is over. While there is no
+    connection, calls fail at once, and the pool connects again in the background. One connection
+    is left to reads, which wait for no locks.
+
+    servers -- where to connect to
+    size -- how many connections there are at most
+    seconds -- how long a call may take
+    first -- the first connection
+    """
+
+    def __init__(self, servers: Servers, size: int, seconds: float, first: Any) -> None:
+        self._servers = servers
+        self._size = size
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[Statement, deque[_Call]] = {}
+        self._idle = [first]
+        self._open = 1
+        self._writing = 0
+        self._tasks = set[asyncio.Task[None]]()
+        self._opener: asyncio.Task[None] | None = None
+        self._crowded_until = 0.0
+        self._failure = ""
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def call(self, statement: Statement, *arguments: Any) -> "asyncio.Future[Any]":
+        """Return the future of a result. It raises `UnavailableError`."""
+        future = self._loop.create_future()
+        if self._failure:
+            future.set_exception(UnavailableError(self._failure))
+            return future
+        call = _Call(arguments, future, self._loop.time() + self._seconds)
+        self._waiting.setdefault(statement, deque()).append(call)
+        if not self._scheduled:  # at the end of this turn, so that its calls travel together
+            self._scheduled = True
+            self._loop.call_soon(self._dispatch)
+        if self._timer is None:
+            self._timer = self._loop.call_at(call.end, self._expire)
+        return future
+
+    async def close(self) -> None:
+        """Wait for the calls that were sent, then close all connections."""
+        self._fail(f"{self._servers.name}: the repository is closed")
+        if self._opener is not None:
+            self._opener.cancel()
+            await asyncio.wait([self._opener])
+        if self._tasks:  # not longer than the time of their calls
+            await asyncio.wait(self._tasks)
+        closing = (connection.close(timeout=self._seconds) for connection in self._idle)
+        await asyncio.gather(*closing, return_exceptions=True)
+
+    def _dispatch(self) -> None:
+        """Give the calls that wait to idle connections; open another one if there is none."""
+        self._scheduled = False
+        while (statement := self._next()) is not None:
+            if not self._idle:
+                now = self._loop.time()
+                crowded = self._open and now <= self._crowded_until
+                if self._opener is None and self._open < self._size and not crowded:
+                    self._opener = self._loop.create_task(self._connect())
+                return
+            connection = self._idle.pop()
+            if connection.is_closed():
+                self._open -= 1
+                continue
+            if calls := self._take(statement):
+                self._writing += statement.writes
+                task = self._loop.create_task(self._run(connection, statement, calls))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            else:
+                self._idle.append(connection)
+
+    def _next(self) -> Statement | None:
+        """Return the statement whose turn it is, of those that may be sent now."""
+        may_write = self._writing < max(1, self._size - 1)
+        for statement in self._waiting:
+            if may_write or not statement.writes:
+                return statement
+        return None
+
+    def _take(self, statement: Statement) -> list[_Call]:
+        """Return calls that share the statement, without those whose callers were cancelled."""
+        waiting = self._waiting.pop(statement)
+        calls = list[_Call]()
+        while waiting and len(calls) < statement.joined:
+            call = waiting.popleft()
+            if not call.future.done():
+                calls.append(call)
+        if waiting:  # behind the other statements
+            self._waiting[statement] = waiting
+        return calls
+
+    async def _run(self, connection: Any, statement: Statement, calls: list[_Call]) -> None:
+        """Send a statement; pass the results on to the callers."""
+        timer = self._loop.call_at(calls[0].end, connection.terminate)
+        try:
+            with translated_errors(self._servers.name, self._seconds):
+                results = await self._send(connection, statement, calls)
+        except Exception as error:  # noqa: BLE001 - raised in each caller
+            if connection.is_closed():
+                error = self._to_lost(error, calls[0].end)
+            _fail_all(calls, error)
+        else:
+            for call, result in zip(calls, results, strict=True):
+                if not call.future.done():
+                    call.future.set_result(result)
+        finally:
+            timer.cancel()
+            self._writing -= statement.writes
+            if connection.is_closed():
+                self._open -= 1
+            else:
+                self._idle.append(connection)
+            self._dispatch()
+
+    def _to_lost(self, error: Exception, end: float) -> UnavailableError:
+        """Return the error of calls whose connection is closed: their outcome is unknown.
+
+        error -- what asyncpg raised: also an AttributeError, between two of its steps
+        end -- when the pool has closed it, because the time was over
+        """
+        if self._loop.time() >= end:
+            reason = f"no reply within {self._seconds:g} s"
+        elif isinstance(error, UnavailableError):
+            return error
+        else:
+            reason = "the connection was lost"
+        return UnavailableError(f"{self._servers.name}: {reason}")
+
+    async def _send(
+        self, connection: Any, statement: Statement, calls: list[_Call]
+    ) -> Sequence[Any]:
+        """Send a statement, again if it did nothing; return a result for each call."""
+        rows = [call.arguments for call in calls]
+        arguments: Sequence[Any] = rows[0]
+        if statement.joined > 1:
+            arguments = [list(column) for column in zip(*rows, strict=True)]
+        while True:
+            try:
+                found = await connection.fetch(statement.sql, *arguments)
+            except asyncpg.SequenceGeneratorLimitExceededError:
+                raise StorageError("all ids have been assigned") from None
+            except asyncpg.ReadOnlySQLTransactionError:  # it is no longer the primary
+                connection.terminate()
+                raise
+            except _UNDONE:
+                pause = uniform(0.001, 0.02)  # noqa: S311 - it keeps nothing secret
+                left = calls[0].end - self._loop.time() - pause
+                if left < self._seconds / 5 or connection.is_closed():
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return statement.split(found, rows)
+
+    async def _connect(self) -> None:
+        """Open a connection; if there is none at all, try again until one is open."""
+        while True:
+            try:
+                connection = await self._servers.connect()
+            except Exception as error:  # noqa: BLE001 - whatever it is, try again
+                if self._open:
+                    self._crowded_until = self._loop.time() + CROWDED_SECONDS
+                    _log.warning("continuing with %d connections: %s", self._open, error)
+                    break
+                if not self._failure:
+                    _log.error("%s", error)
+                self._fail(str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                if self._failure:
+                    _log.info("%s is available again", self._servers.name)
+                self._failure = ""
+                self._open += 1
+                self._idle.append(connection)
+                break
+        self._opener = None
+        self._dispatch()
+
+    def _fail(self, reason: str) -> None:
+        """Fail all calls that wait, and all that come, until there is a connection."""
+        self._failure = reason
+        waiting, self._waiting = self._waiting, {}
+        for calls in waiting.values():
+            _fail_all(calls, UnavailableError(reason))
+
+    def _expire(self) -> None:
+        """Fail the calls that have waited for too long to be sent."""
+        self._timer = None
+        now, following = self._loop.time(), []
+        for statement, calls in list(self._waiting.items()):
+            while calls and calls[0].end <= now:
+                reason = f"no connection was free within {self._seconds:g} s"
+                _fail_all([calls.popleft()], UnavailableError(f"{self._servers.name}: {reason}"))
+            if calls:
+                following.append(calls[0].end)
+            else:
+                del self._waiting[statement]
+        if following:
+            self._timer = self._loop.call_at(min(following), self._expire)
+
+
+def _fail_all(calls: Sequence[_Call] | deque[_Call], error: Exception) -> None:
+    """Fail each call with its own copy of the error, unless its caller was cancelled."""
+    for call in calls:
+        if not call.future.done():
+            copy = type(error)(*error.args) if isinstance(error, StorageError) else error
+            call.future.set_exception(copy)

@@ -1,0 +1,198 @@
+"""The repository: each call is one function in the database, so one round trip."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import groupby
+from typing import Any, Final
+
+from petstore.contract import (
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    Repository,
+    TokenReusedError,
+)
+from petstore_postgres.pool import Pool, Statement
+from petstore_postgres.rows import (
+    split_each,
+    split_ids,
+    split_items,
+    split_pages,
+    split_rows,
+    to_order,
+    to_pet,
+)
+
+RESTORED_TOGETHER: Final = 500
+"""How many items one statement restores, so that it takes a fraction of the time-out."""
+
+_NO_TOKEN: Final = (None, None, None, None)
+
+
+class WriteOutcome(StrEnum):
+    """What a function of the schema returns: see sql/1.sql."""
+
+    DONE = "done"
+    REPLAYED = "replayed"
+    REUSED = "reused"
+    MISSING = "missing"
+    CONFLICT = "conflict"
+
+
+_ERRORS: Final[dict[str, tuple[type[RefusedError], str]]] = {
+    WriteOutcome.REUSED: (TokenReusedError, "the token was used for another write"),
+    WriteOutcome.MISSING: (NotFoundError, "pet or order not found"),
+    WriteOutcome.CONFLICT: (
+        ConflictError,
+        "the write conflicts with the state of the pet or the order",
+    ),
+}
+
+
+class PostgresRepository(Repository):
+    """The pets and orders in one schema.
+
+    pool -- connections to the database
+    schema -- its name
+    """
+
+    def __init__(self, pool: Pool, schema: str) -> None:
+        self._call = pool.call
+
+        def single(function: str, parameters: int) -> Statement:
+            return Statement(_select(schema, function, parameters), True, 1, split_rows)
+
+        def reading(function: str, parameters: int, split: Any) -> Statement:
+            return Statement(_select(schema, function, parameters), False, 100, split)
+
+        self._create_pets = Statement(_select(schema, "create_pets", 3), True, 500, split_ids)
+        self._create_pets_once = Statement(
+            _select(schema, "create_pets_once", 7), True, 100, split_each
+        )
+        self._place_order = single("place_order", 6)
+        self._update_order = single("update_order", 3)
+        self._restore_pets = single("restore_pets", 4)
+        self._restore_orders = single("restore_orders", 5)
+        self._get_pets = reading("get_pets", 1, split_items(to_pet))
+        self._get_orders = reading("get_orders", 1, split_items(to_order))
+        self._list_pets = reading("list_pets", 3, split_pages(to_pet))
+        self._list_orders = reading("list_orders", 3, split_pages(to_order))
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        """Store the pet, together with the others that wait."""
+        row = new.category_id, new.name.encode(), new.status or None
+        if token is None:
+            return Receipt(await self._call(self._create_pets, *row))
+        return _receipt(await self._call(self._create_pets_once, *row, *_to_arguments(token)))
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        """Look the pet up, together with the others that are looked up."""
+        pet: Pet | None = await self._call(self._get_pets, pet_id)
+        return pet
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        """Read the page in the order of the primary key, or of the index by status."""
+        pets: list[Pet] = await self._call(self._list_pets, after, count, status)
+        return pets
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        """Make the pet pending and store its order."""
+        arguments = _to_arguments(token) if token else _NO_TOKEN
+        return _receipt(await self._call(self._place_order, pet_id, at, *arguments))
+
+    async def get_order(self, order_id: int) -> Order | None:
+        """Look the order up, together with the others that are looked up."""
+        order: Order | None = await self._call(self._get_orders, order_id)
+        return order
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        """Read the page in the order of the primary key, or of the index by status."""
+        orders: list[Order] = await self._call(self._list_orders, after, count, status)
+        return orders
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        """Complete or cancel the order and change the status of its pet."""
+        pet_status = PET_STATUS_BY_ORDER[status]
+        outcome, pet_id, _, placed_at = await self._call(
+            self._update_order, order_id, status, pet_status
+        )
+        _check(outcome)
+        return Order(order_id, pet_id, status, placed_at)
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        """Store items in batches, each of pets only or of orders only, in the order given."""
+        if not items:
+            await self._call(self._get_pets, 1)  # it may be closed
+        for kind, group in groupby(items, type):
+            run = list(group)
+            for start in range(0, len(run), RESTORED_TOGETHER):
+                batch: Any = run[start : start + RESTORED_TOGETHER]
+                restore = self._restore_pet_batch if kind is Pet else self._restore_order_batch
+                await restore(batch)
+
+    async def _restore_pet_batch(self, pets: Sequence[Pet]) -> None:
+        (refused,) = await self._call(
+            self._restore_pets,
+            [pet.id for pet in pets],
+            [pet.category_id for pet in pets],
+            [pet.name.encode() for pet in pets],
+            [pet.status or None for pet in pets],
+        )
+        if refused is not None:
+            raise ConflictError(f"a different pet has the id {pets[refused - 1].id}")
+
+    async def _restore_order_batch(self, orders: Sequence[Order]) -> None:
+        row = await self._call(
+            self._restore_orders,
+            [order.id for order in orders],
+            [order.pet_id for order in orders],
+            [order.placed_at for order in orders],
+            [order.status for order in orders],
+            [PET_STATUS_BY_ORDER[order.status] for order in orders],
+        )
+        if row is not None:
+            refused, outcome = row
+            order = orders[refused - 1]
+            if outcome == WriteOutcome.MISSING:
+                raise NotFoundError(f"there is no pet {order.pet_id}")
+            raise ConflictError(
+                f"a different order has the id {order.id}, or pet {order.pet_id} has another"
+                " status, or is in another order"
+            )
+
+
+def _select(schema: str, function: str, parameters: int) -> str:
+    places = ", ".join(f"${number}" for number in range(1, parameters + 1))
+    return f'SELECT * FROM "{schema}".{function}({places})'
+
+
+def _to_arguments(token: IdempotencyToken) -> tuple[bytes, bytes, int, int]:
+    return token.value, token.fingerprint, token.now, token.until
+
+
+def _receipt(row: Any) -> Receipt:
+    outcome, id_ = row
+    if outcome == WriteOutcome.REPLAYED:
+        return Receipt(id_, replayed=True)
+    _check(outcome)
+    return Receipt(id_)
+
+
+def _check(outcome: str) -> None:
+    """Raise the error that an outcome stands for, unless it is `DONE`."""
+    if outcome != WriteOutcome.DONE:
+        error_type, message = _ERRORS[outcome]
+        raise error_type(message)

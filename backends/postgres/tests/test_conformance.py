@@ -1,0 +1,38 @@
+"""PostgreSQL fulfills the storage contract: on a new and an old version, and behind PgBouncer."""
+
+import pytest
+from petstore_postgres import PostgresSettings, backend
+
+from backends.postgres.tests.servers import Server
+from petstore.conformance import Conformance
+
+
+class TestPostgres(Conformance):
+    backend = backend
+    machine_examples = 20
+
+    @pytest.fixture(autouse=True)
+    def place(self, each: Server) -> None:
+        type(self).settings = PostgresSettings(each.url(), timeout_seconds=10)
+
+
+class TestOneConnection(Conformance):
+    """All calls share one connection."""
+
+    backend = backend
+    machine_examples = 10
+
+    @pytest.fixture(autouse=True)
+    def place(self, server: Server) -> None:
+        type(self).settings = PostgresSettings(server.url(), connections=1, timeout_seconds=10)
+
+
+class TestPgBouncer(Conformance):
+    """More connections than PgBouncer has: each transaction is in another session."""
+
+    backend = backend
+    machine_examples = 10
+
+    @pytest.fixture(autouse=True)
+    def place(self, bouncer: str) -> None:
+        type(self).settings = PostgresSettings(bouncer, timeout_seconds=10, pgbouncer=True)

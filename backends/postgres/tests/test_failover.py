@@ -1,0 +1,151 @@
+"""A primary that is killed, and a standby that is promoted in its place."""
+
+import asyncio
+
+import pytest
+
+from backends.postgres.tests.places import opened, unavailable
+from backends.postgres.tests.servers import Server, until
+from backends.postgres.tests.standbys import SYNCHRONOUS, pair, promote, set_synchronous, url_of
+from petstore.contract import UnavailableError
+from tests.support.repositories import AT, REX, again, pets
+
+
+def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
+    acknowledged: list[int] = []
+    placed: dict[int, int] = {}
+
+    async def run(primary: Server, standby: Server) -> None:
+        over = False
+
+        async def write() -> None:
+            while not over:
+                try:
+                    pet = await repository.create_pet(REX)
+                    acknowledged.append(pet.id)
+                    order = await repository.place_order(pet.id, AT)
+                    placed[order.id] = pet.id
+                except UnavailableError:
+                    await asyncio.sleep(0.01)
+
+        async with opened(url_of(standby, primary), timeout_seconds=2) as repository:
+            writers = [asyncio.create_task(write()) for _ in range(8)]
+            async with asyncio.timeout(60):
+                while len(placed) < 200:  # noqa: ASYNC110 - of other tasks
+                    await asyncio.sleep(0.01)
+            primary.kill()
+            before = len(acknowledged)
+            await asyncio.to_thread(set_synchronous, standby, on=False)  # it has no standby
+            await asyncio.to_thread(promote, standby)
+            async with asyncio.timeout(60):
+                while len(acknowledged) < before + 50:  # noqa: ASYNC110 - of other tasks
+                    await asyncio.sleep(0.01)
+            over = True
+            await asyncio.gather(*writers)
+            found = [pet.id for pet in await pets(repository)]
+            orders = await repository.list_orders(0, 1_000_000, None)
+        assert len(set(acknowledged)) == len(acknowledged), "an id was assigned twice"
+        assert set(acknowledged) <= set(found), "acknowledged pets are lost"
+        assert placed.items() <= {order.id: order.pet_id for order in orders}.items()
+        assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
+
+    with pair(*SYNCHRONOUS) as (primary, standby):
+        asyncio.run(run(primary, standby))
+
+
+def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received() -> None:
+    """The service continues without help, with ids that no pet on the new primary has."""
+
+    async def run(primary: Server, standby: Server) -> None:
+        async with opened(url_of(standby, primary), timeout_seconds=2) as repository:
+
+            async def create(count: int) -> set[int]:
+                calls = [again(lambda: repository.create_pet(REX)) for _ in range(count)]
+                ids = [receipt.id for receipt in await asyncio.gather(*calls)]
+                assert len(set(ids)) == count
+                return set(ids)
+
+            async def place(ids: set[int]) -> set[int]:
+                calls = [repository.place_order(pet_id, AT) for pet_id in ids]
+                return {receipt.id for receipt in await asyncio.gather(*calls)}
+
+            received = await create(200)
+            orders = await place(received)
+            await asyncio.to_thread(cut_off, standby, primary)
+            lost = await create(100)
+            await place(lost)
+            primary.kill()
+            await unavailable(repository.create_pet(REX))
+            await asyncio.to_thread(promote, standby)
+            later = await create(300)
+            assert not later & received, "an id was assigned twice"
+            assert {pet.id for pet in await pets(repository)} == received | later
+            later_orders = await place(later)
+            assert not later_orders & orders, "the id of an order was assigned twice"
+            found = {order.id for order in await repository.list_orders(0, 9999, None)}
+            assert found == orders | later_orders
+
+    with pair() as (primary, standby):
+        asyncio.run(run(primary, standby))
+
+
+def cut_off(standby: Server, primary: Server) -> None:
+    """Wait until a standby has everything, then end its replication."""
+    behind = (
+        "SELECT FROM pg_stat_replication WHERE replay_lsn IS DISTINCT FROM pg_current_wal_lsn()"
+    )
+    until(lambda: not primary.fetch(behind))
+    standby.fetch("ALTER SYSTEM SET primary_conninfo = ''")
+    standby.fetch("SELECT pg_reload_conf()")
+    until(lambda: not primary.fetch("SELECT FROM pg_stat_replication"))
+
+
+def test_a_write_that_no_standby_confirms_is_unavailable() -> None:
+    """The promise of the settings: the primary waits, and the service does not claim success."""
+
+    async def run(primary: Server, standby: Server) -> None:
+        async with opened(url_of(primary, standby), timeout_seconds=1) as repository:
+            pet = await repository.create_pet(REX)
+            standby.freeze()
+            await unavailable(repository.create_pet(REX))
+            assert await again(lambda: repository.get_pet(pet.id)), "reads wait for no standby"
+            standby.resume()
+            await again(lambda: repository.create_pet(REX))
+
+    with pair(*SYNCHRONOUS) as (primary, standby):
+        asyncio.run(run(primary, standby))
+
+
+def test_of_two_primaries_the_one_that_was_promoted_last_is_used() -> None:
+    """The old primary has not noticed that it was replaced."""
+
+    async def run(primary: Server, standby: Server) -> None:
+        for servers in ((primary, standby), (standby, primary)):
+            async with opened(url_of(*servers), schema="pets") as repository:
+                await repository.create_pet(REX)
+        await asyncio.to_thread(until, lambda: len(standby.fetch("SELECT FROM pets.pets")) == 2)
+        await asyncio.to_thread(promote, standby)
+        for servers in ((primary, standby), (standby, primary)):
+            async with opened(url_of(*servers), schema="pets") as repository:
+                await repository.create_pet(REX)
+        assert len(await asyncio.to_thread(standby.fetch, "SELECT FROM pets.pets")) == 4
+        assert len(await asyncio.to_thread(primary.fetch, "SELECT FROM pets.pets")) == 2
+
+    with pair() as (primary, standby):
+        asyncio.run(run(primary, standby))
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+def test_a_primary_is_found_beside_a_standby_that_fails(fault: str) -> None:
+    async def run(primary: Server, standby: Server) -> None:
+        async with opened(url_of(standby, primary), connections=1) as repository:
+            await repository.create_pet(REX)
+        if fault == "killed":
+            standby.kill()
+        else:
+            standby.freeze()
+        async with opened(url_of(standby, primary), timeout_seconds=3) as repository:
+            await repository.create_pet(REX)
+
+    with pair() as (primary, standby):
+        asyncio.run(run(primary, standby))

@@ -1,0 +1,89 @@
+"""Calls while other sessions hold locks: what needs none continues, collisions are repeated."""
+
+import asyncio
+
+from backends.postgres.tests.places import fresh, opened, session, unavailable, until_waiting
+from backends.postgres.tests.servers import Server
+from petstore.contract import OrderStatus, UnavailableError
+from tests.support.repositories import AT, REX, again, pets
+
+
+def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -> None:
+    async def run() -> None:
+        schema = fresh()
+        async with opened(server, schema=schema, connections=4) as repository:
+            ids = [(await repository.create_pet(REX)).id for _ in range(3)]
+            async with session(server) as other:
+                await other.execute(
+                    f"BEGIN; SELECT FROM {schema}.pets WHERE id = {ids[0]} FOR UPDATE"
+                )
+                placing = [
+                    asyncio.create_task(repository.place_order(ids[0], AT)) for _ in range(2)
+                ]
+                await until_waiting(server, 2)
+                assert len(await pets(repository)) == 3
+                placed = await repository.place_order(ids[1], AT)
+                await repository.update_order(placed.id, OrderStatus.COMPLETED)
+                await repository.create_pet(REX)
+                for call in placing:  # the server gives up, and the connections remain
+                    assert "(57014)" in await unavailable(call)
+                assert len(await repository.list_orders(0, 9, None)) == 1
+            await again(lambda: repository.place_order(ids[0], AT))
+
+    asyncio.run(run())
+
+
+def test_locks_that_block_all_writes_leave_a_connection_to_reads(server: Server) -> None:
+    async def run() -> None:
+        schema = fresh()
+        async with opened(server, schema=schema, connections=3) as repository:
+            await repository.create_pet(REX)
+            async with session(server) as other:
+                await other.execute(f"BEGIN; LOCK TABLE {schema}.pets IN EXCLUSIVE MODE")
+                tasks = [
+                    *(asyncio.create_task(repository.place_order(1, AT)) for _ in range(20)),
+                    *(asyncio.create_task(repository.create_pet(REX)) for _ in range(20)),
+                ]
+                await until_waiting(server, 2)
+                for _ in range(20):
+                    assert len(await pets(repository)) == 1
+                await other.execute("COMMIT")
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert len(await pets(repository)) == 21
+            assert len([result for result in results if not isinstance(result, Exception)]) == 21
+
+    asyncio.run(run())
+
+
+def test_a_deadlock_is_repeated(server: Server) -> None:
+    """Another session locks a pet and then an order; completing it locks them in turn."""
+
+    async def run() -> None:
+        schema = fresh()
+        async with opened(server, schema=schema) as repository, session(server) as other:
+            await other.execute("SET deadlock_timeout = '60s'")  # so that it is not the victim
+            pet = await repository.create_pet(REX)
+            order = await repository.place_order(pet.id, AT)
+            await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
+            updating = asyncio.create_task(repository.update_order(order.id, OrderStatus.COMPLETED))
+            await until_waiting(server, 1)
+            await other.execute(f"SELECT FROM {schema}.orders FOR UPDATE; COMMIT")
+            assert (await updating).status is OrderStatus.COMPLETED
+            assert "deadlock detected" in server.log()
+
+    asyncio.run(run())
+
+
+def test_a_serialization_failure_is_repeated(server: Server) -> None:
+    """A role may have a stricter isolation level; the backend sets the one that it needs."""
+
+    async def run() -> None:
+        url = server.url(default_transaction_isolation="serializable")
+        async with opened(url, pgbouncer=True) as repository:
+            ids = [(await repository.create_pet(REX)).id for _ in range(40)]
+            placing = [repository.place_order(pet_id, AT) for pet_id in ids for _ in range(3)]
+            results = await asyncio.gather(*placing, return_exceptions=True)
+            assert not [result for result in results if isinstance(result, UnavailableError)]
+            assert len(await repository.list_orders(0, 999, None)) == 40
+
+    asyncio.run(run())

@@ -1,0 +1,179 @@
+"""Calls while the network fails, or the server stalls: none is sent twice, none waits for long."""
+
+import asyncio
+from collections.abc import Iterator
+from time import monotonic
+
+import asyncpg
+import pytest
+from petstore_postgres import pool
+
+from backends.postgres.tests.places import opened, unavailable, unavailable_for
+from backends.postgres.tests.servers import Server
+from petstore.conformance.faults.proxy import Proxy, proxy
+from petstore.contract import UnavailableError
+from tests.support.repositories import AT, REX, again, make_token, pets
+
+
+@pytest.fixture
+def front(server: Server) -> Iterator[Proxy]:
+    with proxy(server.host, server.port) as running:
+        yield running
+
+
+def through(front: Proxy) -> str:
+    return f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
+
+
+def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_last_one(
+    front: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CROWDED_SECONDS", 3600)
+
+    async def run() -> None:
+        async with opened(through(front)) as repository:
+            await repository.create_pet(REX)
+            front.refuse()
+            await asyncio.gather(repository.create_pet(REX), pets(repository))
+            front.listen()
+            front.cut()
+            assert len(await again(lambda: pets(repository))) == 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["network", "server"])
+def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
+    failing: Server, whole: bool
+) -> None:
+    async def run(front: Proxy) -> None:
+        async with opened(through(front), timeout_seconds=1, connections=4) as repository:
+            await repository.create_pet(REX)
+            if whole:
+                failing.freeze()
+            else:
+                front.frozen = True
+            try:
+                calls = [asyncio.create_task(repository.create_pet(REX)) for _ in range(40)]
+                reads = [asyncio.create_task(repository.get_pet(1)) for _ in range(40)]
+                await asyncio.sleep(0.2)
+                begin = monotonic()
+                for call in (*calls[::2], *reads[::2]):
+                    call.cancel()
+                results = await asyncio.gather(*calls[::2], *reads[::2], return_exceptions=True)
+                assert monotonic() - begin < 0.5, "a cancelled call waits for the server"
+                assert {type(result) for result in results} == {asyncio.CancelledError}
+                results = await asyncio.gather(*calls[1::2], *reads[1::2], return_exceptions=True)
+                assert {type(result) for result in results} == {UnavailableError}
+                assert monotonic() - begin < 3
+                await unavailable_for("no reply within 1 s", lambda: pets(repository))
+                begin = monotonic()
+                for _ in range(50):
+                    await unavailable(repository.create_pet(REX))
+                assert monotonic() - begin < 1, "calls wait for a server that is known to stall"
+            finally:
+                front.frozen = False
+                failing.resume()
+            await again(lambda: repository.create_pet(REX))
+            # What was sent has taken effect or not, what was not sent has not.
+            assert 2 <= len(await pets(repository)) <= 42
+
+    with proxy(failing.host, failing.port) as front:
+        asyncio.run(run(front))
+
+
+def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
+    """The network fails after the commit has reached the server."""
+
+    async def run() -> None:
+        async with opened(through(front), connections=1) as repository:
+            for count in range(2, 10, 2):
+                # The first one prepares the statement, so that the reply is that of the commit.
+                await again(lambda: repository.create_pet(REX))
+                front.drop_next = True
+                await unavailable(repository.create_pet(REX))
+                assert len(await again(lambda: pets(repository))) == count
+            first, second, *_ = await pets(repository)
+            await repository.place_order(first.id, AT)
+            token = make_token(7)
+            front.drop_next = True
+            await unavailable(repository.place_order(second.id, AT, token))
+            receipt = await again(lambda: repository.place_order(second.id, AT, token))
+            assert receipt.replayed
+            assert len(await repository.list_orders(0, 9, None)) == 2
+            assert front.cuts == 5
+
+    asyncio.run(run())
+
+
+def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy) -> None:
+    """The network fails before the commit has reached the server."""
+
+    async def run() -> None:
+        async with opened(through(front), connections=1) as repository:
+            await repository.create_pet(REX)
+            front.frozen = True
+            creating = asyncio.create_task(unavailable(repository.create_pet(REX)))
+            await asyncio.sleep(0.05)
+            front.refuse()
+            front.cut()
+            await creating
+            for _ in range(20):
+                await unavailable(repository.create_pet(REX))
+            front.frozen = False
+            front.listen()
+            assert len(await again(lambda: pets(repository))) == 1
+
+    asyncio.run(run())
+
+
+def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
+    async def run() -> None:
+        async with opened(through(front), connections=1) as repository:
+            await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+            for size in (1, 7, 50, 300):
+                await again(lambda: pets(repository))
+                front.cut_after = size
+                await unavailable(pets(repository))
+                assert len(await again(lambda: pets(repository))) == 20
+
+    asyncio.run(run())
+
+
+def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(
+    front: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(*_: object, **__: object) -> None:
+        raise RuntimeError("no such thing was ever seen")
+
+    async def run() -> None:
+        async with opened(through(front)) as repository:
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncpg, "connect", connect)
+                front.cut()
+                await unavailable_for("no such thing was ever seen", lambda: pets(repository))
+            assert await again(lambda: pets(repository)) == []
+
+    asyncio.run(run())
+
+
+def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asyncpg then raises an AttributeError, as one in some hundred kills showed."""
+
+    async def fetch(connection: asyncpg.Connection, *_: object) -> None:
+        connection.terminate()
+        await asyncio.sleep(0)
+        raise AttributeError("'NoneType' object has no attribute 'bind_execute'")
+
+    async def run() -> None:
+        async with opened(server) as repository:
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncpg.Connection, "fetch", fetch)
+                assert "the connection was lost" in await unavailable(repository.create_pet(REX))
+                patched.setattr(asyncpg.Connection, "fetchrow", fetch)
+                await unavailable_for("the connection was lost", lambda: pets(repository))
+            assert await again(lambda: pets(repository)) == []
+
+    asyncio.run(run())

@@ -1,0 +1,345 @@
+"""Checks before a store is used, creating it, upgrading it."""
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from petstore_postgres import PostgresSettings, schema, scratch_postgres
+from petstore_postgres.servers import Servers, hosts
+
+from backends.postgres.tests.places import create, fresh, opened, refusal
+from backends.postgres.tests.servers import Server, single
+from petstore.conformance.faults.proxy import proxy
+from petstore.contract import Pet, SettingsError, StorageError, UnavailableError
+from tests.support.repositories import REX, pets
+
+
+def execute(server: Server, *statements: str) -> None:
+    for statement in statements:
+        server.fetch(statement)
+
+
+def test_any_number_of_processes_may_open_an_empty_database(server: Server) -> None:
+    name = fresh()
+
+    async def run() -> None:
+        async def open_() -> None:
+            async with opened(server, schema=name, timeout_seconds=20) as repository:
+                await repository.create_pet(REX)
+
+        await asyncio.gather(*(open_() for _ in range(24)))
+        async with opened(server, schema=name) as repository:
+            assert len(await pets(repository)) == 24
+
+    asyncio.run(run())
+
+
+def test_an_older_schema_is_upgraded_once_and_completely(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = fresh()
+    assert create(server, schema=name) == 1
+    with resources.as_file(schema.SQL) as folder:  # type: ignore[arg-type] # it is a folder
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "2.sql").write_text("ALTER TABLE {schema}.store ADD COLUMN upgrades int DEFAULT 0")
+    failing = "UPDATE {schema}.store SET upgrades = upgrades + 1; SELECT 1 / 0"
+    (tmp_path / "3.sql").write_text(failing)
+    monkeypatch.setattr(schema, "SQL", tmp_path)
+    monkeypatch.setattr(schema, "NEWEST_SCHEMA", 3)
+    assert "division by zero" in refusal(server, UnavailableError, schema=name)
+    assert server.fetch(f"SELECT * FROM {name}.store") == [(1,)], "it is half upgraded"
+    (tmp_path / "3.sql").write_text(failing.partition(";")[0])
+
+    async def run() -> None:
+        async def open_() -> None:
+            async with opened(server, schema=name, timeout_seconds=20) as repository:
+                assert len(await pets(repository)) == 1
+
+        await asyncio.gather(*(open_() for _ in range(8)))
+
+    asyncio.run(run())
+    assert server.fetch(f"SELECT * FROM {name}.store") == [(3, 1)]
+
+
+def test_processes_create_the_schema_once_also_if_the_default_isolation_is_strict(
+    server: Server,
+) -> None:
+    name, url = fresh(), server.url(default_transaction_isolation="serializable")
+
+    async def run() -> None:
+        async def open_() -> None:
+            async with opened(url, schema=name, pgbouncer=True, timeout_seconds=20) as repository:
+                assert await pets(repository) == []
+
+        await asyncio.gather(*(open_() for _ in range(8)))
+
+    asyncio.run(run())
+
+
+def test_a_server_that_stalls_while_a_store_is_opened_is_unavailable(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stall(connection: Any, name: str) -> None:
+        front.frozen = True
+        await check(connection, name)
+
+    check = schema.check_server
+    monkeypatch.setattr(schema, "OPEN_SECONDS", 0.1)
+    monkeypatch.setattr(schema, "check_server", stall)
+    with proxy(server.host, server.port) as front:
+        url = f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
+        assert "postgres at" in refusal(url, UnavailableError)
+
+
+def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At every turn of the event loop; two servers are found, of which one is chosen."""
+    opened_ones = set[object]()
+
+    class Connection:
+        def __init__(self) -> None:
+            opened_ones.add(self)
+
+        def terminate(self) -> None:
+            opened_ones.discard(self)
+
+    async def connect(*_: object) -> SimpleNamespace:
+        await asyncio.sleep(0)
+        return SimpleNamespace(timeline="1", connection=Connection())
+
+    async def run(turns: int) -> object:
+        connecting = asyncio.create_task(Servers("postgresql://a,b/pets", 1).connect())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        [chosen] = await asyncio.gather(connecting, return_exceptions=True)
+        return chosen
+
+    monkeypatch.setattr(Servers, "_connect", connect)
+    outcomes = []
+    for turns in range(10):
+        chosen = asyncio.run(run(turns))
+        assert opened_ones == {chosen} & opened_ones, f"cancelled after {turns} turns"
+        outcomes.append(chosen in opened_ones)
+        opened_ones.clear()
+    assert outcomes == sorted(outcomes)
+    assert outcomes[-1]
+
+
+def test_a_newer_schema_is_refused(server: Server) -> None:
+    name = fresh()
+    create(server, schema=name)
+    execute(server, f"UPDATE {name}.store SET version = 2")
+    assert "schema version 2, written by a newer petstore-postgres; this one supports up to 1" in (
+        refusal(server, schema=name)
+    )
+
+
+def test_a_schema_of_another_application_is_refused_and_not_touched(server: Server) -> None:
+    name = fresh()
+    execute(server, f"CREATE SCHEMA {name}", f"CREATE TABLE {name}.pets (id int)")
+    assert "of another application; set PETSTORE_POSTGRES_SCHEMA" in refusal(server, schema=name)
+    found = server.fetch(
+        "SELECT count(*) FROM pg_class WHERE relnamespace = $1::regnamespace", name
+    )
+    assert found == [(1,)]
+    empty = fresh()
+    execute(server, f"CREATE SCHEMA {empty}")
+    assert create(server, schema=empty) == 1
+
+
+def test_two_schemas_of_one_database_are_two_stores(server: Server) -> None:
+    first, second = fresh(), fresh()
+    for count in (1, 2, 3):
+        assert create(server, schema=first) == count
+        assert create(server, schema=second) == count
+
+
+def test_a_scratch_place_is_removed_and_nothing_else(server: Server) -> None:
+    name = fresh()
+    create(server, schema=name)
+
+    def schemas() -> set[str]:
+        rows = server.fetch("SELECT nspname FROM pg_namespace WHERE nspname LIKE $1", f"{name}%")
+        return {row[0] for row in rows}
+
+    async def run() -> None:
+        async with scratch_postgres(PostgresSettings(server.url(), schema=name)) as place:
+            async with opened(server, schema=place.schema) as repository:
+                await repository.create_pet(REX)
+            assert await asyncio.to_thread(schemas) == {name, place.schema}
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        asyncio.run(run())
+    assert schemas() == {name}
+
+
+def test_a_user_without_rights_is_refused_in_one_line(server: Server) -> None:
+    name, user = fresh(), fresh()
+    url = server.url().replace("postgres@", f"{user}@")
+    assert f'role "{user}" does not exist' in refusal(url)
+    execute(server, f"CREATE USER {user}")
+    message = refusal(url, schema=name)
+    assert "permission denied for database postgres; the user must be allowed to" in message
+    create(server, schema=name)
+    assert f"permission denied for schema {name}" in refusal(url, schema=name)
+    execute(server, f"GRANT USAGE ON SCHEMA {name} TO {user}")
+    assert "permission denied for table store" in refusal(url, schema=name)
+    tables = f"ON ALL TABLES IN SCHEMA {name} TO {user}"
+    execute(server, f"GRANT SELECT {tables}")
+    assert "the user needs DELETE on" in refusal(url, schema=name)
+    execute(server, f"GRANT INSERT, UPDATE, DELETE {tables}")
+    assert "the user needs SELECT on" in refusal(url, schema=name)
+    execute(server, f"GRANT SELECT ON ALL SEQUENCES IN SCHEMA {name} TO {user}")
+    assert "the user needs UPDATE on" in refusal(url, schema=name)
+    execute(server, f"GRANT UPDATE ON ALL SEQUENCES IN SCHEMA {name} TO {user}")
+    assert create(url, schema=name) == 2
+
+    async def restore() -> None:
+        async with opened(url, schema=name) as repository:
+            await repository.restore([Pet(9, "Rex", 7)])
+
+    asyncio.run(restore())
+    assert create(url, schema=name) == 4
+
+
+def test_a_wrong_password_is_refused_and_not_shown(failing: Server) -> None:
+    execute(failing, "CREATE USER rex PASSWORD 'right'")
+    (failing.data / "pg_hba.conf").write_text("host all rex all scram-sha-256\n")
+    failing.stop()
+    failing.start(wait=False)
+    url = failing.url().replace("postgres@", "rex:{}@")
+    failing.until_listening()
+    message = refusal(url.format("hunter2"))
+    assert 'password authentication failed for user "rex"' in message
+    assert "hunter2" not in message
+    assert "permission denied for database" in refusal(url.format("right"))
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "words"),
+    [
+        ("postgresql://postgres@127.0.0.1:1/postgres", UnavailableError, "connection refused"),
+        ("postgresql:///pets?host=/nowhere", UnavailableError, "no such file or directory"),
+        ("postgresql://u:hunter2@127.0.0.1:port/pets", SettingsError, "URL"),
+        (
+            "postgresql://u:hunter2@127.0.0.1,127.0.0.2:port/pets",
+            SettingsError,
+            "has the port 'port'",
+        ),
+        ("postgresql://u:hunter2@[::1/pets", SettingsError, "is not a valid URL"),
+        ("postgresql://u:hunter2@127.0.0.1/pets?sslmode", SettingsError, "URL"),
+        ("postgresql://u:hunter2@127.0.0.1:1/pets?sslmode=perhaps", SettingsError, "sslmode"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused(url: str, error: type[StorageError], words: str) -> None:
+    message = refusal(url, error)
+    assert words in message
+    assert "hunter2" not in message
+
+
+def test_a_database_or_parameter_that_does_not_exist_is_refused(server: Server) -> None:
+    assert 'database "absent" does not exist' in refusal(
+        server.url().removesuffix("postgres") + "absent"
+    )
+    assert 'parameter "connect_timeout"' in refusal(server.url(connect_timeout="3"))
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("postgresql://", []),
+        ("postgresql:///pets", []),
+        ("postgresql://u:p@db/pets", ["db"]),
+        ("postgres://db-1,db-2:5433/pets", ["db-1", "db-2:5433"]),
+        ("postgresql://u@[::1]:5433,[::2]/pets", ["[::1]:5433", "[::2]"]),
+        ("postgresql://%2Frun%2Fpostgresql/pets", ["/run/postgresql"]),
+        ("postgresql:///pets?host=/run/postgresql", ["/run/postgresql"]),
+        ("postgresql:///pets?host=a,b&port=1,2", ["a:1", "b:2"]),
+        ("postgresql:///pets?host=a,b&port=1", ["a:1", "b:1"]),
+    ],
+)
+def test_the_servers_of_a_url_are_those_that_libpq_would_use(url: str, found: list[str]) -> None:
+    assert hosts(url) == found
+
+
+def test_a_unix_socket_a_service_and_a_password_file_work(server: Server, tmp_path: Path) -> None:
+    socket = f"postgresql://postgres@/postgres?host={server.directory}&port={server.port}"
+    assert create(socket) == 1
+    quoted = str(server.directory).replace("/", "%2F")
+    assert create(f"postgresql://postgres@{quoted}:{server.port}/postgres") == 1
+    file = tmp_path / "pgpass"
+    file.write_text("*:*:*:*:secret\n")
+    file.chmod(0o600)
+    assert create(server.url(passfile=str(file))) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["fsync = off"], "does not sync its files (fsync = off)"),
+        (["default_transaction_read_only = on"], "is a standby, or read-only: name the primary"),
+    ],
+)
+def test_a_server_that_cannot_keep_the_promise_is_refused(lines: list[str], words: str) -> None:
+    with single(*lines) as server:
+        assert words in refusal(server)
+
+
+def test_a_standby_is_refused(failing: Server) -> None:
+    failing.stop()
+    (failing.data / "standby.signal").touch()
+    failing.start()
+    assert "is a standby, or read-only: name the primary" in refusal(failing)
+    failing.stop(signal.SIGQUIT)
+    (failing.data / "standby.signal").unlink()
+    failing.start()
+    assert create(failing) == 1
+
+
+def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:
+    environ = {"PETSTORE_BACKEND": "postgres", "PETSTORE_POSTGRES_URL": server.url()}
+    environ |= {"PETSTORE_POSTGRES_SCHEMA": fresh(), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-m", "petstore", "check"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    shown = (
+        r"is version 1[4-9]\.\S+( \(.+\))?, schema version 1, synchronous_commit = on,"
+        " synchronous standbys: none"
+    )
+    assert re.search(shown, done.stderr)
+    assert "PETSTORE_POSTGRES_CONNECTIONS=8" in done.stdout
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes"])
+def test_a_server_that_may_lose_pets_causes_a_warning(
+    failing: Server, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    execute(failing, f"ALTER SYSTEM SET {setting} = off", "SELECT pg_reload_conf()")
+    with caplog.at_level(logging.INFO, "petstore.postgres"):
+        create(failing)
+        create(failing)
+    assert f"has {setting} = off: a crash of the server may lose acknowledged" in caplog.text
+    assert re.search(r"is version 1[4-9]\.", caplog.text)
+    assert "schema version 1, synchronous_commit = " in caplog.text
+
+
+def test_a_server_before_14_is_refused() -> None:
+    class Old:
+        async def fetchrow(self, _: str) -> tuple[Any, ...]:
+            return 13, "13.9", "on", "on", "", "on"
+
+    with pytest.raises(SettingsError, match=r"is version 13\.9; 14 or newer is required"):
+        asyncio.run(schema.check_server(Old(), "postgres at db"))

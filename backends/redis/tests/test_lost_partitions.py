@@ -1,0 +1,174 @@
+"""A store of several partitions of which some were emptied: it is not opened as if it were new.
+
+Otherwise ids of pets that were lost would be assigned again. A first start that was interrupted
+looks alike but for the mark that each partition gets once all exist.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from petstore_redis import opening
+
+from backends.redis.tests.places import fresh, opened
+from backends.redis.tests.servers import AOF, Server, single
+from backends.redis.tests.topologies import Cluster
+from petstore.contract import UnavailableError
+from tests.support.repositories import REX, make_token, pets, refused
+
+SIZE = 3
+GIVE_UP = "HSET {{{prefix}:1}}:meta schema 1 partitions {size} lane 123456"
+
+
+def create(place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE)) -> list[int]:
+    """Open the store and add a pet for each token, each partition in turn; return their ids."""
+
+    async def run() -> list[int]:
+        async with opened(place, prefix=prefix, partitions=SIZE) as repository:
+            made = [await repository.create_pet(REX, make_token(n)) for n in tokens]
+            return [receipt.id for receipt in made]
+
+    return asyncio.run(run())
+
+
+def stored(place: Server | Cluster, prefix: str) -> list[int]:
+    async def run() -> list[int]:
+        async with opened(place, prefix=prefix, partitions=SIZE) as repository:
+            return [pet.id for pet in await pets(repository)]
+
+    return asyncio.run(run())
+
+
+def keys(server: Server, prefix: str, partition: int | str = "*") -> list[str]:
+    return sorted(server.call("KEYS", f"{{{prefix}:{partition}}}:*"))
+
+
+def empty(server: Server, prefix: str, partition: int) -> None:
+    server.call("DEL", *keys(server, prefix, partition))
+
+
+def refusal(place: Server | Cluster, prefix: str) -> str:
+    return refused(opened(place, prefix=prefix, partitions=SIZE))
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (2,), (0, 1), (1, 2)])
+@pytest.mark.parametrize("pets", [0, 2 * SIZE])
+def test_a_store_with_an_emptied_partition_is_refused(
+    valkey: Server, lost: tuple[int, ...], pets: int
+) -> None:
+    prefix = fresh()
+    create(valkey, prefix, range(pets))
+    for partition in lost:
+        empty(valkey, prefix, partition)
+    before = keys(valkey, prefix)
+    assert refusal(valkey, prefix) == (
+        f"redis at 127.0.0.1:{valkey.port} has nothing of partition {lost[0]}"
+        f" ({{{prefix}:{lost[0]}}}:meta), but other partitions of the store exist: it was"
+        ' emptied, or has lost its data. Restore its data, or read "An emptied partition" in the'
+        " README of petstore-redis"
+    )
+    assert keys(valkey, prefix) == before
+
+
+def test_a_store_of_an_emptied_node_of_a_cluster_is_refused(nodes: Cluster) -> None:
+    prefix = fresh()
+    create(nodes, prefix)
+    node = next(node for node in nodes.nodes if keys(node, prefix))
+    for key in keys(node, prefix):
+        node.call("DEL", key)
+    assert f"redis at 127.0.0.1:{node.port} has nothing of partition" in refusal(nodes, prefix)
+    assert keys(node, prefix) == []
+
+
+def test_a_store_from_before_the_mark_is_refused_too_and_gets_it_if_it_is_whole(
+    valkey: Server,
+) -> None:
+    prefix = fresh()
+    metas = [f"{{{prefix}:{partition}}}:meta" for partition in range(SIZE)]
+    made = create(valkey, prefix)
+    for meta in metas:
+        assert valkey.call("HDEL", meta, "complete") == 1
+    assert stored(valkey, prefix) == sorted(made)
+    assert [valkey.call("HGET", meta, "complete") for meta in metas] == ["1"] * SIZE
+    for meta in metas:
+        valkey.call("HDEL", meta, "complete")
+    empty(valkey, prefix, 1)
+    assert "has nothing of partition 1" in refusal(valkey, prefix)
+
+
+def test_a_first_start_that_is_interrupted_anywhere_is_continued_by_the_next(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Interruption(monkeypatch, 1000)
+    create(valkey, fresh(), range(0))
+    monkeypatch.undo()
+    assert whole.calls == 3 * SIZE  # each partition is looked at, created, marked
+    for commands in range(whole.calls):
+        prefix = fresh()
+        Interruption(monkeypatch, commands)
+        with pytest.raises(UnavailableError, match="interrupted"):
+            create(valkey, prefix)
+        monkeypatch.undo()
+        assert len(create(valkey, prefix)) == 2 * SIZE
+        empty(valkey, prefix, commands % SIZE)
+        assert "has nothing of partition" in refusal(valkey, prefix)
+
+
+class Interruption:
+    """Lets the first commands of an opening pass, and none after them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, commands: int) -> None:
+        self.calls = 0
+        self._commands = commands
+        self._call: Callable[..., Any] = opening._call  # noqa: SLF001 - what opening sends
+        monkeypatch.setattr(opening, "_call", self)
+
+    async def __call__(self, *arguments: Any) -> Any:
+        self.calls += 1
+        if self.calls > self._commands:
+            raise UnavailableError("interrupted")
+        return await self._call(*arguments)
+
+
+def test_processes_that_create_a_store_at_the_same_time_all_succeed(valkey: Server) -> None:
+    async def run() -> None:
+        async def open_(prefix: str) -> None:
+            async with opened(valkey, prefix=prefix, partitions=SIZE) as repository:
+                await repository.create_pet(REX)
+
+        for _ in range(10):
+            prefix = fresh()
+            await asyncio.gather(*(open_(prefix) for _ in range(8)))
+
+    asyncio.run(run())
+
+
+def test_a_store_that_is_gone_altogether_is_created_again(valkey: Server) -> None:
+    prefix = fresh()
+    create(valkey, prefix)
+    for partition in range(SIZE):
+        empty(valkey, prefix, partition)
+    assert stored(valkey, prefix) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_emptied_partition_can_be_given_up_and_no_id_is_assigned_again(
+    tmp_path: Path, *, restarted: bool
+) -> None:
+    """As the README says. A server that was restarted assigns ids of a lane of its own."""
+    with single(tmp_path, *AOF) as server:
+        prefix = fresh()
+        made = create(server, prefix)
+        if restarted:
+            server.restart()
+            made += create(server, prefix, range(50, 50 + 2 * SIZE))
+        empty(server, prefix, 1)
+        server.call(*GIVE_UP.format(prefix=prefix, size=SIZE).split())
+        kept = [pet for pet in made if (pet - 1) % SIZE != 1]
+        assert stored(server, prefix) == sorted(kept)
+        assert len(made) - len(kept) == len(made) // SIZE
+        added = create(server, prefix, range(100, 100 + 3 * SIZE))
+        assert not {*made} & {*added}
+        assert any((pet - 1) % SIZE == 1 for pet in added)

@@ -1,0 +1,194 @@
+"""A repository in another process, which can be killed: the process itself, and what talks to it.
+
+Messages are pickled, each after its length. The first one is the backend and its settings, so its
+functions must be importable by their names.
+"""
+
+import asyncio
+import pickle
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from itertools import count
+from typing import Any
+
+from petstore.conformance.kit import Place
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+    UnavailableError,
+)
+
+_READY = -1
+"""Sent in place of the number of a call, once the repository is open."""
+
+
+class Child(Repository):
+    """A repository whose calls are made in another process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._numbers = count()
+        self._results: dict[int, asyncio.Future[Any]] = {_READY: asyncio.Future()}
+        self.opened: Awaitable[None] = self._results[_READY]
+        self._reader = asyncio.create_task(self._read())
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        """Call it in the other process, as all methods do."""
+        receipt: Receipt = await self._call("create_pet", new, token)
+        return receipt
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        """Call it in the other process."""
+        pet: Pet | None = await self._call("get_pet", pet_id)
+        return pet
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        """Call it in the other process."""
+        pets: Sequence[Pet] = await self._call("list_pets", after, count, status)
+        return pets
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        """Call it in the other process."""
+        receipt: Receipt = await self._call("place_order", pet_id, at, token)
+        return receipt
+
+    async def get_order(self, order_id: int) -> Order | None:
+        """Call it in the other process."""
+        order: Order | None = await self._call("get_order", order_id)
+        return order
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        """Call it in the other process."""
+        orders: Sequence[Order] = await self._call("list_orders", after, count, status)
+        return orders
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        """Call it in the other process."""
+        order: Order = await self._call("update_order", order_id, status)
+        return order
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        """Call it in the other process."""
+        await self._call("restore", items)
+
+    async def kill(self) -> None:
+        """End the process at once; calls in flight raise `UnavailableError`."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._reader
+
+    async def end(self) -> None:
+        """Let the process close its repository, and wait for its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        number = next(self._numbers)
+        self._results[number] = result = asyncio.Future[Any]()
+        assert self._process.stdin is not None
+        self._process.stdin.write(_pack((number, method, arguments)))
+        return await result
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while message := await _receive(self._process.stdout):
+            number, outcome = message
+            result = self._results.pop(number)
+            if result.done():  # it was cancelled
+                continue
+            if isinstance(outcome, BaseException):
+                result.set_exception(outcome)
+            else:
+                result.set_result(outcome)
+        for result in self._results.values():
+            if not result.done():
+                result.set_exception(UnavailableError("the process has ended"))
+
+
+@asynccontextmanager
+async def child(place: Place) -> AsyncIterator[Child]:
+    """Open a place in another process, which is killed when the block ends."""
+    try:
+        opened = _pack((place.backend, place.settings))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise AssertionError(
+            f"Another process cannot open the place: {error}. Let `open`, `scratch` and the type of"
+            " the settings be importable by their names, at the top level of a module."
+        ) from error
+    main = f"import sys; sys.path[:] = {sys.path!r}; from petstore.conformance import child"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", f"{main}; child.main()"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    repository = Child(process)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(opened)
+        await repository.opened
+        yield repository
+    finally:
+        await repository.kill()
+
+
+def _pack(message: object) -> bytes:
+    data = pickle.dumps(message)
+    return len(data).to_bytes(4) + data
+
+
+async def _receive(reader: asyncio.StreamReader) -> Any:
+    """Return the next message, or None at the end."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4))
+        return pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own process
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def _serve() -> None:
+    """Open a place and make calls, as standard input says; write the results to standard output."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    output = sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a backend prints is not a message
+
+    def send(number: int, outcome: object) -> None:
+        try:
+            data = _pack((number, outcome))
+        except Exception as error:  # noqa: BLE001 - the exception of a driver
+            data = _pack((number, RuntimeError(f"{outcome!r}, which cannot be pickled: {error!r}")))
+        output.write(data)
+        output.flush()
+
+    async def run(number: int, call: Callable[..., Awaitable[Any]], arguments: Any) -> None:
+        try:
+            send(number, await call(*arguments))
+        except BaseException as error:  # noqa: BLE001 - the other process raises it
+            send(number, error)
+
+    backend, settings = await _receive(reader)
+    async with backend.open(settings) as repository, asyncio.TaskGroup() as group:
+        send(_READY, None)
+        while message := await _receive(reader):
+            number, method, arguments = message
+            group.create_task(run(number, getattr(repository, method), arguments))
+
+
+def main() -> None:
+    """Run as the other process."""
+    asyncio.run(_serve())

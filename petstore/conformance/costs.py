@@ -1,0 +1,141 @@
+"""Clauses of what a call costs the process: how long it holds the event loop, how much it does."""
+
+import asyncio
+import sys
+from itertools import count
+from time import monotonic
+from types import FrameType
+from typing import Any, Final
+
+from petstore.conformance.calls import AnyCall, read_all
+from petstore.conformance.kit import Kit, clause
+from petstore.conformance.orders import add_pet
+from petstore.conformance.values import AT, REX, make_token
+from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository
+
+HELD_SECONDS: Final = 0.1
+"""How long a call may hold the event loop."""
+
+ITEMS: Final = 1000
+"""The items of a restore and of the largest page; the additional pets of a large store."""
+
+SPARE_LINES: Final = ITEMS // 2
+"""In a large store, a call may run twice as many lines as in a small one, and so many more."""
+
+
+class CostClauses(Kit):
+    """Clauses of a repository in this process."""
+
+    @clause("event-loop")
+    async def test_no_call_holds_the_event_loop(self, repository: Repository) -> None:
+        """A driver that blocks is called on the event loop, or a lock is waited for there."""
+        held: dict[str, float] = {}
+        for _ in range(10):  # a machine that is busy may hold it, too, but not each time
+            for name, call in (await _calls(repository, ITEMS)).items():
+                held[name] = min(await _longest_hold(call), held.get(name, 60))
+            if max(held.values()) < HELD_SECONDS:
+                return
+        too_long = {name: seconds for name, seconds in held.items() if seconds >= HELD_SECONDS}
+        raise AssertionError(f"the event loop is held, in seconds: {too_long}")
+
+    @clause("cost")
+    async def test_the_work_of_a_call_does_not_grow_with_the_store(
+        self, repository: Repository
+    ) -> None:
+        """All pets are searched to find one, or to find the first of a status."""
+        few = await _count_lines(repository)
+        await repository.restore(await _items(repository, ITEMS))
+        many = await _count_lines(repository)
+        more = {
+            name: f"{lines} lines of Python in a small store, {many[name]} with {ITEMS} more pets"
+            for name, lines in few.items()
+            if many[name] > 2 * lines + SPARE_LINES
+        }
+        assert not more, "the work of a call grows with the number of items that are stored"
+
+
+async def _items(repository: Repository, number: int) -> list[Pet | Order]:
+    """Return sold pets and their orders for `restore`, under the lowest ids that are free."""
+    stored = await read_all(repository)
+    used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
+    free = (id_ for id_ in count(1) if id_ not in used)
+    pets = [Pet(next(free), f"{n}", n, PetStatus.SOLD) for n in range(number)]
+    return [*pets, *(Order(pet.id, pet.id, OrderStatus.COMPLETED, AT) for pet in pets)]
+
+
+async def _calls(repository: Repository, number: int) -> dict[str, AnyCall]:
+    """Return calls of every method.
+
+    number -- how many items are restored, and at most on a page
+    """
+    pet_id, other_id = await add_pet(repository), await add_pet(repository)
+    order_id = (await repository.place_order(other_id, AT)).id
+    token = make_token(f"{order_id}", REX)
+    items = await _items(repository, number // 2)
+
+    async def overlapping() -> None:
+        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+
+    return {
+        "restore": lambda: repository.restore(items),
+        "get_pet": lambda: repository.get_pet(pet_id),
+        "list_pets": lambda: repository.list_pets(0, number, None),
+        "list_pets, deep": lambda: repository.list_pets(other_id, number, None),
+        "list_pets, of a status": lambda: repository.list_pets(0, number, PetStatus.AVAILABLE),
+        "create_pet": lambda: repository.create_pet(REX),
+        "create_pet, with a token": lambda: repository.create_pet(REX, token),
+        "create_pet, overlapping": overlapping,
+        "place_order": lambda: repository.place_order(pet_id, AT),
+        "get_order": lambda: repository.get_order(order_id),
+        "list_orders": lambda: repository.list_orders(0, number, None),
+        "list_orders, of a status": lambda: repository.list_orders(0, number, OrderStatus.PLACED),
+        "update_order": lambda: repository.update_order(order_id, OrderStatus.CANCELLED),
+    }
+
+
+async def _longest_hold(call: AnyCall) -> float:
+    """Make a call; return the longest time, in seconds, in which no other task had a turn."""
+    longest = 0.0
+
+    async def turn() -> None:
+        nonlocal longest
+        while True:
+            begin = monotonic()
+            await asyncio.sleep(0.001)
+            longest = max(longest, monotonic() - begin)
+
+    turns = asyncio.create_task(turn())
+    await asyncio.sleep(0)
+    await call()
+    await asyncio.sleep(0.002)  # lets the turn end that the call may have held up
+    turns.cancel()
+    return longest
+
+
+async def _count_lines(repository: Repository) -> dict[str, int]:
+    """Return how many lines of Python each call runs, at best of three."""
+    lines: dict[str, int] = {}
+    for _ in range(3):
+        calls = await _calls(repository, 5)
+        del calls["restore"]  # it may build an index of its own
+        for name, call in calls.items():
+            lines[name] = min(await _lines(call), lines.get(name, sys.maxsize))
+    return lines
+
+
+async def _lines(call: AnyCall) -> int:
+    """Make a call; return how many lines and calls of Python this thread runs meanwhile."""
+    counted = 0
+
+    def trace(_frame: FrameType, _event: str, _argument: object) -> Any:
+        nonlocal counted
+        counted += 1
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        await call()
+    finally:
+        sys.settrace(previous)
+    return counted

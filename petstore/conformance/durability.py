@@ -1,0 +1,204 @@
+"""Clauses of durable backends: what is there after reopening."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from msgspec.structs import replace
+
+from petstore.conformance.calls import CANCEL_SECONDS, sample
+from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause
+from petstore.conformance.orders import add_pet, check_agreement, place_orders, update_orders
+from petstore.conformance.values import (
+    AT,
+    DAY_SECONDS,
+    HOSTILE_PETS,
+    NOW,
+    PET_STATUSES,
+    REX,
+    TIMES,
+    make_token,
+)
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+    TokenReusedError,
+    UnavailableError,
+)
+
+
+class DurabilityClauses(Kit):
+    """Clauses of backends that claim to be durable."""
+
+    @place_clause("durable-pets", needs="durable")
+    async def test_acknowledged_pets_are_there_after_reopening(self, place: Place) -> None:
+        """Closing loses what is still in a buffer."""
+        async with place.open() as repository:
+            news = await sample(repository, HOSTILE_PETS)
+            creates = (repository.create_pet(new) for new in news)
+            pets = [
+                Pet(receipt.id, new.name, new.category_id, new.status)
+                for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
+            ]
+            available = [n for n, pet in enumerate(pets) if pet.status is PetStatus.AVAILABLE]
+            for index in available[::3]:
+                await repository.place_order(pets[index].id, AT)
+                pets[index] = replace(pets[index], status=PetStatus.PENDING)
+            created = tuple(pets)
+            highest = max(pet.id for pet in await repository.list_pets(0, 9999, None))
+            many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
+            restored = [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ // 900 % 4]) for id_ in many]
+            await repository.restore(restored)
+            pets = sorted([*pets, *restored], key=lambda pet: pet.id)
+        for turn in range(2):
+            with suppress(RaisedOnPurposeError):
+                async with place.open() as repository:
+                    for status in (None, *PetStatus):
+                        matching = [pet for pet in pets if status in (None, pet.status)]
+                        assert list(await repository.list_pets(0, 9999, status)) == matching
+                    for pet in created[turn::7]:
+                        assert await repository.get_pet(pet.id) == pet
+                    receipt = await repository.create_pet(REX)
+                    pets.append(Pet(receipt.id, REX.name, REX.category_id, REX.status))
+                    pets.sort(key=lambda pet: pet.id)
+                    if turn == 0:  # what was acknowledged before an exception counts, too
+                        raise RaisedOnPurposeError
+        await self._close_while_it_writes(place)
+
+    async def _close_while_it_writes(self, place: Place) -> None:
+        """Close a repository with calls in flight: they are stored, or unavailable."""
+        news = [NewPet("in flight", number) for number in range(20)]
+        async with place.open() as repository:
+            writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
+            await asyncio.sleep(0)
+        async with asyncio.timeout(CANCEL_SECONDS):
+            results = await asyncio.gather(*writes, return_exceptions=True)
+        async with place.open() as repository:
+            stored = await repository.list_pets(0, 9999, None)
+        for new, result in zip(news, results, strict=True):
+            if isinstance(result, Receipt):
+                assert Pet(result.id, new.name, new.category_id) in stored
+            else:
+                assert isinstance(result, UnavailableError), result
+
+    @place_clause("durable-orders", needs="durable")
+    async def test_orders_and_records_are_there_after_reopening(self, place: Place) -> None:
+        """Only pets are stored durably, or the records of tokens are kept in memory."""
+        async with place.open() as repository:
+            orders = await update_orders(repository, await place_orders(repository, 6))
+            used = await self._use_tokens(repository)
+            early = make_token("twice", REX, NOW - 2 * DAY_SECONDS)
+            await repository.create_pet(REX, early)
+            late = make_token("twice", "another")
+            second = await repository.create_pet(REX, late)
+            for at in await sample(repository, TIMES):
+                pet_id = await add_pet(repository)
+                receipt = await repository.place_order(pet_id, at)
+                orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
+            first = await repository.create_pet(REX, make_token("create", REX))
+            placed = await repository.place_order(first.id, AT, make_token("place", first.id))
+            orders.append(Order(placed.id, first.id, OrderStatus.PLACED, AT))
+            orders += [order for _, order in used]
+            restored = Order(placed.id + 1000, first.id + 1000, OrderStatus.COMPLETED, AT)
+            pet = Pet(restored.pet_id, "Rex", 7, PetStatus.SOLD)
+            await repository.restore([pet, restored])
+            orders.append(restored)
+            orders.sort(key=lambda order: order.id)
+        for _ in range(2):
+            async with place.open() as repository:
+                assert list(await repository.list_orders(0, 999, None)) == orders
+                for status in OrderStatus:
+                    matching = [order for order in orders if order.status is status]
+                    assert list(await repository.list_orders(0, 999, status)) == matching
+                again = await repository.create_pet(REX, make_token("create", REX))
+                assert again == Receipt(first.id, replayed=True)
+                again = await repository.place_order(first.id, AT, make_token("place", first.id))
+                assert again == Receipt(placed.id, replayed=True)
+                again = await repository.create_pet(REX, replace(late, now=late.until - 1))
+                assert again == Receipt(second.id, replayed=True)
+                for token, order in used:
+                    again = await repository.place_order(order.pet_id, AT, token)
+                    assert again == Receipt(order.id, replayed=True)
+                    other = replace(token, fingerprint=bytes(32))
+                    with pytest.raises(TokenReusedError):
+                        await repository.place_order(order.pet_id, AT, other)
+                await check_agreement(repository)
+        async with place.open() as repository:
+            expired = replace(late, now=late.until, until=late.until + 1, fingerprint=bytes(32))
+            assert not (await repository.create_pet(REX, expired)).replayed
+            new = (await place_orders(repository))[0]
+            assert new.id not in [order.id for order in orders], "an order id is assigned again"
+            assert new.id > restored.id, "the counter of orders has forgotten the restored one"
+
+    async def _use_tokens(self, repository: Repository) -> list[tuple[IdempotencyToken, Order]]:
+        """Place orders with tokens, and cancel or complete some; return tokens and orders."""
+        used = []
+        for number, status in enumerate(OrderStatus):
+            pet_id = await add_pet(repository)
+            token = make_token(f"{number}", pet_id)
+            receipt = await repository.place_order(pet_id, AT, token)
+            used.append((token, await repository.update_order(receipt.id, status)))
+        return used
+
+    @place_clause("durable-ids", needs="durable")
+    async def test_no_id_is_assigned_again_after_reopening(self, place: Place) -> None:
+        """The counter starts again at 1, or at the number of pets."""
+        seen, ordered = set[int](), set[int]()
+        restored = 0
+        for turn in range(4):
+            async with place.open() as repository:
+                for _ in range(5):
+                    receipt = await repository.create_pet(NewPet("Rex", 7))
+                    assert receipt.id not in seen
+                    assert receipt.id > restored, "the id is not above all restored ones"
+                    seen.add(receipt.id)
+                    with pytest.raises(ConflictError):
+                        await repository.place_order(receipt.id, AT)
+                    (order,) = await place_orders(repository)
+                    assert order.id not in ordered, "the id of an order is assigned again"
+                    ordered.add(order.id)
+                    seen.add(order.pet_id)
+                for _ in range(4):  # in a row, so that they are ahead of the pets
+                    await repository.update_order(order.id, OrderStatus.CANCELLED)
+                    placed = await repository.place_order(order.pet_id, AT)
+                    assert placed.id not in ordered, "the id of an order is assigned again"
+                    ordered.add(placed.id)
+                    order = Order(placed.id, order.pet_id, OrderStatus.PLACED, AT)
+                if turn % 2:
+                    restored = max(seen) + 10
+                    refused = Order(restored, receipt.id, OrderStatus.PLACED, AT)
+                    with pytest.raises(ConflictError):
+                        await repository.restore([Pet(restored, "Rex", 7), refused])
+                    seen.add(restored)
+
+    @place_clause("durable-reads", needs="durable")
+    async def test_a_pet_that_was_read_is_there_after_reopening(self, place: Place) -> None:
+        """A new pet is visible to reads before it is stored durably."""
+        seen: dict[int, Pet] = {}
+        for _ in range(5):
+            async with place.open() as repository:
+                writes = [
+                    asyncio.create_task(repository.create_pet(NewPet(f"{n}", n))) for n in range(20)
+                ]
+                new: dict[int, Pet] = {}
+                while not new and not all(write.done() for write in writes):
+                    page = await repository.list_pets(0, 999, None)
+                    new = {pet.id: pet for pet in page if pet.id not in seen}
+                    await asyncio.sleep(0)
+                seen |= new
+                for write in writes:
+                    write.cancel()
+                await asyncio.wait(writes)
+            async with place.open() as repository:
+                stored = {pet.id: pet for pet in await repository.list_pets(0, 999, None)}
+                assert seen.items() <= stored.items()
+                for pet_id, pet in new.items():
+                    assert await repository.get_pet(pet_id) == pet

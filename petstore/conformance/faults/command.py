@@ -1,0 +1,100 @@
+"""`petstore conformance NAME --faults`: rounds until the time is over, a verdict, a status."""
+
+import io
+import os
+import sys
+import threading
+from contextlib import ExitStack
+
+from petstore.conformance.faults.options import FaultOptions
+from petstore.conformance.faults.proxy import proxy
+from petstore.conformance.faults.report import Tally
+from petstore.conformance.faults.rounds import Rounds
+from petstore.conformance.faults.subjects import Subject, split
+from petstore.contract import SettingsError
+
+
+def run(subject: Subject, options: FaultOptions) -> int:
+    """Run rounds of faults in scratch places, print a verdict, return an exit status.
+
+    0 means that nothing was wrong, 1 that something was.
+
+    Raises the errors of `run_rounds`. Call it only in a process that does nothing else.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
+        sys.stdout.reconfigure(errors="backslashreplace")
+    status = 1 if run_rounds(subject, options).violations else 0
+    verdict = "does NOT survive the faults" if status else "survives the faults"
+    print(f"{subject.name} {verdict}", flush=True)
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
+    return status
+
+
+def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
+    """Run rounds of faults in scratch places until the time is over; print and return the figures.
+
+    Raises `SettingsError` for options that do not fit.
+    """
+    address = options.server or subject.address()
+    with ExitStack() as stack:
+        front = stack.enter_context(proxy(*split(address))) if address else None
+        if address and front:  # whether it is there to be replaced
+            subject.redirect(subject.settings, address, f"127.0.0.1:{front.port}")
+        rounds = Rounds(subject, options, front)
+        print(f"{subject.name}, {options.minutes:g} minutes, seed {options.seed}:", end=" ")
+        print(", ".join(rounds.possible), flush=True)
+        for line in _missing(subject, options, address):
+            print(line, flush=True)
+        tally = Tally(sys.stdout, options.minutes)
+        number = 0
+        try:
+            for plan in rounds.plans():
+                number += 1
+                tally.add(rounds.run(number, plan))
+                if tally.seconds > options.minutes * 60 or not rounds.reachable:
+                    break
+        except KeyboardInterrupt:
+            tally.end()
+            print(f"interrupted in round {number}, which is not counted")
+            raise
+        finally:
+            if options.report is not None:
+                about = {"backend": subject.name, "seed": options.seed, "faults": rounds.possible}
+                tally.write(options.report, about)
+            tally.end()
+            print("\n".join(tally.lines()))
+            print(f"seed {options.seed}: repeat this run with --seed {options.seed}")
+        return tally
+
+
+def _missing(subject: Subject, options: FaultOptions, address: str | None) -> list[str]:
+    """Return what this run cannot try, and why."""
+    lines = []
+    if not subject.backend.durable:
+        lines.append("not durable: a kill loses its data, so a round is judged up to the kill")
+    if not subject.backend.shared:
+        lines.append("not shared: one process serves at a time")
+    if address is None:
+        lines.append("no URL with one HOST:PORT in its settings, and no --server: no proxy")
+    elif not (options.server_kill or options.server_stop):
+        lines.append("no --server-kill and no --server-stop: its server is not killed")
+    return lines
+
+
+def check(options: FaultOptions) -> None:
+    """Raise `SettingsError` if options contradict each other."""
+    if not 0 < options.minutes < 10**6:
+        raise SettingsError("--minutes must be above 0 and below 1000000")
+    if not 0 < options.timeout_seconds <= 3600:
+        raise SettingsError("--timeout-seconds must be above 0 and at most 3600")
+    ends = options.server_stop or options.server_kill
+    if bool(ends) != bool(options.server_start):
+        raise SettingsError("--server-start needs --server-kill or --server-stop, and they need it")
+    if options.server is not None:
+        split(options.server)
+    if options.report is not None:
+        try:
+            options.report.open("ab").close()
+        except OSError as error:
+            raise SettingsError(f"--json {options.report}: {error.strerror}") from None

@@ -1,0 +1,101 @@
+"""The backend under test: its settings as texts, and its server behind a proxy."""
+
+import re
+from enum import Enum
+from typing import Any, Final, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from petstore.contract import Backend, SettingsError
+
+_ADDRESS: Final = re.compile(
+    r"://(?:[^/?#]*@)?((?:\[[0-9A-Fa-f:.]+\]|[^/?#:@,\[\]]+):[0-9]+)(?![,0-9])"
+)
+
+
+class Subject(Struct, frozen=True):
+    """A backend, and how a service is configured to use it.
+
+    name -- that of the entry point
+    choice -- the setting PETSTORE_BACKEND: the name, or ``distribution:name``
+    settings -- those with which it can work; only scratch places of it are used
+    """
+
+    name: str
+    choice: str
+    backend: Backend
+    settings: Any
+
+    def texts(self, settings: Any) -> dict[str, str]:
+        """Return settings as texts by name, such as "acme_url".
+
+        Raises `SettingsError` if a service could not be given them.
+        """
+        values = {field: getattr(settings, field) for field in settings.__struct_fields__}
+        texts = {field: _text(value) for field, value in values.items() if value is not None}
+        configured = _configured(type(settings), texts)
+        for field, value in values.items():
+            if getattr(configured, field) != value:
+                raise SettingsError(
+                    f"`scratch` yields {field}={value!r}, which cannot be given to a service as"
+                    f" PETSTORE_{self.name.upper()}_{field.upper()}: it reads"
+                    f" {getattr(configured, field)!r}"
+                )
+        return {f"{self.name}_{field}": text for field, text in texts.items()}
+
+    def address(self) -> str | None:
+        """Return HOST:PORT of the one server in a URL of the settings, if there is one."""
+        for field in self.settings.__struct_fields__:
+            found = _ADDRESS.search(str(getattr(self.settings, field)))
+            if found:
+                return found[1]
+        return None
+
+    def redirect(self, settings: Any, address: str, proxy: str) -> Any:
+        """Return settings in which the HOST:PORT of the server is replaced by that of a proxy.
+
+        Raises `SettingsError` if they do not have it.
+        """
+        values = {field: getattr(settings, field) for field in settings.__struct_fields__}
+        changed = {
+            field: value.replace(address, proxy)
+            for field, value in values.items()
+            if isinstance(value, str) and address in value
+        }
+        if not changed:
+            raise SettingsError(f"no setting of the backend '{self.name}' has the text {address}")
+        return msgspec.structs.replace(settings, **changed)
+
+
+def split(address: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT; raises `SettingsError` if it is not that."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise SettingsError(f"--server must be HOST:PORT, not {address}")
+    return host.strip("[]"), int(port)
+
+
+def _text(value: object) -> str:
+    match value:
+        case Enum():
+            return str(value.value)
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+def _configured(struct: type[Any], texts: dict[str, str]) -> Any:
+    """Return settings made of texts, as a service does: an empty one is not set."""
+    hints = get_type_hints(struct, include_extras=True)
+    try:
+        values = {
+            field: msgspec.convert(text.strip(), hints[field], strict=False)
+            for field, text in texts.items()
+            if text
+        }
+        return msgspec.convert(values, struct)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"what `scratch` yields is not valid as texts: {error}") from None

@@ -1,0 +1,116 @@
+"""What is wrong with the history of a race, by kind, and the shortest piece that shows it."""
+
+from math import inf
+from typing import Final
+
+from petstore.conformance.faults import histories
+from petstore.conformance.faults.histories import Attempt
+from petstore.conformance.faults.linearizability import searches, stuck_at
+from petstore.conformance.faults.operations import Operation
+from petstore.conformance.faults.races import Race, is_lost
+
+KINDS: Final = {
+    "lost": "acknowledged, and gone or changed later",
+    "given out twice": "one id for two pets, or for two orders",
+    "sold twice": "a pet in two orders at the same time",
+    "retried twice": "an Idempotency-Key with two effects, or forgotten",
+    "sent twice": "a call without a token that took effect twice",
+    "not linearizable": "no order of the requests explains the responses",
+    "too late": "calls that took longer than --timeout-seconds",
+    "wrong error": "another status than 503, another error than UnavailableError",
+    "not recovered": "no responses soon after a fault had ended",
+    "not cancelled": "cancelled calls that did not end soon",
+    "otherwise wrong": "a response that is wrong whatever happened before",
+}
+"""The kinds of violations, and what they mean."""
+
+Findings = dict[str, list[str]]
+
+
+def judge(race: Race, *, ended: bool) -> tuple[Findings, int]:
+    """Return the violations of a race by kind, and how many searches were given up.
+
+    ended -- whether it came to its end, so that `race.final` is what was stored then
+    """
+    history = race.history
+    found: Findings = {kind: [] for kind in KINDS}
+    found["too late"] += race.target.late
+    found["wrong error"] += race.failed
+    found["otherwise wrong"] += race.wrong
+    found["otherwise wrong"] += race.wrong_walks()
+    found["lost"] += [show(attempt) for attempt in history if is_lost(attempt)]
+    found["given out twice"] += histories.given_twice(history)
+    if ended:
+        pets, orders = race.final
+        gone = histories.lost(pets, orders, history)
+        found["lost"] += [f"{show(attempt)}, but at the end it is gone" for attempt in gone]
+        if not gone:
+            found["lost"] += histories.broken_promises(pets, orders, history)
+        found["sold twice"] += histories.sold_twice(orders)
+        found["sold twice"] += histories.overlaps(orders, history)
+        keys = [*histories.wrong_keys(pets, orders, history)]
+        found["retried twice"] += [text for text in keys if "for two keys" not in text]
+        found["not linearizable"] += histories.wrong_statuses(pets, orders)
+        found["not linearizable"] += histories.groundless_refusals(orders, history)
+        found["otherwise wrong"] += histories.listed_twice(pets, orders)
+    undecided = 0
+    wrong, parts = searches(history, pages_are_moments=False)
+    found["otherwise wrong"] += wrong
+    for pets_, operations, verdict, stuck in parts:
+        undecided += verdict is None
+        if verdict is False:
+            piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
+            found["not linearizable"].append(f"pet {pets_[0]}:\n{piece}")
+    return {kind: texts for kind, texts in found.items() if texts}, undecided
+
+
+SHOWN: Final = 24
+
+
+def shorten(operations: list[Operation], pets: list[int], stuck: Operation | None) -> list[str]:
+    """Return the shortest piece of a history that cannot be explained, a line for each request.
+
+    What was sent after the request at which the search got stuck is dropped, and then each request
+    that changes nothing and without which the piece still cannot be explained.
+    """
+    kept = operations
+    if stuck is not None:
+        until = [o for o in operations if o.sent <= stuck.ended]
+        kept = until if stuck_at(until, pets) else operations
+    for operation in [o for o in kept if _changes_nothing(o) and o is not stuck]:
+        fewer = [o for o in kept if o is not operation]
+        if stuck_at(fewer, pets):
+            kept = fewer
+    kept = [o for o in kept if o.ended < inf or o.attempt.action in {"create", "place", "close"}]
+    begin = kept[0].sent if kept else 0
+    lines = [show(o.attempt, begin) + (" <- here" if o is stuck else "") for o in kept]
+    left_out = [f"... {len(lines) - SHOWN} requests before"] if len(lines) > SHOWN else []
+    return left_out + lines[-SHOWN:]
+
+
+def _changes_nothing(operation: Operation) -> bool:
+    attempt = operation.attempt
+    if attempt.action in {"create", "place", "close"}:
+        return attempt.got(404) or attempt.got(409)
+    return True
+
+
+def show(attempt: Attempt, begin: float | None = None) -> str:
+    """Return an attempt in one line: its times, if `begin` is given, the request, the response."""
+    sent = {
+        "create": f"create pet {attempt.value}",
+        "place": f"order pet {attempt.id_} with the key {attempt.key}",
+        "close": f"make order {attempt.id_} {attempt.value}",
+        "pet": f"read pet {attempt.id_}",
+        "order": f"read order {attempt.id_}",
+    }.get(attempt.action, f"list {attempt.value} {attempt.action} after {attempt.id_}")
+    times = (
+        f"{attempt.sent - begin:8.3f} to {attempt.ended - begin:.3f} s: "
+        if begin is not None
+        else ""
+    )
+    if attempt.response is None:
+        return f"{times}{sent}: unknown outcome"
+    replayed = ", replayed" if attempt.response.replayed else ""
+    content = attempt.response.content.decode(errors="replace")
+    return f"{times}{sent}: {attempt.response.status}{replayed} {content[:160]}"

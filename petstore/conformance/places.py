@@ -1,0 +1,165 @@
+"""Clauses of places: made, opened, closed and removed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+from msgspec.structs import replace
+
+from petstore.conformance.calls import AnyCall, Stored, read_all
+from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause, reraising
+from petstore.conformance.orders import place_orders
+from petstore.conformance.pages import add_pets
+from petstore.conformance.values import AT, REX, make_token
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Repository,
+    StorageError,
+    UnavailableError,
+)
+
+
+class PlaceClauses(Kit):
+    """Clauses of `Backend.open` and `Backend.scratch`."""
+
+    @place_clause("closed")
+    async def test_a_closed_repository_is_unavailable(self, place: Place) -> None:
+        """Closing only forgets the connection, or later calls raise some other error."""
+        opened = list[Repository]()
+        for number in range(3):
+            with suppress(RaisedOnPurposeError):
+                async with place.open() as repository:
+                    assert isinstance(repository, Repository)
+                    opened.append(repository)
+                    (order,) = await place_orders(repository)
+                    token = make_token(f"create {number}", REX)
+                    receipt = await repository.create_pet(REX, token)
+                    if number == 1:
+                        raise RaisedOnPurposeError
+            for one in opened:  # also those before, when the place was opened again
+                for pet_id, order_id in (
+                    (receipt.id, order.id),
+                    (order.pet_id, 7),
+                    (MAX_ID, MAX_ID),
+                ):
+                    for call in _calls(one, token, Pet(pet_id, "Rex", 7), order_id):
+                        with pytest.raises(UnavailableError):
+                            await call()
+        async with place.open() as repository:
+            for one in opened:
+                for call in _calls(one, token, Pet(receipt.id, "Rex", 7), order.id):
+                    with pytest.raises(UnavailableError):
+                        await call()
+
+    @place_clause("scratch-empty")
+    async def test_a_scratch_place_is_empty(self, place: Place) -> None:
+        """Scratch yields the settings that it was given, although something is stored there."""
+        async with place.open() as repository:
+            assert list(await repository.list_pets(0, 1, None)) == []
+
+    @place_clause("scratch-apart")
+    async def test_two_scratch_places_share_nothing(self, place: Place) -> None:
+        """Scratch yields the same place each time, or clears the place that it was given."""
+        backend = place.backend
+        async with AsyncExitStack() as stack:
+            other = await stack.enter_async_context(self._new_place(Place(backend, self.settings)))
+            outer_stack = await stack.enter_async_context(AsyncExitStack())
+            stored = dict[Place, Stored]()
+            async with place.open() as one, other.open() as two:
+                stored[place] = await self._fill(one, 3)
+                stored[other] = await self._fill(two, 2)
+            outer = await outer_stack.enter_async_context(self._new_place(other))
+            inner = await stack.enter_async_context(self._new_place(outer))
+            async with inner.open() as three:
+                stored[inner] = await self._fill(three, 5)
+            await self._check_places(stored)
+            for fails in (True, False):  # a failure must not leave anything behind
+                with suppress(RaisedOnPurposeError):
+                    async with self._new_place(other) as new, new.open() as repository:
+                        await self._fill(repository, 1)
+                        if fails:
+                            raise RaisedOnPurposeError
+            await self._check_places(stored)
+            await outer_stack.aclose()  # the one from which another was made
+            await self._check_places(stored)
+
+    @asynccontextmanager
+    async def _new_place(self, place: Place) -> AsyncIterator[Place]:
+        """Yield an empty place, made from the settings of another one."""
+        async with reraising(place.backend.scratch(place.settings)) as settings:
+            yield Place(place.backend, settings)
+
+    async def _fill(self, repository: Repository, count: int) -> Stored:
+        """Check that a place is empty; store pets and an order, and return what is stored."""
+        assert await read_all(repository) == Stored([], [])
+        await add_pets(repository, count)
+        created = await repository.create_pet(REX, make_token("create", REX))
+        placed = await repository.place_order(created.id, AT, make_token("place", "it"))
+        assert (created.replayed, placed.replayed) == (False, False), "places share tokens"
+        stored = await read_all(repository)
+        assert (len(stored.pets), len(stored.orders)) == (count + 1, 1)
+        return stored
+
+    async def _check_places(self, stored: dict[Place, Stored]) -> None:
+        """Open each place again, if it is durable; it must have these pets and orders."""
+        for place, expected in stored.items():
+            if place.backend.durable:
+                async with place.open() as repository:
+                    assert await read_all(repository) == expected
+                    assert (await repository.create_pet(REX, make_token("create", REX))).replayed
+
+    @place_clause("failure-passed")
+    async def test_a_failure_in_the_block_is_passed_on(self, place: Place) -> None:
+        """Open or scratch logs what is raised in its block, or replaces it by another error."""
+        for failure in (
+            *(LookupError("raised by the kit"), OSError("raised by the kit"), TimeoutError()),
+            *(ConflictError("raised by the kit"), StorageError("raised by the kit")),
+            *(UnavailableError("raised by the kit"), asyncio.CancelledError()),
+        ):
+            for manager in (
+                place.backend.open(place.settings),
+                place.backend.scratch(self.settings),
+            ):
+                with pytest.raises(type(failure)) as caught:
+                    async with manager:
+                        raise failure
+                assert caught.value is failure
+
+
+def _calls(
+    repository: Repository, token: IdempotencyToken, pet: Pet, order_id: int
+) -> Sequence[AnyCall]:
+    """Return calls of every method.
+
+    token -- that of a write that was made
+    pet, order_id -- they may be stored or not
+    """
+    order = Order(order_id, pet.id, OrderStatus.CANCELLED, AT)
+    return (
+        lambda: repository.create_pet(NewPet("Rex", 7)),
+        lambda: repository.create_pet(REX, token),
+        lambda: repository.create_pet(REX, replace(token, fingerprint=bytes(32))),
+        lambda: repository.get_pet(pet.id),
+        lambda: repository.list_pets(0, 1, None),
+        lambda: repository.list_pets(MAX_ID, 1, PetStatus.SOLD),
+        lambda: repository.place_order(pet.id, AT),
+        lambda: repository.place_order(-1, AT),
+        lambda: repository.place_order(pet.id, AT, make_token("place", pet.id)),
+        lambda: repository.place_order(pet.id, AT, replace(token, fingerprint=bytes(32))),
+        lambda: repository.get_order(order_id),
+        lambda: repository.list_orders(0, 1, None),
+        lambda: repository.list_orders(MAX_ID, 1, OrderStatus.PLACED),
+        lambda: repository.update_order(order_id, OrderStatus.PLACED),
+        lambda: repository.update_order(order_id, OrderStatus.COMPLETED),
+        lambda: repository.restore([]),
+        lambda: repository.restore([pet]),
+        lambda: repository.restore([pet, order]),
+    )

@@ -1,0 +1,115 @@
+"""A pytest plugin that prints a line for each clause, and what was compared where one fails."""
+
+import inspect
+from collections.abc import Collection, Generator
+from typing import Any, Final
+
+import pytest
+from msgspec import Struct
+
+from petstore.conformance import REWRITTEN
+from petstore.conformance.kit import clauses, sentences
+from petstore.contract import Backend
+
+_WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-"}
+
+
+class Reporter:
+    """Runs the kit against one backend.
+
+    chosen -- the names of the clauses to run; all if there are none
+    quick -- whether each clause is tried with fewer values, sequences and cancelled calls
+    partial -- whether something is left out, so that the backend may not be called compliant
+    outcomes -- name of the clause -> "passed", "failed" or "skipped"
+    expected -- how many clauses are to be run
+    interrupted -- whether Ctrl-C or a signal that does the same has ended the run
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Struct,
+        chosen: Collection[str] = (),
+        *,
+        quick: bool = False,
+    ) -> None:
+        self.outcomes: dict[str, str] = {}
+        self.expected = 0
+        self.interrupted = False
+        self._backend = backend
+        self._settings = settings
+        self._chosen = chosen
+        self._quick = quick
+        self.partial = quick or bool(chosen)
+        self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
+        self._sentences = sentences()
+        parts = (backend.open, backend.scratch, backend.settings)
+        modules = [getattr(part, "__module__", None) or "" for part in parts]
+        self._plugin = {module.partition(".")[0] for module in modules}
+
+    def pytest_configure(self) -> None:
+        """Import the clauses: not before, because pytest rewrites what is imported from here on."""
+        pytest.register_assert_rewrite(*REWRITTEN)
+        from petstore.conformance.selected import TestSelected  # noqa: PLC0415 - see above
+
+        if self._quick:
+            from petstore.conformance import calls, cancellation  # noqa: PLC0415 - see above
+
+            calls.SLOW_SECONDS = cancellation.TRIAL_SECONDS = 0.0
+            TestSelected.machine_examples = 10
+        TestSelected.backend, TestSelected.settings = self._backend, self._settings
+        for clause, test in clauses(TestSelected).items():
+            self._clauses[test] = clause, inspect.getdoc(getattr(TestSelected, test)) or ""
+        self.expected = len(self._chosen or self._clauses)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out the clauses that were not chosen."""
+        if self._chosen:
+            items[:] = [i for i in items if self._clauses[i.name][0] in self._chosen]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Describe a failure without the frames of others, whatever the exception is like."""
+        try:
+            report = yield
+        except Exception:  # noqa: BLE001 - the exception of a driver cannot be shown
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
+        if report.failed and call.excinfo is not None:
+            report.longrepr = self._describe(call.excinfo)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print the line of a clause whose test has run."""
+        if report.when != "call" and report.passed:
+            return
+        clause, doc = self._clauses[report.location[2].rpartition(".")[2]]
+        self.outcomes[clause] = report.outcome
+        print(f"{_WORDS[report.outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
+        if report.failed:
+            print(f"        Probably: {doc}\n\n{report.longreprtext}\n", flush=True)
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Take note that the run was interrupted, which is no failure."""
+        self.interrupted = True
+
+    def _describe(self, failure: pytest.ExceptionInfo[BaseException]) -> str:
+        try:
+            return str(failure.getrepr(style="long", tbfilter=self._own_frames))
+        except Exception:  # noqa: BLE001 - str() or repr() of what the driver has raised fails
+            return f"{object.__repr__(failure.value)}, which cannot be shown"
+
+    def _own_frames(self, failure: pytest.ExceptionInfo[BaseException]) -> Any:
+        """Return the frames of plugin and kit, those between the first and the last in one line."""
+        own = [
+            entry
+            for entry in failure.traceback
+            if (name := str(entry.frame.f_globals.get("__name__"))).partition(".")[0]
+            in self._plugin
+            or name in REWRITTEN
+            if not entry.ishidden(failure)
+        ]
+        short = [entry.with_repr_style("short") for entry in own[1:-1]]
+        kept = [*own[:1], *short, *own[1:][-1:]] or failure.traceback[-1:]
+        return type(failure.traceback)(kept)

@@ -1,0 +1,148 @@
+"""Clauses of shared backends: a place that is opened several times."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+
+from msgspec.structs import replace
+
+from petstore.conformance.calls import kind, sample
+from petstore.conformance.kit import Kit, Place, place_clause
+from petstore.conformance.orders import FINAL_STATUSES, add_pet, check_agreement
+from petstore.conformance.values import AT, REX, make_token
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+)
+
+
+class SharingClauses(Kit):
+    """Clauses of backends that claim to be shared."""
+
+    @place_clause("shared-reads", needs="shared")
+    async def test_each_repository_sees_what_the_other_has_written(self, place: Place) -> None:
+        """Each repository reads from its own copy or cache."""
+        async with place.open() as one, place.open() as two, place.open() as three:
+            openings, last = (one, two, three), 0
+            for number in await sample(one, range(7)):
+                writer, *readers = (*openings[number % 3 :], *openings[: number % 3])
+                for reader in readers:  # it has read all that is going to change
+                    for id_ in range(last + 1, min(last + 4, MAX_ID)):
+                        await reader.get_pet(id_)
+                        await reader.get_order(id_)
+                        await reader.list_pets(id_ - 1, 1, None)
+                    await self._read(reader, 0, 0)
+                receipt = await writer.create_pet(NewPet(f"{number}", 7, PetStatus.AVAILABLE))
+                pet = Pet(receipt.id, f"{number}", 7, PetStatus.AVAILABLE)
+                for opening in openings:
+                    assert (await self._read(opening, pet.id, 0))[0] == pet
+                order_id = (await writer.place_order(pet.id, AT)).id
+                last = max(pet.id, order_id)
+                order = Order(order_id, pet.id, OrderStatus.PLACED, AT)
+                for status in (OrderStatus.PLACED, FINAL_STATUSES[number % 2]):
+                    updater = openings[number // 3 % 3]
+                    order = await updater.update_order(order.id, status)
+                    pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
+                    for opening in openings:
+                        assert await self._read(opening, pet.id, order.id) == (pet, order)
+
+    async def _read(
+        self, repository: Repository, pet_id: int, order_id: int
+    ) -> tuple[Pet | None, Order | None]:
+        """Read a pet and an order, and every list; return both after checking that all agree."""
+        for count in (1, 3):
+            await repository.list_pets(0, count, None)
+        pet = await repository.get_pet(pet_id or 1)
+        if pet is not None:
+            assert list(await repository.list_pets(pet.id - 1, 1, None)) == [pet]
+        order = await repository.get_order(order_id or 1)
+        for status in (None, *PetStatus):
+            listed = await repository.list_pets(0, 999, status)
+            assert pet is None or (pet in listed) == (status in (None, pet.status))
+        for order_status in (None, *OrderStatus):
+            orders = await repository.list_orders(0, 999, order_status)
+            assert order is None or (order in orders) == (order_status in (None, order.status))
+        return pet, order
+
+    @place_clause("shared-ids", needs="shared")
+    async def test_two_repositories_assign_no_id_twice(self, place: Place) -> None:
+        """Each repository has its own counter."""
+        async with AsyncExitStack() as stack:  # all are the first to open the place
+            several = [stack.enter_async_context(place.open()) for _ in range(7)]
+            openings = await asyncio.gather(*several)
+            await self._create_together(*openings)
+        async with place.open() as one, place.open() as other:
+            first = {pet.id for pet in await one.list_pets(0, 999, None)}
+            creates = [
+                repository.create_pet(NewPet(f"{number}", number))
+                for number in range(100)
+                for repository in (one, other)
+            ]
+            receipts = await asyncio.gather(*creates)
+            assert len({receipt.id for receipt in receipts}) == 200
+            listed = await one.list_pets(0, 999, None)
+            assert list(await other.list_pets(0, 999, None)) == list(listed)
+            assert {pet.id for pet in listed} == {receipt.id for receipt in receipts} | first
+            restored = Pet(max(pet.id for pet in listed) + 1000, "Rex", 7)
+            await one.restore([restored])
+            receipt = await other.create_pet(REX)
+            assert receipt.id > restored.id, "the other repository uses ids that it had reserved"
+        async with AsyncExitStack() as stack:
+            one = await stack.enter_async_context(place.open())
+            async with place.open() as other:
+                async with place.open() as third:
+                    await self._create_together(one, other, third)
+                async with place.open() as third:  # after the last one was closed
+                    await self._create_together(one, other, third)
+                await stack.aclose()
+                async with place.open() as third:  # after the first one was closed
+                    await self._create_together(other, third)
+
+    async def _create_together(self, *openings: Repository) -> None:
+        creates = [opening.create_pet(REX) for opening in openings * 5]
+        receipts = await asyncio.gather(*creates)
+        assert len({receipt.id for receipt in receipts}) == len(creates), "an id is assigned twice"
+
+    @place_clause("shared-orders", needs="shared")
+    async def test_two_repositories_order_no_pet_twice(self, place: Place) -> None:
+        """One repository checks the pet, and the other changes it before the first one writes."""
+        async with place.open() as one, place.open() as other:
+            for number in range(12):
+                pet_id = await add_pet(one)
+                token = make_token(f"place {number}", pet_id)
+                for opening in (one, other):  # it has read what is going to change
+                    await opening.get_pet(pet_id)
+                placings = [r.place_order(pet_id, AT) for r in (one, other, one, other)]
+                placings += [r.place_order(pet_id, AT, token) for r in (other, one)]
+                results = await asyncio.gather(*placings, return_exceptions=True)
+                receipts = [result for result in results if isinstance(result, Receipt)]
+                assert len([receipt for receipt in receipts if not receipt.replayed]) == 1
+                assert all(isinstance(r, Receipt | ConflictError) for r in results), results
+                updates = [
+                    opening.update_order(receipts[0].id, status)
+                    for opening, status in zip((one, other), FINAL_STATUSES, strict=True)
+                ]
+                updated = await asyncio.gather(*updates, return_exceptions=True)
+                assert {kind(result) for result in updated} == {Order, ConflictError}, updated
+                pet = await other.get_pet(pet_id)
+                assert pet is not None
+                for opening in (one, other):
+                    with suppress(ConflictError):
+                        again = await opening.place_order(pet_id, AT)
+                        assert pet.status is PetStatus.AVAILABLE
+                        await opening.update_order(again.id, OrderStatus.CANCELLED)
+                        continue
+                    assert pet.status is PetStatus.SOLD
+                token = make_token(f"create {number}", REX)
+                created = await asyncio.gather(*(r.create_pet(REX, token) for r in (one, other)))
+                assert len({receipt.id for receipt in created}) == 1
+                assert [receipt.replayed for receipt in created].count(False) == 1
+            await check_agreement(one)
+            await check_agreement(other)

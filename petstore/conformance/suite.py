@@ -1,0 +1,46 @@
+"""The classes that authors of backends subclass: all clauses, and those of a remote repository."""
+
+from petstore.conformance.cancellation import CancellationClauses
+from petstore.conformance.concurrency import ConcurrencyClauses
+from petstore.conformance.costs import CostClauses
+from petstore.conformance.durability import DurabilityClauses
+from petstore.conformance.orders import OrderClauses
+from petstore.conformance.pages import PageClauses
+from petstore.conformance.pets import PetClauses
+from petstore.conformance.places import PlaceClauses
+from petstore.conformance.processes import ProcessClauses
+from petstore.conformance.restore import RestoreClauses
+from petstore.conformance.sequences import ModelClause
+from petstore.conformance.sharing import SharingClauses
+from petstore.conformance.tokens import ExpiryClauses, TokenClauses
+
+
+class RemoteConformance(
+    PetClauses,
+    PageClauses,
+    ConcurrencyClauses,
+    CancellationClauses,
+    OrderClauses,
+    TokenClauses,
+    ModelClause,
+):
+    """The clauses that a repository in another process can be tested for, such as over HTTP.
+
+    Those of opening, closing, restoring and expiry are left out.
+    """
+
+
+class Conformance(
+    RemoteConformance,
+    CostClauses,
+    ExpiryClauses,
+    PlaceClauses,
+    DurabilityClauses,
+    SharingClauses,
+    ProcessClauses,
+    RestoreClauses,
+):
+    """All clauses."""
+
+    machine_advances_time = True
+    machine_restores = True

@@ -1,0 +1,64 @@
+"""The map in CONTRIBUTING.md is that of the code: rooms, modules, directions, and what it names."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.documents import ROOT
+
+CONTRIBUTING: Final = (ROOT / "CONTRIBUTING.md").read_text()
+MAP: Final = CONTRIBUTING.partition("## The map")[2].partition("\n## ")[0]
+WAYS: Final = re.findall(r"^\*\*An? (\w+)\.\*\* (.*?)\n\n", MAP, re.MULTILINE | re.DOTALL)
+PETSTORE: Final = ROOT / "petstore"
+ROOMS: Final = [
+    PETSTORE / room for room in ("config", "http", "observability", "server", "transfer")
+]
+
+
+def test_the_rooms_on_the_map_are_the_rooms_of_the_house() -> None:
+    for file in PETSTORE.iterdir():
+        if file.name not in ("__init__.py", "__main__.py", "__pycache__", "py.typed"):
+            assert f"  {file.name}" in MAP, f"{file.name} is not on the map in CONTRIBUTING.md"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_the_map_names_every_module_of_a_room(room: Path) -> None:
+    (line,) = re.findall(rf"^  {room.name}/ (.*(?:\n {{10,}}.*)*)", MAP, re.MULTILINE)
+    named = set(re.findall(r"\w+", line))
+    for file in room.iterdir():
+        if not file.name.startswith("__"):
+            assert file.stem in named, f"{room.name}/{file.name} is not on the map"
+
+
+def test_there_is_a_paragraph_for_the_way_of_each() -> None:
+    assert [way for way, _ in WAYS] == ["request", "page", "order", "setting", "error"]
+
+
+def defined(statements: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """Yield the names of classes, their methods and functions."""
+    for node in statements:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from defined(node.body, f"{node.name}.")
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    """Return the names of all classes, methods and functions of petstore."""
+    trees = [ast.parse(file.read_text()) for file in PETSTORE.rglob("*.py")]
+    return {name.removeprefix("Repository.") for tree in trees for name in defined(tree.body)}
+
+
+@pytest.mark.parametrize(("way", "text"), WAYS)
+def test_a_way_names_files_and_functions_that_exist(way: str, text: str, known: set[str]) -> None:
+    headers_and_parameters = {"Link", "limit", "status", "cursor"}
+    for name in set(re.findall(r"`([^`]+)`", text)) - headers_and_parameters:
+        if name.endswith(".py") or "/" in name:
+            assert (PETSTORE / name).exists(), f"{name}: there is no such file in petstore/"
+        else:
+            assert name in known, f"{name} is not defined in petstore/"

@@ -1,0 +1,308 @@
+"""What a backend may do wrong when calls overlap, or are cancelled."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
+from tests.contract.saboteurs.registry import breaks
+from tests.support.honest import Honest, Store
+
+
+@breaks("cancelled-write")
+class StoresInTwoSteps(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(NewPet(new.name, new.category_id))
+        await asyncio.sleep(0)
+        self.put(Pet(receipt.id, new.name, new.category_id, new.status))
+        return receipt
+
+
+@breaks("cancellation")
+class SwallowsCancellation(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return await super().create_pet(new)
+
+
+@breaks("after-cancellation")
+class KeepsItsLock(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        await self.lock.acquire()
+        receipt = await super().create_pet(new)
+        self.lock.release()
+        return receipt
+
+
+@breaks("after-cancellation")
+class LeaksAConnection(Honest):
+    """A call that is cancelled does not give its connection back to the pool."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pool = asyncio.Semaphore(5)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        await self.pool.acquire()
+        await asyncio.sleep(0)
+        self.pool.release()
+        return await super().get_pet(pet_id)
+
+
+@breaks("after-cancellation")
+class HandsAResponseToTheNextCaller(Honest):
+    """The response to a cancelled call stays in the connection, unread."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.responses = asyncio.Queue[Pet | None]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = await super().get_pet(pet_id)
+        asyncio.get_running_loop().call_soon(self.responses.put_nowait, pet)
+        return await self.responses.get()
+
+
+@breaks("after-cancellation")
+class RollsBackBeforeItUnlocks(Honest):
+    """A second cancellation comes while the first is cleaned up, and the lock is kept."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        await self.lock.acquire()
+        try:
+            await asyncio.sleep(0)
+            return await super().update_order(order_id, status)
+        finally:
+            await asyncio.sleep(0)
+            self.lock.release()
+
+
+@breaks("after-cancellation")
+class StaysInRestoring(Honest):
+    """A call of `restore` that is cancelled stops all writes forever."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        await self.idle.wait()
+        return await super().create_pet(new, token)
+
+    async def restore(self, items: list[Pet | Order]) -> None:  # type: ignore[override]
+        self.idle.clear()
+        await super().restore(items)
+        self.idle.set()
+
+
+@breaks("cancelled-write")
+class MakesCancelledWritesLater(Honest):
+    """A queue in the background does not hear that a write was cancelled."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pet = Pet(self.next_id(), new.name, new.category_id, new.status)
+            asyncio.get_running_loop().call_later(0.25, self.put, pet)
+            raise
+        return await super().create_pet(new, token)
+
+
+@breaks("cancellation")
+class WaitsForItsRollback(Honest):
+    """A cancelled call waits for a message that does not come."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+            raise
+
+
+@breaks("read-after-write")
+class JoinsEqualReads(Honest):
+    """A read gets the result of an equal one that began earlier."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reads: dict[int, asyncio.Task[Order | None]] = {}
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if order_id not in self.reads:
+            self.reads[order_id] = asyncio.create_task(self.read(order_id))
+        return await asyncio.shield(self.reads[order_id])
+
+    async def read(self, order_id: int) -> Order | None:
+        try:
+            order = await super().get_order(order_id)
+            await asyncio.sleep(0.001)
+            return order
+        finally:
+            del self.reads[order_id]
+
+
+@breaks("sold-once")
+class UpdatesAfterAPause(Honest):
+    """Completes an order that was cancelled meanwhile."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.store.orders.get(order_id)
+        if order and order.status is not status:
+            self.check_placed(order)
+            await asyncio.sleep(0)
+            self.store.orders[order_id] = order
+        return await super().update_order(order_id, status)
+
+
+@breaks("sold-once")
+class ChecksThenSellsWithTokens(Honest):
+    """The path of writes with a token is not atomic."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if token and not self.find(token) and (pet := self.store.pets.get(pet_id)):
+            self.check_available(pet)
+            await asyncio.sleep(0)
+            self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("overlapping-calls")
+class GroupsFailTogether(Honest):
+    """Orders that overlap share a transaction, and all of them get the refusal of one."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.group: list[int] = []
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.group.append(pet_id)
+        try:
+            await asyncio.sleep(0)
+            for pet in map(self.store.pets.get, self.group):
+                if pet and not self.find(token):
+                    self.check_available(pet)
+        finally:
+            asyncio.get_running_loop().call_soon(self.group.remove, pet_id)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("token-reused")
+class JoinsWritesWithOneToken(Honest):
+    """A write gets the receipt of one in flight that has its token, whatever that stores."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.writes: dict[bytes, asyncio.Future[int]] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        if token.value in self.writes:
+            return Receipt(await asyncio.shield(self.writes[token.value]), replayed=True)
+        self.writes[token.value] = written = asyncio.get_running_loop().create_future()
+        try:
+            receipt = await super().create_pet(new, token)
+            written.set_result(receipt.id)
+            return receipt
+        finally:
+            del self.writes[token.value]
+            written.cancel()
+
+
+@breaks("token-atomic")
+class FollowersEndWithTheirLeader(Honest):
+    """Writes with one token share a task, which is cancelled with the first of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.writes: dict[IdempotencyToken, asyncio.Task[Receipt]] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        if token in self.writes:
+            return replace(await self.writes[token], replayed=True)
+        self.writes[token] = asyncio.create_task(super().create_pet(new, token))
+        try:
+            return await self.writes[token]
+        finally:
+            del self.writes[token]
+
+
+@breaks("token-atomic")
+class ReplacesExpiredRecords(Honest):
+    """Looks only once whether the record of a token has expired."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token and token.value in self.store.records and not self.find(token):
+            receipt = await super().create_pet(new)
+            self.record(token, receipt.id)
+            return receipt
+        return await super().create_pet(new, token)
+
+
+@breaks("after-cancellation")
+class LosesThePermitOfAWaiter(Honest):
+    """Hands its only permit to a waiter that is cancelled before it can take it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.busy = False
+        self.waiters: list[asyncio.Future[None]] = []
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if self.busy:
+            self.waiters.append(asyncio.get_running_loop().create_future())
+            await self.waiters[-1]
+        self.busy = True
+        try:
+            return await super().create_pet(new, token)
+        finally:
+            waiting = [waiter for waiter in self.waiters if not waiter.done()]
+            self.waiters = waiting[1:]
+            if waiting:
+                waiting[0].set_result(None)
+            else:
+                self.busy = False
+
+
+@breaks("page-overlap")
+class DropsWhatMatchesNoMore(Honest):
+    """Looks at the orders of a page again, and returns fewer instead of others that match."""
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        page = await super().list_orders(after, count, status)
+        await asyncio.sleep(0.002)
+        orders = [self.store.orders[order.id] for order in page]
+        return [order for order in orders if status in (None, order.status)]

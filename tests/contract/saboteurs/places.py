@@ -1,0 +1,177 @@
+"""What a backend may do wrong with places, and with closing them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import ClassVar
+
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    Receipt,
+)
+from tests.contract.saboteurs.registry import breaks
+from tests.support.honest import STORES, Honest, PlaceSettings, Store, scratch
+
+
+@breaks("closed")
+class KeepsWorkingWhenClosed(Honest):
+    def check(self) -> None:
+        pass
+
+
+@breaks("closed")
+class RaisesAnotherErrorWhenClosed(Honest):
+    def check(self) -> None:
+        if not self.open:
+            raise RuntimeError("connection is None")
+
+
+@asynccontextmanager
+async def used_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    STORES[settings.place].pets.setdefault(1, Pet(1, "an old pet", 1))
+    yield settings
+
+
+@breaks("scratch-empty", scratch=used_place)
+class ScratchIsInUse(Honest):
+    pass
+
+
+@asynccontextmanager
+async def one_place(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    STORES.pop("one", None)
+    yield PlaceSettings("one")
+
+
+@breaks("scratch-apart", scratch=one_place)
+class ScratchIsOnePlace(Honest):
+    pass
+
+
+@asynccontextmanager
+async def cleared_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    STORES[settings.place].pets.clear()
+    async with scratch(settings) as place:
+        yield place
+
+
+@breaks("scratch-apart", scratch=cleared_place)
+class ScratchClearsThePlaceItIsGiven(Honest):
+    pass
+
+
+@asynccontextmanager
+async def flushed_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    async with scratch(settings) as place:
+        yield place
+    for store in STORES.values():
+        store.pets.clear()
+
+
+@breaks("scratch-apart", scratch=flushed_place)
+class RemovingAPlaceFlushesTheServer(Honest):
+    pass
+
+
+@breaks("failure-passed", swallowed=(Exception,))
+class OpenSwallowsExceptions(Honest):
+    pass
+
+
+@breaks("failure-passed", swallowed=(asyncio.CancelledError,))
+class OpenSwallowsCancellation(Honest):
+    pass
+
+
+@asynccontextmanager
+async def silent_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    async with scratch(settings) as place:
+        with suppress(Exception):
+            yield place
+
+
+@breaks("failure-passed", scratch=silent_place)
+class ScratchSwallowsExceptions(Honest):
+    pass
+
+
+@breaks("closed")
+class ReplaysWhenClosed(Honest):
+    """Looks for the token before it looks whether it is closed."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        return self.find(token) or await super().create_pet(new, token)
+
+
+@breaks("closed")
+class ReadsItsCacheWhenClosed(Honest):
+    """Returns from memory what needs no connection."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        return self.store.pets.get(pet_id) or await super().get_pet(pet_id)
+
+
+@breaks("closed")
+class RestoresNothingWhenClosed(Honest):
+    """An empty call returns at once."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        if items:
+            await super().restore(items)
+
+
+@breaks("closed")
+class KeepsTheStatusWhenClosed(Honest):
+    """A change that changes nothing returns at once."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.store.orders.get(order_id)
+        if order and order.status is status:
+            return order
+        return await super().update_order(order_id, status)
+
+
+@breaks("closed")
+class RevivesWhenReopened(Honest):
+    """All repositories of a place share one connection."""
+
+    openings: ClassVar = Counter[Store]()
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.openings[store] += 1
+
+    def check(self) -> None:
+        if not self.openings[self.store]:
+            super().check()
+
+    def close(self) -> None:
+        super().close()
+        self.openings[self.store] -= 1
+
+
+RECORDS: dict[bytes, tuple[IdempotencyToken, int]] = {}
+ORDERS: dict[int, Order] = {}
+
+
+@breaks("scratch-apart")
+class PlacesShareTokens(Honest):
+    """The table of tokens has no name of the place."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.records = RECORDS
+
+
+@breaks("scratch-apart")
+class PlacesShareOrders(Honest):
+    """The table of orders has no name of the place."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.orders = ORDERS

@@ -1,0 +1,106 @@
+"""What a backend may do wrong that only another process shows."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.contract.saboteurs.registry import SABOTEURS
+from tests.support.filed import FILED, Filed, filed, opened
+from tests.support.honest import PlaceSettings
+
+
+class SavesWhenClosed(Filed):
+    """Keeps the store in memory until it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        super().load()
+
+    def load(self) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
+
+    def close(self) -> None:
+        super().save()
+        super().close()
+
+
+class LosesTheLastWrite(Filed):
+    """Saves the state before a call: the latest one is in a buffer until the next."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        self.save()
+        return await method(*arguments)
+
+
+class LocksInItsProcess(Filed):
+    """Takes no lock that another process would see."""
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        yield
+
+
+class LoadsOnce(Filed):
+    """Looks at the file when it is opened; later only its own writes are known."""
+
+    loaded = False
+
+    def load(self) -> None:
+        if not self.loaded:
+            super().load()
+        self.loaded = True
+
+
+NUMBERS = count()
+
+
+@asynccontextmanager
+async def scratch_numbered(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    """Yield the next file of this process, which another process may have, too."""
+    path = Path(gettempdir(), f"petstore-saboteur-{next(NUMBERS)}")
+    try:
+        yield PlaceSettings(str(path))
+    finally:
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def open_saves_when_closed(settings: PlaceSettings) -> AsyncIterator[Filed]:
+    async with opened(SavesWhenClosed, settings) as repository:
+        yield repository
+
+
+@asynccontextmanager
+async def open_loses_the_last_write(settings: PlaceSettings) -> AsyncIterator[Filed]:
+    async with opened(LosesTheLastWrite, settings) as repository:
+        yield repository
+
+
+@asynccontextmanager
+async def open_locks_in_its_process(settings: PlaceSettings) -> AsyncIterator[Filed]:
+    async with opened(LocksInItsProcess, settings) as repository:
+        yield repository
+
+
+@asynccontextmanager
+async def open_loads_once(settings: PlaceSettings) -> AsyncIterator[Filed]:
+    async with opened(LoadsOnce, settings) as repository:
+        yield repository
+
+
+SABOTEURS |= {
+    "SavesWhenClosed": ("durable-killed", filed(open_saves_when_closed)),
+    "LosesTheLastWrite": ("durable-killed", filed(open_loses_the_last_write)),
+    "LocksInItsProcess": ("shared-processes", filed(open_locks_in_its_process)),
+    "NumbersItsScratchPlaces": ("shared-processes", replace(FILED, scratch=scratch_numbered)),
+    "LoadsOnce": ("shared-processes", filed(open_loads_once)),
+}

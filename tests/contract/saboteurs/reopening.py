@@ -1,0 +1,264 @@
+"""What a backend may do wrong when a place is opened again, or several times at once."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
+from tests.contract.saboteurs.pets import matching
+from tests.contract.saboteurs.registry import SABOTEURS, breaks
+from tests.support.honest import STORES, Honest, PlaceSettings, Store, backend
+
+
+def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
+    """Register a saboteur that changes the store when it closes it."""
+
+    def close(self: Honest) -> None:
+        Honest.close(self)
+        change(self.store)
+
+    breaks(clause)(type(name, (Honest,), {"close": close}))
+
+
+@breaks("durable-pets")
+class LosesItsBuffer(Honest):
+    def close(self) -> None:
+        super().close()
+        for pet_id in sorted(self.store.pets)[-3:]:
+            del self.store.pets[pet_id]
+
+
+@breaks("durable-ids")
+class RestartsItsCounter(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = 0
+
+
+@breaks("durable-ids")
+class CountsOnFromItsPets(Honest):
+    """Has one counter for pets and orders, and finds it by the pets alone."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = max(store.pets, default=0)
+
+
+@breaks("durable-reads")
+class ListsBeforeItStores(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.unsaved: dict[int, Pet] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        pet_id = self.next_id()
+        self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
+        await asyncio.sleep(0.001)
+        self.put(pet)
+        return Receipt(pet_id)
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        pets = sorted((self.store.pets | self.unsaved).values(), key=lambda pet: pet.id)
+        return matching(pets, after, status)
+
+
+@breaks("shared-reads")
+class ReadsACopy(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.copy = dict(store.pets)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        return self.copy.get(pet_id)
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.copy[pet.id] = pet
+
+
+@breaks("shared-ids")
+class CountsForItself(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.last_id = max(store.pets, default=0)
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+
+@breaks("durable-pets")
+class ReopensWithoutItsIndex(Honest):
+    """The kit must not take its `KeyError` for the exception that it raises itself."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lost = set(store.pets)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if pet_id in self.lost:
+            raise KeyError(pet_id)
+        return await super().get_pet(pet_id)
+
+
+reopening(
+    "durable-pets",
+    "ReopensNamesAsLines",
+    lambda store: store.pets.update(
+        {id_: replace(p, name=p.name.replace("\r\n", "\n")) for id_, p in store.pets.items()}
+    ),
+)
+reopening(
+    "durable-pets",
+    "LoadsAThousandPets",
+    lambda store: [store.pets.pop(id_) for id_ in sorted(store.pets)[1000:]],
+)
+reopening(
+    "durable-orders",
+    "ForgetsTokensOfCancelledOrders",
+    lambda store: [
+        store.records.pop(value)
+        for value, (_, id_) in list(store.records.items())
+        if id_ in store.orders and store.orders[id_].status is OrderStatus.CANCELLED
+    ],
+)
+
+
+@breaks("durable-orders")
+class ForgetsFingerprints(Honest):
+    """A record that was loaded fits every write with its token."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.loaded = set(store.records)
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.loaded:
+            token = replace(token, fingerprint=self.store.records[token.value][0].fingerprint)
+        return super().find(token)
+
+
+@breaks("durable-ids")
+class CountsItsRows(Honest):
+    """Begins to count at the number of what is stored, although ids have gaps."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = len(store.pets) + len(store.orders)
+
+
+@breaks("durable-pets")
+class RollsBackWhenTheBlockFails(Honest):
+    """What is raised in the block undoes everything since the opening."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.before = dict(store.pets)
+
+    def close(self) -> None:
+        super().close()
+        if sys.exc_info()[1]:
+            self.store.pets = self.before
+
+
+@breaks("durable-pets")
+class AcknowledgesWhatItDrops(Honest):
+    """Writes in flight at the close go into a buffer that is never stored."""
+
+    def close(self) -> None:
+        super().close()
+        self.store = Store()
+
+
+@breaks("shared-reads")
+class CachesAbsence(Honest):
+    """What was not found once is not looked for again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.absent = set[int]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = None if pet_id in self.absent else await super().get_pet(pet_id)
+        if pet is None:
+            self.absent.add(pet_id)
+        return pet
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.absent.discard(pet.id)
+
+
+@breaks("shared-reads")
+class CachesPages(Honest):
+    """Only its own writes empty its cache of pages."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: dict[Any, Sequence[Order]] = {}
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        key = after, count, status
+        if key not in self.pages:
+            self.pages[key] = await super().list_orders(*key)
+        return list(self.pages[key])
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.pages.clear()
+
+
+@breaks("shared-ids")
+class CountsInStripes(Honest):
+    """The remainder of ids is how many openings there are: a later one may have the same."""
+
+    opened: ClassVar = Counter[Store]()
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.opened[store] += 1
+        self.last_id = store.last_id // 16 * 16 + self.opened[store] % 16
+
+    def close(self) -> None:
+        super().close()
+        self.opened[self.store] -= 1
+
+    def choose_id(self) -> int:
+        self.last_id += 16
+        return self.last_id
+
+
+@asynccontextmanager
+async def open_initialized(settings: PlaceSettings) -> AsyncIterator[Honest]:
+    """Make an empty place ready for use, although another process may be doing the same."""
+    if not STORES[settings.place].pets:
+        await asyncio.sleep(0)
+        STORES[settings.place] = Store()
+    repository = Honest(STORES[settings.place])
+    try:
+        yield repository
+    finally:
+        repository.close()
+
+
+SABOTEURS["InitializesThePlaceTwice"] = (
+    "shared-ids",
+    replace(backend(Honest), open=open_initialized),
+)

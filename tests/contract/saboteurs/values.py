@@ -1,0 +1,166 @@
+"""What a backend may do wrong with values on their way, and with their types."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    IdempotencyToken,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
+from tests.contract.saboteurs.pets import storing
+from tests.contract.saboteurs.registry import breaks
+from tests.support.honest import Honest
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def timing(clause: str, name: str, change: Callable[[datetime], datetime]) -> None:
+    """Register a saboteur that changes the times of orders as it stores them."""
+
+    async def place_order(
+        self: Honest, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await Honest.place_order(self, pet_id, change(at), token)
+
+    breaks(clause)(type(name, (Honest,), {"place_order": place_order}))
+
+
+storing("name-exact", "UnquotesNames", lambda pet: replace(pet, name=unquote(pet.name)))
+storing(
+    "name-exact",
+    "EndsNamesAtASeparator",
+    lambda pet: replace(pet, name=pet.name.split("\x1f")[0]),
+)
+storing(
+    "name-exact",
+    "GuessesTheTypeOfNames",
+    lambda pet: replace(pet, name=str(int(pet.name)) if pet.name.isdecimal() else pet.name),
+)
+timing("order-exact", "TimesAsDoubles", lambda at: datetime.fromtimestamp(at.timestamp(), UTC))
+timing(
+    "order-exact",
+    "TimesInLocalTime",
+    lambda at: at.astimezone(BERLIN).replace(fold=0).astimezone(UTC),
+)
+
+
+@breaks("name-exact")
+class TrimsNamesOfOrderedPets(Honest):
+    """Writes the name once more with the new status, through the code that trims."""
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        pet = self.store.pets[pet_id]
+        self.put(replace(pet, name=pet.name.strip()))
+
+
+@breaks("order-of-nothing")
+class OrdersPetsIn32Bits(Honest):
+    """The pet id of an order wraps."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id % 2**32, at, token)
+
+
+@breaks("order-of-nothing")
+class ClampsPetIds(Honest):
+    """An id out of range becomes the nearest one that is in range."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(min(max(pet_id, 1), MAX_ID), at, token)
+
+
+@breaks("restore-exact")
+class RestoresNamesAsLines(Honest):
+    """Restores through a file of text, which has its own ends of lines."""
+
+    def add(self, item: Pet | Order) -> None:
+        if isinstance(item, Pet):
+            item = replace(item, name=item.name.replace("\r\n", "\n"))
+        super().add(item)
+
+
+@breaks("restore-exact")
+class PadsIdsToTenDigits(Honest):
+    """Sorts keys of text that are too short for long ids."""
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        found = super().matching(0, status)
+        found.sort(key=lambda pet: f"{pet.id:010}")
+        return [pet for pet in found if f"{pet.id:010}" > f"{after:010}"]
+
+
+@breaks("restore-exact")
+class CursorsAreDoubles(Honest):
+    """Begins half an id after the cursor, which a double cannot hold above 2^52."""
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        return [pet for pet in super().matching(0, status) if pet.id > after + 0.5]
+
+
+@breaks("restore-exact")
+class RefusesTheMaximum(Honest):
+    """The highest id is taken for a mark of the end."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        if item.id >= MAX_ID:
+            raise ConflictError("the id is reserved")
+        super().raise_counter(item)
+
+
+@breaks("exact-types")
+class OrderStatusIsText(Honest):
+    """Returns what the driver returns."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await super().get_order(order_id)
+        status: Any = order and str(order.status)
+        return order and replace(order, status=status)
+
+
+@breaks("exact-types")
+class RenamesAnArgument(Honest):
+    """Its method cannot be called by the contract's names of arguments."""
+
+    async def get_pet(self, id_: int) -> Pet | None:
+        return await super().get_pet(id_)
+
+
+class Cursor(Sequence[Order]):
+    """A page that reads from the store whenever it is looked at."""
+
+    def __init__(self, read: Callable[[], list[Order]]) -> None:
+        self.read = read
+
+    def __len__(self) -> int:
+        return len(self.read())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.read()[index]
+
+
+@breaks("no-aliasing")
+class PagesReadFromTheStore(Honest):
+    """A page changes after it was returned."""
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        self.check()
+        ids = [order.id for order in await super().list_orders(after, count, status)]
+        return Cursor(lambda: [self.store.orders[id_] for id_ in ids])

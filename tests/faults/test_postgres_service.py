@@ -1,0 +1,192 @@
+"""The service while its PostgreSQL is killed, stalled or full: 503, never 500, and recovery."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from time import monotonic
+
+import httpx
+import pytest
+
+from backends.postgres.tests.disks import small_disk_of_the_log, small_disk_of_the_tables
+from backends.postgres.tests.servers import Server, single
+from tests.support.metrics import metrics_url, scrape
+from tests.support.orders import place_order
+from tests.support.pets import AVAILABLE_REX, add_pet, pet_status
+from tests.support.responses import check_error, walk
+from tests.support.services import Live, Start
+from tests.support.waiting import until
+
+KILLS = int(os.environ.get("PETSTORE_KILLS", "2"))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with single() as running:
+        yield running
+
+
+@pytest.fixture
+def live(server: Server, start: Start) -> Live:
+    settings = {"postgres_url": server.url(), "postgres_timeout_seconds": "1"}
+    return start(backend="postgres", workers="2", log="off", **settings)
+
+
+def check_unavailable(live: Live) -> None:
+    """Check that all requests that need the storage get 503 soon."""
+    begin = monotonic()
+    for _ in range(4):  # both workers
+        for response in (
+            live.client.get("/v1/pets"),
+            live.client.post("/v1/pets", json=AVAILABLE_REX),
+            live.client.get("/v1/store/orders/1"),
+            live.client.get("/readyz"),
+        ):
+            check_error(response, 503, "unavailable")
+            assert int(response.headers["retry-after"]) >= 1
+    assert live.client.get("/livez").status_code == 200
+    assert monotonic() - begin < 20 * 3
+
+
+def check_ready(live: Live) -> None:
+    """Wait until the service is ready, and check that it works."""
+    until(lambda: all(live.client.get("/readyz").status_code == 200 for _ in range(4)), 30)
+    assert live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201
+
+
+def test_readiness_follows_a_server_that_is_killed(server: Server, live: Live) -> None:
+    for _ in range(2):
+        check_ready(live)
+        server.kill()
+        check_unavailable(live)
+        server.start()
+    check_ready(live)
+    assert len(live.client.get("/v1/pets").json()) == 3
+
+
+def test_readiness_follows_a_server_that_stalls(server: Server, live: Live) -> None:
+    check_ready(live)
+    server.freeze()
+    check_unavailable(live)
+    server.resume()
+    check_ready(live)
+
+
+def test_every_response_under_kills_of_the_server_is_201_or_503(server: Server, live: Live) -> None:
+    """0 lost, 0 ids twice, and no other status, whatever the moment of the kill."""
+    statuses = Counter[int]()
+    ids = list[int]()
+
+    async def load() -> None:
+        over = False
+
+        def create() -> None:
+            with live.new_client() as client:
+                while not over:
+                    response = client.post("/v1/pets", json=AVAILABLE_REX)
+                    statuses[response.status_code] += 1
+                    if response.status_code == 201:
+                        ids.append(response.json()["id"])
+
+        # Fewer than the threads that there are at least: the restart needs one, too.
+        clients = [asyncio.create_task(asyncio.to_thread(create)) for _ in range(4)]
+        for _ in range(KILLS):
+            before = len(ids)
+            async with asyncio.timeout(60):
+                while len(ids) < before + 50:  # noqa: ASYNC110 - of other threads
+                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(server.restart)
+        over = True
+        await asyncio.gather(*clients)
+
+    asyncio.run(load())
+    check_ready(live)
+    stored = {pet["id"] for pet in walk(live.client, "/v1/pets")}
+    assert set(statuses) == {201, 503}
+    assert len(set(ids)) == len(ids), "an id was assigned twice"
+    assert set(ids) <= stored, "acknowledged pets are lost"
+
+
+class Filling:
+    """Clients that create large pets without a status until the disk is full.
+
+    names -- by the id of each pet that was acknowledged
+    pending -- the names of those that were not; a name is also the key of its request
+    """
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.names: dict[int, str] = {}
+        self.pending = set[str]()
+
+    def create(self, client: httpx.Client, name: str) -> bool:
+        """Create a pet; return whether it was acknowledged. If not, the status is 503."""
+        body = {"name": name, "categoryId": 7}
+        response = client.post("/v1/pets", json=body, headers={"Idempotency-Key": name[:32]})
+        if response.status_code == 201:
+            assert self.names.setdefault(response.json()["id"], name) == name
+            self.pending.discard(name)
+            return True
+        check_error(response, 503, "unavailable")
+        assert int(response.headers["retry-after"]) >= 1
+        self.pending.add(name)
+        return False
+
+    def fill(self, _: int) -> None:
+        """Create pets until one is not acknowledged."""
+        end = monotonic() + 60
+        with self.live.new_client() as client:
+            while self.create(client, os.urandom(25_000).hex()):
+                assert monotonic() < end
+
+    def finish(self) -> None:
+        """Check that the writes work again, and that each has had its effect once."""
+        for name in list(self.pending):
+            until(partial(self.create, self.live.client, name), 30)
+        pets = walk(self.live.client, "/v1/pets")
+        found = {pet["id"]: pet["name"] for pet in pets if "status" not in pet}
+        assert found == self.names
+        assert len(set(found.values())) == len(found)
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["tables", "log"])
+def test_a_full_disk_is_503_until_there_is_room(
+    server: Server, start: Start, *, ends: bool
+) -> None:
+    """Full tables cost writes only; of a full write-ahead log the server ends."""
+    small_disk = small_disk_of_the_log if ends else small_disk_of_the_tables
+    with small_disk(server) as ballast:
+        settings = {"postgres_url": server.url(), "workers": "2"}
+        live = start(backend="postgres", metrics_listen="127.0.0.1:0", **settings)
+        metrics = metrics_url(live.log.read_text())
+        before = live.workers()
+        pet_id = add_pet(live)
+        filling = Filling(live)
+        with ThreadPoolExecutor(4) as clients:
+            list(clients.map(filling.fill, range(4)))
+        assert len(filling.names) > 100
+        if ends:
+            server.until_ended()
+            check_unavailable(live)
+        else:
+            for _ in range(4):  # both workers
+                assert live.client.get("/readyz").status_code == 200
+                id_, name = next(iter(filling.names.items()))
+                assert live.client.get(f"/v1/pets/{id_}").json()["name"] == name
+                assert live.client.get("/v1/pets?limit=1").json()[0]["id"] == pet_id
+            order = place_order(live, pet_id)  # one page may still fit
+            assert order.status_code in {201, 503}
+            assert (pet_status(live, pet_id) == "pending") is (order.status_code == 201)
+        assert not filling.create(live.client, next(iter(filling.pending)))
+        assert scrape(metrics)["petstore_storage_writable",] == 0
+        ballast.unlink()
+        if ends:
+            server.start()
+        filling.finish()
+        assert scrape(metrics)["petstore_storage_writable",] == 1
+        check_ready(live)
+        assert live.workers() == before
+        assert live.stop() == 0  # if it were killed, its metrics would stay in /dev/shm

@@ -1,0 +1,152 @@
+"""What the service listens on other than a port: Unix sockets, and sockets that it inherits."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from petstore.config.errors import ConfigurationError
+from petstore.server.sockets import bind
+from tests.support.command import COMMAND, SECONDS, error_message, in_process, running
+from tests.support.pets import REX
+from tests.support.services import KEY, environment, place
+from tests.support.waiting import until
+
+
+@contextmanager
+def serving(folder: Path, listen: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `petstore serve` on a Unix socket until the block is left."""
+    settings = {"backend": "sqlite", "api_keys": KEY, "drain_seconds": "0"} | settings
+    settings |= place("sqlite", folder)
+    with running(folder, "serve", "--listen", listen, **settings) as popen:
+        until(lambda: f"serving on {listen} with" in (folder / "stderr").read_text())
+        yield popen
+
+
+def add_pet(path: Path) -> httpx.Response:
+    """Add a pet through a Unix socket."""
+    headers = {"Authorization": f"Bearer {KEY}"}
+    transport = httpx.HTTPTransport(uds=str(path))
+    with httpx.Client(transport=transport, headers=headers) as client:
+        return client.post("http://localhost/v1/pets", json=REX)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_unix_socket_serves_and_is_removed_at_the_end(tmp_path: Path, workers: str) -> None:
+    path = tmp_path / "http"
+    with serving(tmp_path, f"unix:{path}", workers=workers) as popen:
+        for _ in range(4):
+            assert add_pet(path).status_code == 201
+        assert path.stat().st_mode & 0o777 == 0o666
+        popen.terminate()
+        assert popen.wait(SECONDS) == 0
+    assert not path.exists()
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_the_socket_of_a_killed_service_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    for pet_id in (1, 2):
+        with serving(tmp_path, f"unix:{path}") as popen:
+            assert add_pet(path).json()["id"] == pet_id
+            popen.kill()
+            popen.wait()
+        assert path.is_socket()
+
+
+def test_the_socket_of_a_running_service_and_other_files_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    settings = {"backend": "memory", "api_keys": KEY, "listen": f"unix:{path}"}
+    with bind(f"unix:{path}") as sock:
+        sock.listen()
+        message = error_message(in_process("serve", **settings))
+        assert f"cannot listen on unix:{path}: another program listens there" in message
+        assert path.is_socket()
+    assert not path.exists()
+    path.write_text("of somebody else")
+    assert "there is a file or a folder" in error_message(in_process("serve", **settings))
+    assert path.read_text() == "of somebody else"
+
+
+def test_a_socket_that_nothing_accepts_from_yet_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    with bind(f"unix:{path}"), pytest.raises(ConfigurationError), bind(f"unix:{path}"):
+        pass
+    assert not path.exists()
+
+
+def test_the_socket_of_a_successor_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    with bind(f"unix:{path}") as sock:
+        sock.close()  # so that the file system may give its number away
+        path.unlink()
+        successor = socket.socket(socket.AF_UNIX)
+        successor.bind(str(path))
+    assert path.is_socket()
+    successor.close()
+
+
+def test_a_socket_that_is_inherited_is_served(tmp_path: Path) -> None:
+    settings = {"backend": "memory", "api_keys": KEY, "drain_seconds": "0"}
+    path = tmp_path / "inherited"
+    with socket.socket(socket.AF_UNIX) as sock, (tmp_path / "log").open("wb") as log:
+        sock.bind(str(path))
+        sock.listen()
+        popen = subprocess.Popen(
+            [*COMMAND, "serve", "--listen", f"fd:{sock.fileno()}"],
+            env=environment(**settings),
+            pass_fds=[sock.fileno()],
+            stderr=log,
+        )
+        assert add_pet(path).status_code == 201  # waits for the start instead of being refused
+        popen.terminate()
+        assert popen.wait(SECONDS) == 0
+        assert path.is_socket()
+
+
+@pytest.mark.parametrize(
+    ("listen", "message"),
+    [
+        ("unix:/nowhere/http", "its folder does not exist; create it"),
+        (f"unix:/tmp/{'x' * 200}", "the path is too long; the limit is 107 bytes"),
+        ("unix:relative", r"must be HOST:PORT, .* or unix:/PATH, or fd:N"),
+        ("fd:9999", "no such descriptor was inherited"),
+        ("fd:x", r"must be HOST:PORT, .* or unix:/PATH, or fd:N"),
+    ],
+)
+def test_other_addresses_are_refused_by_what_is_wrong(listen: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message), bind(listen):
+        pass
+
+
+def test_a_descriptor_that_is_no_stream_socket_is_refused(tmp_path: Path) -> None:
+    file = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(ConfigurationError, match="it is not a socket"), bind(f"fd:{file}"):
+        pass
+    os.close(file)
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("127.0.0.1", 0))
+    one, other = socket.socketpair()
+    for sock in (datagrams, one, socket.socket(socket.AF_UNIX), socket.socket(socket.AF_INET)):
+        fd = sock.detach()
+        with (
+            pytest.raises(ConfigurationError, match="it is not a bound stream socket"),
+            bind(f"fd:{fd}"),
+        ):
+            pass
+    other.close()
+
+
+def test_the_curl_line_of_the_banner_names_the_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "http"
+    with running(tmp_path, "serve", "--dev", "--listen", f"unix:{path}") as popen:
+        stdout = tmp_path / "stdout"
+        until(lambda: f"curl -i --unix-socket {path} http://localhost/v1/" in stdout.read_text())
+        popen.send_signal(signal.SIGHUP)  # its terminal was closed
+        assert popen.wait(SECONDS) == 0

@@ -1,0 +1,40 @@
+"""Plugins that are installed in a directory, and the kit's command run on them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.documents import ROOT
+from tests.support.services import environment
+
+SECONDS = 300 + 60 * float(os.environ.get("PETSTORE_FAULT_MINUTES", "0"))
+"""How long a command may take, on a busy machine."""
+
+
+def conformance(
+    name: str, directory: Path, *options: str, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the kit in a directory that may hold a plugin; the checkout is importable, too."""
+    return subprocess.run(
+        [sys.executable, "-m", "petstore", "conformance", name, *options],
+        cwd=directory,
+        env=environment(**settings) | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def install(name: str, directory: Path, source: str) -> None:
+    """Write a plugin into a directory, as if it were installed there."""
+    (directory / f"petstore_{name}.py").write_text(source)
+    metadata = directory / f"petstore_{name}-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: petstore-{name}\nVersion: 1\n"
+    )
+    (metadata / "entry_points.txt").write_text(
+        f"[petstore.backends]\n{name}=petstore_{name}:backend\n"
+    )

@@ -1,0 +1,98 @@
+"""Repositories of backends on servers: calls that fail or are repeated, stores that are refused."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any, Final
+
+import pytest
+
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Pet,
+    PetStatus,
+    Repository,
+    SettingsError,
+    StorageError,
+    UnavailableError,
+)
+
+Opened = AbstractAsyncContextManager[Repository]
+
+AT: Final = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
+PATIENCE_SECONDS: Final = 20
+
+
+def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> IdempotencyToken:
+    """Return a token. In Redis its value, modulo the number of partitions, is its own partition.
+
+    body -- stands for the write that the token identifies
+    """
+    return IdempotencyToken(value.to_bytes(8) + bytes(24), body.to_bytes(32), now, until)
+
+
+async def pets(repository: Repository) -> list[Pet]:
+    """Return all pets."""
+    return list(await repository.list_pets(0, 100_000, None))
+
+
+def refused(store: Opened, error: type[StorageError] = SettingsError) -> str:
+    """Check that a store is refused with one line; return it."""
+
+    async def run() -> None:
+        async with store:
+            pass
+
+    with pytest.raises(error) as caught:
+        asyncio.run(run())
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def count_with_rex(store: Opened) -> int:
+    """Open a store and add a pet; return how many there are."""
+
+    async def run() -> int:
+        async with store as repository:
+            await repository.create_pet(REX)
+            return len(await pets(repository))
+
+    return asyncio.run(run())
+
+
+async def unavailable(call: Awaitable[object], *, within: float) -> str:
+    """Check that a call fails as unavailable within some seconds; return the message."""
+    begin = monotonic()
+    with pytest.raises(UnavailableError) as caught:
+        await call
+    assert monotonic() - begin < within
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+async def unavailable_for(
+    reason: str, call: Callable[[], Awaitable[object]], *, within: float
+) -> None:
+    """Call until it is unavailable for this reason; it is unavailable all the time."""
+    end = monotonic() + PATIENCE_SECONDS
+    while reason not in (found := await unavailable(call(), within=within)):
+        assert monotonic() < end, found
+        await asyncio.sleep(0.02)
+
+
+async def again(
+    call: Callable[[], Awaitable[Any]], error: type[StorageError] = UnavailableError
+) -> Any:
+    """Call until it no longer raises this error; return the result."""
+    end = monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await call()
+        except error:
+            assert monotonic() < end
+            await asyncio.sleep(0.02)
