@@ -29,6 +29,9 @@ CANCEL_SECONDS = 5.0
 COUNTED_TURNS = 200
 """For so many turns of the event loop, the end of a call is looked for in each of them."""
 
+BUSY_SECONDS = 0.1
+"""How much longer a busy server may take for a call whose caller was cancelled."""
+
 SLOW_SECONDS = 0.02
 """A repository is slow if a read takes longer than this."""
 
@@ -110,7 +113,7 @@ async def settle(repository: Repository, length: Length) -> Stored:
 
     length -- how long a call takes: a cancelled one may take effect until the server has made it
     """
-    pause = 0.01 + 10 * length.seconds
+    pause = 10 * length.seconds + (BUSY_SECONDS if length.turns > 1 else 0.01)
     stored = await read_all(repository)
     while True:
         for order in stored.orders[-1:]:  # a write that changes nothing waits for those before it

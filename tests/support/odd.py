@@ -189,6 +189,17 @@ class Reserving(Jittery):
             self.tokens.remove(token)
 
 
+class Unstoppable(Wrapped):
+    """The server makes a call whose caller was cancelled, and is sometimes busy before it does."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.shield(self._serve(method, *arguments))
+
+    async def _serve(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        await asyncio.sleep(0.001 if self.random.random() < 0.9 else 0.06)
+        return await method(*arguments)
+
+
 class Rows(Sequence[Item]):
     """A page as a driver may have it: a sequence and nothing more, without slices."""
 
@@ -269,7 +280,16 @@ class Purging(Honest):
         return super().find(token)
 
 
-WRAPPERS: list[type[Wrapped]] = [Jittery, Distant, FarAway, Locked, Pooled, Reserving, Sequences]
+WRAPPERS: list[type[Wrapped]] = [
+    Jittery,
+    Distant,
+    FarAway,
+    Locked,
+    Pooled,
+    Reserving,
+    Unstoppable,
+    Sequences,
+]
 REPOSITORIES: list[type[Honest]] = [RandomGaps, Quadrillions, NearTheEnd, Descending, Purging]
 ODD = [class_.__name__ for class_ in (*WRAPPERS, *REPOSITORIES)]
 
