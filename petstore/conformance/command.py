@@ -8,10 +8,12 @@ import os
 import secrets
 import sys
 import threading
+import warnings
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
+from pluggy import PluggyTeardownRaisedWarning
 
 from petstore.conformance.reporter import Reporter
 
@@ -34,6 +36,8 @@ def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
         sys.stdout.reconfigure(errors="backslashreplace")
     seed = secrets.randbelow(2**32) if seed is None else seed
+    # A signal may interrupt a hook of Hypothesis, which pluggy would warn of.
+    warnings.simplefilter("ignore", PluggyTeardownRaisedWarning)
     plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
     options = [*plugins, "--noconftest", "-c", os.devnull]
     with TemporaryDirectory() as home:  # Hypothesis would leave a folder in the current directory
