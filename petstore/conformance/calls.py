@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from petstore.conformance.model import Model, Write
@@ -16,6 +17,7 @@ from petstore.contract import (
     Order,
     OrderStatus,
     Pet,
+    PetStatus,
     Receipt,
     RefusedError,
     Repository,
@@ -103,9 +105,25 @@ class Stored(Struct):
 
 
 async def read_all(repository: Repository) -> Stored:
-    """Return all pets and orders."""
-    pets = await repository.list_pets(0, 9999, None)
-    return Stored(list(pets), list(await repository.list_orders(0, 9999, None)))
+    """Return all pets and orders after checking their types."""
+    pets = list(await repository.list_pets(0, 9999, None))
+    orders = list(await repository.list_orders(0, 9999, None))
+    check_types(pets, orders)
+    return Stored(pets, orders)
+
+
+def check_types(pets: Iterable[Pet], orders: Iterable[Order]) -> None:
+    """Check that all values have exactly the types of the contract: 1 == 1.0, "sold" == SOLD."""
+    for pet in pets:
+        assert type(pet) is Pet
+        assert (type(pet.id), type(pet.name), type(pet.category_id)) == (int, str, int)
+        assert pet.status is UNSET or type(pet.status) is PetStatus
+    for order in orders:
+        assert type(order) is Order
+        assert (type(order.id), type(order.pet_id)) == (int, int)
+        assert type(order.status) is OrderStatus
+        assert type(order.placed_at) is datetime
+        assert order.placed_at.utcoffset() == timedelta(0)
 
 
 async def settle(repository: Repository, length: Length) -> Stored:

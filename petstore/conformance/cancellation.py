@@ -16,6 +16,7 @@ from petstore.conformance.calls import (
     cancel,
     measure,
     read_all,
+    sample,
     settle,
 )
 from petstore.conformance.kit import Kit, clause
@@ -158,6 +159,11 @@ class CancellationClauses(Kit):
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
+        for id_ in await sample(
+            repository, range(1, 100)
+        ):  # found by its id only if it is listed, too
+            assert await repository.get_pet(id_) in (None, *stored.pets)
+            assert await repository.get_order(id_) in (None, *stored.orders)
         await check_agreement(repository)
 
     @clause("cancellation")

@@ -2,16 +2,17 @@
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
 from petstore.conformance.calls import AnyCall, read_all
-from petstore.conformance.kit import Kit, clause
+from petstore.conformance.kit import Kit, Place, clause, place_clause
 from petstore.conformance.orders import add_pet
 from petstore.conformance.values import AT, REX, make_token
-from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository
+from petstore.contract import Order, OrderStatus, Pet, PetStatus, RefusedError, Repository
 
 HELD_SECONDS: Final = 0.1
 """How long a call may hold the event loop."""
@@ -26,12 +27,18 @@ SPARE_LINES: Final = ITEMS // 2
 class CostClauses(Kit):
     """Clauses of a repository in this process."""
 
-    @clause("event-loop")
-    async def test_no_call_holds_the_event_loop(self, repository: Repository) -> None:
+    @place_clause("event-loop")
+    async def test_no_call_holds_the_event_loop(self, place: Place) -> None:
         """A driver that blocks is called on the event loop, or a lock is waited for there."""
+        async with AsyncExitStack() as stack:
+            openings = 2 if place.backend.shared else 1
+            opened = [await stack.enter_async_context(place.open()) for _ in range(openings)]
+            await self._hold(*opened)
+
+    async def _hold(self, repository: Repository, *others: Repository) -> None:
         held: dict[str, float] = {}
         for _ in range(10):  # a machine that is busy may hold it, too, but not each time
-            for name, call in (await _calls(repository, ITEMS)).items():
+            for name, call in (await _calls(repository, ITEMS, *others)).items():
                 held[name] = min(await _longest_hold(call), held.get(name, 60))
             if max(held.values()) < HELD_SECONDS:
                 return
@@ -63,10 +70,11 @@ async def _items(repository: Repository, number: int) -> list[Pet | Order]:
     return [*pets, *(Order(pet.id, pet.id, OrderStatus.COMPLETED, AT) for pet in pets)]
 
 
-async def _calls(repository: Repository, number: int) -> dict[str, AnyCall]:
+async def _calls(repository: Repository, number: int, *others: Repository) -> dict[str, AnyCall]:
     """Return calls of every method.
 
     number -- how many items are restored, and at most on a page
+    others -- of the same place: their writes overlap those of the first one
     """
     pet_id, other_id = await add_pet(repository), await add_pet(repository)
     order_id = (await repository.place_order(other_id, AT)).id
@@ -74,7 +82,16 @@ async def _calls(repository: Repository, number: int) -> dict[str, AnyCall]:
     items = await _items(repository, number // 2)
 
     async def overlapping() -> None:
-        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+        creates = [one.create_pet(REX) for one in (repository, *others) for _ in range(20)]
+        await asyncio.gather(*creates)
+
+    async def refused() -> None:
+        for refusal in (
+            repository.place_order(pet_id, AT),
+            repository.update_order(order_id, OrderStatus.COMPLETED),
+        ):
+            with suppress(RefusedError):
+                await refusal
 
     return {
         "restore": lambda: repository.restore(items),
@@ -90,6 +107,7 @@ async def _calls(repository: Repository, number: int) -> dict[str, AnyCall]:
         "list_orders": lambda: repository.list_orders(0, number, None),
         "list_orders, of a status": lambda: repository.list_orders(0, number, OrderStatus.PLACED),
         "update_order": lambda: repository.update_order(order_id, OrderStatus.CANCELLED),
+        "refused writes": refused,
     }
 
 

@@ -58,19 +58,22 @@ class DurabilityClauses(Kit):
             restored = [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ // 900 % 4]) for id_ in many]
             await repository.restore(restored)
             pets = sorted([*pets, *restored], key=lambda pet: pet.id)
-        for turn in range(2):
-            with suppress(RaisedOnPurposeError):
+        for turn, failure in enumerate((RaisedOnPurposeError(), asyncio.CancelledError(), None)):
+            with suppress(RaisedOnPurposeError, asyncio.CancelledError):
                 async with place.open() as repository:
+                    await repository.restore([*created, *restored[::7]])  # equal, so skipped
                     for status in (None, *PetStatus):
                         matching = [pet for pet in pets if status in (None, pet.status)]
                         assert list(await repository.list_pets(0, 9999, status)) == matching
                     for pet in created[turn::7]:
                         assert await repository.get_pet(pet.id) == pet
+                    with pytest.raises(ConflictError):
+                        await repository.restore([replace(created[0], name="another")])
                     receipt = await repository.create_pet(REX)
                     pets.append(Pet(receipt.id, REX.name, REX.category_id, REX.status))
                     pets.sort(key=lambda pet: pet.id)
-                    if turn == 0:  # what was acknowledged before an exception counts, too
-                        raise RaisedOnPurposeError
+                    if failure:  # what was acknowledged before an exception counts, too
+                        raise failure
         await self._close_while_it_writes(place)
 
     async def _close_while_it_writes(self, place: Place) -> None:
@@ -107,6 +110,8 @@ class DurabilityClauses(Kit):
             placed = await repository.place_order(first.id, AT, make_token("place", first.id))
             orders.append(Order(placed.id, first.id, OrderStatus.PLACED, AT))
             orders += [order for _, order in used]
+            again = await repository.place_order(used[-1][1].pet_id, AT)  # it was cancelled
+            orders.append(Order(again.id, used[-1][1].pet_id, OrderStatus.PLACED, AT))
             restored = Order(placed.id + 1000, first.id + 1000, OrderStatus.COMPLETED, AT)
             pet = Pet(restored.pet_id, "Rex", 7, PetStatus.SOLD)
             await repository.restore([pet, restored])
@@ -125,11 +130,11 @@ class DurabilityClauses(Kit):
                 again = await repository.create_pet(REX, replace(late, now=late.until - 1))
                 assert again == Receipt(second.id, replayed=True)
                 for token, order in used:
-                    again = await repository.place_order(order.pet_id, AT, token)
-                    assert again == Receipt(order.id, replayed=True)
                     other = replace(token, fingerprint=bytes(32))
                     with pytest.raises(TokenReusedError):
                         await repository.place_order(order.pet_id, AT, other)
+                    again = await repository.place_order(order.pet_id, AT, token)
+                    assert again == Receipt(order.id, replayed=True)
                 await check_agreement(repository)
         async with place.open() as repository:
             expired = replace(late, now=late.until, until=late.until + 1, fingerprint=bytes(32))
@@ -172,7 +177,9 @@ class DurabilityClauses(Kit):
                     assert placed.id not in ordered, "the id of an order is assigned again"
                     ordered.add(placed.id)
                     order = Order(placed.id, order.pet_id, OrderStatus.PLACED, AT)
-                if turn % 2:
+                if turn % 2:  # the last one is cancelled
+                    await repository.update_order(order.id, OrderStatus.CANCELLED)
+                if turn % 2 == 0:
                     restored = max(seen) + 10
                     refused = Order(restored, receipt.id, OrderStatus.PLACED, AT)
                     with pytest.raises(ConflictError):

@@ -27,23 +27,34 @@ from petstore.conformance.calls import (
     Call,
     Length,
     cancel,
+    check_types,
     explain,
     measure,
     read_all,
     settle,
 )
+from petstore.conformance.draws import (
+    BEHIND,
+    CROWD,
+    GAPS,
+    HOURS,
+    INDEXES,
+    NEW_PETS,
+    OFFSETS,
+    OPENINGS,
+    ORDER_FILTERS,
+    PET_FILTERS,
+    PLACED_AT,
+    RARELY,
+    SECONDS,
+    TOKEN_NAMES,
+)
 from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, reraising
 from petstore.conformance.model import Model, Payload, Write, page
-from petstore.conformance.values import (
-    CATEGORIES,
-    DAY_SECONDS,
-    NAMES,
-    PET_STATUSES,
-    REX,
-    TIMES,
-)
+from petstore.conformance.values import NOW, PAST, REX, TIMES
 from petstore.contract import (
     MAX_ID,
+    ConflictError,
     NewPet,
     Order,
     OrderStatus,
@@ -51,43 +62,6 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
-)
-
-OPENINGS = 3
-"""How many times a place that can be shared is opened at once."""
-
-NEW_PETS = st.builds(
-    NewPet,
-    name=st.sampled_from(["", "Rex", "rex", " Rex", *NAMES]) | st.text(max_size=6),
-    category_id=st.sampled_from([0, *CATEGORIES]) | st.integers(-(2**63), 2**63 - 1),
-    status=st.sampled_from([PET_STATUSES[-1], *PetStatus]),
-)
-PET_FILTERS = st.sampled_from([None, *PetStatus])
-ORDER_FILTERS = st.sampled_from([None, *OrderStatus])
-INDEXES = st.integers(0, 40)
-
-# Distances from the id of a pet or an order, for ids that may be absent and pages that begin there.
-OFFSETS = st.sampled_from([-2, -1, 0, 1, 2])
-
-RARELY = st.sampled_from([False, False, True])
-TOKEN_NAMES = st.none() | st.sampled_from("abc")
-HOURS = st.sampled_from([1, 11, 12, 24])
-PLACED_AT = st.sampled_from(TIMES)
-
-# The clock of a caller may be slow, and its records may be valid for less or more than a day.
-BEHIND = st.sampled_from([0, 0, 1, 3600, DAY_SECONDS])
-SECONDS = st.sampled_from([DAY_SECONDS, DAY_SECONDS, 1, 3600, 10 * DAY_SECONDS])
-
-CROWD = st.lists(
-    st.tuples(
-        st.sampled_from(["create", "place", "place", "update", "update", "pet", "order"]),
-        INDEXES,
-        st.sampled_from([None, None, "a", "b"]),
-        st.sampled_from(OrderStatus),
-        st.integers(0, OPENINGS - 1),
-    ),
-    min_size=2,
-    max_size=5,
 )
 
 
@@ -137,8 +111,9 @@ class ModelMachine(RuleBasedStateMachine):
         self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
         self._openings: list[Repository] = []
         self._repository: Repository
-        self._model = Model(own_clock=not self.kit.machine_advances_time)
+        self._model = Model()
         self._length = Length()
+        self._refused: list[Write] = []
         self._steps = 0
 
     @property
@@ -150,11 +125,16 @@ class ModelMachine(RuleBasedStateMachine):
         """Make the next calls through one of the openings."""
         self._repository = self._openings[opening % len(self._openings)]
 
-    @initialize(news=st.lists(NEW_PETS, min_size=4, max_size=14), openings=st.integers(1, OPENINGS))
-    def begin(self, news: list[NewPet], openings: int) -> None:
+    @initialize(
+        news=st.lists(NEW_PETS, min_size=4, max_size=14),
+        openings=st.integers(1, OPENINGS),
+        now=st.sampled_from([NOW, PAST]),
+    )
+    def begin(self, news: list[NewPet], openings: int, now: int) -> None:
         """Open an empty repository and store the first pets, orders and records."""
         if self.idle:
             return
+        self._model = Model(now, own_clock=not self.kit.machine_advances_time)
         self._runner.run(self._open(openings if self.kit.backend.shared else 1))
         for new in news:
             self._write(Write(new))
@@ -209,26 +189,67 @@ class ModelMachine(RuleBasedStateMachine):
         self.reached["crowds"] += 1
 
     @precondition(lambda self: self.kit.backend.durable)
-    @step(crowd=st.sampled_from([[], []]) | CROWD, tenth=st.integers(0, 9), fails=st.booleans())
-    def reopen(self, crowd: list[Any], tenth: int, fails: bool) -> None:  # noqa: FBT001
-        """Close one of the openings, or the last one, perhaps with calls in flight."""
+    @step(
+        crowd=st.sampled_from([[], []]) | CROWD,
+        tenth=st.integers(0, 9),
+        failure=st.sampled_from([None, RaisedOnPurposeError, asyncio.CancelledError]),
+        all_=st.booleans(),
+    )
+    def reopen(
+        self, crowd: list[Any], tenth: int, failure: type[BaseException] | None, *, all_: bool
+    ) -> None:
+        """Close one of the openings, or all, perhaps with calls in flight; check everything."""
         index = self._openings.index(self._repository)
         calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(crowd)]
+        closed = range(len(self._openings)) if all_ else [index]
 
         async def again() -> None:
             tasks = [asyncio.create_task(call.run(self._repository)) for call in calls]
             await self._length.wait(tenth)
-            await self._close(index, RaisedOnPurposeError() if fails else None)
+            for number in closed:
+                await self._close(number, failure() if failure else None)
             if tasks:
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await asyncio.gather(*tasks)
-            await self._reopen(index)
+            for number in closed:
+                await self._reopen(number)
 
         self._run(again())
         self._repository = self._openings[index]
         if calls:
             self._explain(calls)
+        self.check_everything(opening=index)
         self.reached["reopened"] += 1
+
+    @step()
+    def check_everything(self) -> None:
+        """Read each pet and order, all at once; repeat all recorded writes, and restore all."""
+        pets, orders, repository = self._model.pets, self._model.orders, self._repository
+
+        async def read() -> tuple[Any, Any]:
+            found = asyncio.gather(*(repository.get_pet(pet_id=pet.id) for pet in pets))
+            return await found, await asyncio.gather(
+                *(repository.get_order(order_id=order.id) for order in orders)
+            )
+
+        assert self._run(read()) == (pets, orders)
+        if self.kit.machine_restores:
+            self._run(repository.restore([*pets, *orders]))
+        for (_, name), (until, payload, _) in list(self._model.records.items()):
+            if until > self._model.now:
+                self._write(Write(NewPet("other", 1) if isinstance(payload, NewPet) else -1, name))
+                self._write(Write(payload, name))
+
+    @step()
+    def retry(self) -> None:
+        """Repeat a write that was refused, after what it needs has become true."""
+        if not self._refused or self._model.is_reserved(self._refused[0]):
+            return
+        write = self._refused.pop(0)
+        for order in [order for order in self._model.orders if order.pet_id == write.payload]:
+            self._update(order, OrderStatus.CANCELLED)
+        self._write(write)  # unless the pet is sold
+        self._write(write)
 
     @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 16))
     def read_pets(self, index: int, offset: int, count: int) -> None:
@@ -279,14 +300,22 @@ class ModelMachine(RuleBasedStateMachine):
             found = self._run(self._repository.get_order(order_id))
             assert found == self._model.order(order_id)
         listed = list(self._run(self._repository.list_orders(after, count, status)))
+        check_types([], listed)
         assert listed == page(self._model.orders, after, count, status)
 
     @precondition(lambda self: self.kit.machine_restores)
-    @step(new=NEW_PETS, gap=st.integers(1, 3), status=ORDER_FILTERS)
-    def restore(self, new: NewPet, gap: int, status: OrderStatus | None) -> None:
-        """Restore a pet of another store, and an order of it."""
-        items = self._model.restore(new, gap, status)
-        self._run(self._repository.restore(items))
+    @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
+    def restore(self, new: NewPet, gap: int, status: OrderStatus | None, *, refused: bool) -> None:
+        """Restore a pet of another store and its order, perhaps before one that is refused."""
+        id_ = self._model.free_id(gap)
+        self._check_everywhere(id_, id_)
+        other = replace(self._pet(id_), name=f"not {self._pet(id_).name}")
+        items = self._model.restore(id_, new, status)
+        if refused:
+            self._check(self._repository.restore([*items, other]), ConflictError)
+        else:
+            self._run(self._repository.restore(items * 2))  # the second time, they are skipped
+        self._check_everywhere(id_, id_)
 
     @precondition(lambda self: self.kit.machine_advances_time)
     @step(hours=HOURS)
@@ -334,7 +363,7 @@ class ModelMachine(RuleBasedStateMachine):
         self._openings[index : index + 1] = [await manager.__aenter__()]
         self._managers[index] = manager
 
-    async def _close(self, index: int, failure: Exception | None = None) -> None:
+    async def _close(self, index: int, failure: BaseException | None = None) -> None:
         manager, self._managers[index] = self._managers[index], None
         if manager is not None:
             await manager.__aexit__(type(failure) if failure else None, failure, None)
@@ -368,7 +397,7 @@ class ModelMachine(RuleBasedStateMachine):
         if kind in ("create", "place"):
             # Writes that differ may have the same name, and so the same token.
             new = NewPet("in a crowd", number, PetStatus.AVAILABLE)
-            payload = new if kind == "create" else pet.id
+            payload = new if kind == "create" else pet.id if index % 6 else -1
             write = Write(payload, name, TIMES[number])
             return Call(lambda repository: self._make(repository, write), write)
         if kind == "update":
@@ -386,15 +415,18 @@ class ModelMachine(RuleBasedStateMachine):
 
     def _write(self, write: Write) -> None:
         is_pet = isinstance(write.payload, NewPet)
-        call, expected = self._make(self._repository, write), self._model.expect(write)
+        expected = self._model.expect(write)
         if expected is None:
-            receipt = self._run(call)
+            receipt = self._run(self._make(self._repository, write))
             self._model.write(write, receipt)
             self.reached["pets" if is_pet else "orders"] += 1
             self._check_everywhere(receipt.id, 0) if is_pet else self._check_order(receipt.id)
-        else:
-            self._check(call, expected)
-            self.reached["replays"] += isinstance(expected, Receipt)
+            return
+        for opening in self._openings:  # each may remember what it has found, or not found
+            self._check(self._make(opening, write), expected)
+        self.reached["replays"] += isinstance(expected, Receipt)
+        if expected is ConflictError and write not in self._refused:
+            self._refused.append(write)
 
     def _update(self, order: Order, status: OrderStatus) -> None:
         expected = self._model.update(order.id, status)
@@ -408,8 +440,11 @@ class ModelMachine(RuleBasedStateMachine):
         self._check_everywhere(order.pet_id, order_id)
 
     def _check_everywhere(self, pet_id: int, order_id: int) -> None:
-        """Read a pet and an order through every opening: one may cache what another changes."""
-        for opening in self._openings:
+        """Read a pet and an order through every opening: one may cache what another changes.
+
+        Every second time only through one, so that the others have not read the change.
+        """
+        for opening in self._openings if self._steps % 2 else [self._repository]:
             assert self._run(opening.get_pet(pet_id)) == self._model.pet(pet_id)
             if order_id:
                 assert self._run(opening.get_order(order_id)) == self._model.order(order_id)
@@ -424,5 +459,6 @@ class ModelMachine(RuleBasedStateMachine):
 
     def _check_page(self, after: int, count: int, status: PetStatus | None) -> list[Pet]:
         found = list(self._run(self._repository.list_pets(after, count, status)))
+        check_types(found, [])
         assert found == page(self._model.pets, after, count, status)
         return found

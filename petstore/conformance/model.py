@@ -2,6 +2,7 @@
 
 from copy import copy
 from datetime import datetime
+from itertools import count
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -63,13 +64,13 @@ class Model:
     own_clock -- whether the repository replaces the times of orders by its own
     """
 
-    def __init__(self, *, own_clock: bool = False) -> None:
+    def __init__(self, now: int = NOW, *, own_clock: bool = False) -> None:
         self.own_clock = own_clock
         self.pets: list[Pet] = []
         self.orders: list[Order] = []
         self.records: dict[tuple[type, str], tuple[int, Payload, int]] = {}
         self.reserved: dict[tuple[type, str], tuple[Payload, ...]] = {}
-        self.now = NOW
+        self.now = now
         self.restored = 0
 
     def copy(self) -> "Model":
@@ -144,19 +145,26 @@ class Model:
         self._set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
         return changed
 
-    def restore(self, new: NewPet, gap: int, status: OrderStatus | None) -> list[Pet | Order]:
+    def free_id(self, gap: int) -> int:
+        """Return an id that neither a pet nor an order has.
+
+        gap -- how far it is above all others, if so many are left; 0 means the lowest
+        """
+        ids = {pet.id for pet in self.pets} | {order.id for order in self.orders}
+        if gap and max(ids) + gap < MAX_ID - 2**40:
+            return max(ids) + gap
+        return next(id_ for id_ in count(1) if id_ not in ids)
+
+    def restore(self, id_: int, new: NewPet, status: OrderStatus | None) -> list[Pet | Order]:
         """Store a pet of another store and an order of it, under the same id; return them.
 
-        gap -- how far this id is above all others
         status -- that of the order; None means cancelled
         """
-        ids = [pet.id for pet in self.pets] + [order.id for order in self.orders]
-        id_ = max(ids) + gap
         pet = Pet(id_, new.name, new.category_id, new.status)
         if status is not None and status is not OrderStatus.CANCELLED:
             pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
         _insert(self.pets, pet)
-        self.restored = id_
+        self.restored = max(self.restored, id_)
         # Always with an order, so that one id is the floor for later ids of both kinds.
         order = Order(id_, id_, status or OrderStatus.CANCELLED, AT)
         _insert(self.orders, order)

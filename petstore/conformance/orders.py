@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from petstore.conformance.calls import sample
+from petstore.conformance.calls import check_types, sample
 from petstore.conformance.kit import Kit, clause
 from petstore.conformance.values import AT, MANY, MANY_SECONDS, TIMES, make_token
 from petstore.contract import (
@@ -98,7 +98,9 @@ async def check_agreement(repository: Repository) -> None:
     for order_status in OrderStatus:
         listed = list(await repository.list_orders(0, 9999, order_status))
         assert listed == [order for order in orders if order.status is order_status]
+        check_types([], listed)
     for status in PetStatus:
+        check_types(found[status], [])
         of_status = {pet.id for pet in found[status]}
         assert of_status & expected.keys() == {id_ for id_ in expected if expected[id_] is status}
         if status is PetStatus.PENDING:

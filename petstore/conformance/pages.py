@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import MutableSequence
+from typing import Any
 
 from petstore.conformance.calls import sample
 from petstore.conformance.kit import Kit, clause
@@ -117,6 +118,11 @@ class PageClauses(Kit):
     @clause("no-aliasing")
     async def test_a_returned_list_belongs_to_the_caller(self, repository: Repository) -> None:
         """A list that the store itself uses is returned, not a copy."""
+        for read in (repository.list_pets, repository.list_orders):
+            page: Any = await read(0, 10, None)
+            if isinstance(page, MutableSequence):
+                page.append(None)
+            assert list(await read(0, 10, None)) == [], "empty pages are one list"
         pets = []
         for number in range(5):
             receipt = await repository.create_pet(NewPet(f"{number}", number, PetStatus.SOLD))

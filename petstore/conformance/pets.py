@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from petstore.conformance.calls import sample
+from petstore.conformance.calls import check_types, sample
 from petstore.conformance.kit import Kit, clause
 from petstore.conformance.orders import absent_ids
 from petstore.conformance.values import AT, CATEGORIES, LONG_NAMES, NAMES, make_token
@@ -154,16 +153,7 @@ class PetClauses(Kit):
         for order_status in (None, *OrderStatus):
             orders += await repository.list_orders(after=0, count=99, status=order_status)
         assert (len(pets), len(orders)) == (6 + 6 + 5, 3 + 3 + 3 + 3)
-        for pet in pets:
-            assert type(pet) is Pet
-            assert (type(pet.id), type(pet.name), type(pet.category_id)) == (int, str, int)
-            assert pet.status is UNSET or type(pet.status) is PetStatus
-        for order in orders:
-            assert type(order) is Order
-            assert (type(order.id), type(order.pet_id)) == (int, int)
-            assert type(order.status) is OrderStatus
-            assert type(order.placed_at) is datetime
-            assert order.placed_at.utcoffset() == timedelta(0)
+        check_types(pets, orders)
 
 
 def _check_receipt(receipt: Receipt) -> None:

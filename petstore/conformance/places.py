@@ -42,6 +42,8 @@ class PlaceClauses(Kit):
                     (order,) = await place_orders(repository)
                     token = make_token(f"create {number}", REX)
                     receipt = await repository.create_pet(REX, token)
+                    for read in _reads(repository, receipt.id, order.id):  # it may cache them
+                        await read()
                     if number == 1:
                         raise RaisedOnPurposeError
             for one in opened:  # also those before, when the place was opened again
@@ -90,6 +92,14 @@ class PlaceClauses(Kit):
             await self._check_places(stored)
             await outer_stack.aclose()  # the one from which another was made
             await self._check_places(stored)
+            several = [stack.enter_async_context(self._new_place(place)) for _ in range(3)]
+            for new in await asyncio.gather(*several):  # made at once; a name may have become free
+                async with new.open() as repository:
+                    stored[new] = await self._fill(repository, 1)
+            await self._check_places(stored)
+            async with new.open() as repository, other.open() as two:
+                await repository.restore([Pet(MAX_ID, "Rex", 7)])
+                assert not (await two.create_pet(REX)).replayed, "places share their ids"
 
     @asynccontextmanager
     async def _new_place(self, place: Place) -> AsyncIterator[Place]:
@@ -123,6 +133,7 @@ class PlaceClauses(Kit):
             *(LookupError("raised by the kit"), OSError("raised by the kit"), TimeoutError()),
             *(ConflictError("raised by the kit"), StorageError("raised by the kit")),
             *(UnavailableError("raised by the kit"), asyncio.CancelledError()),
+            ExceptionGroup("raised by the kit", [LookupError()]),
         ):
             for manager in (
                 place.backend.open(place.settings),
@@ -132,6 +143,18 @@ class PlaceClauses(Kit):
                     async with manager:
                         raise failure
                 assert caught.value is failure
+
+
+def _reads(repository: Repository, pet_id: int, order_id: int) -> Sequence[AnyCall]:
+    """Return calls of every method that reads."""
+    return (
+        lambda: repository.get_pet(pet_id),
+        lambda: repository.list_pets(0, 1, None),
+        lambda: repository.list_pets(MAX_ID, 1, PetStatus.SOLD),
+        lambda: repository.get_order(order_id),
+        lambda: repository.list_orders(0, 1, None),
+        lambda: repository.list_orders(MAX_ID, 1, OrderStatus.PLACED),
+    )
 
 
 def _calls(
@@ -144,19 +167,14 @@ def _calls(
     """
     order = Order(order_id, pet.id, OrderStatus.CANCELLED, AT)
     return (
+        *_reads(repository, pet.id, order_id),
         lambda: repository.create_pet(NewPet("Rex", 7)),
         lambda: repository.create_pet(REX, token),
         lambda: repository.create_pet(REX, replace(token, fingerprint=bytes(32))),
-        lambda: repository.get_pet(pet.id),
-        lambda: repository.list_pets(0, 1, None),
-        lambda: repository.list_pets(MAX_ID, 1, PetStatus.SOLD),
         lambda: repository.place_order(pet.id, AT),
         lambda: repository.place_order(-1, AT),
         lambda: repository.place_order(pet.id, AT, make_token("place", pet.id)),
         lambda: repository.place_order(pet.id, AT, replace(token, fingerprint=bytes(32))),
-        lambda: repository.get_order(order_id),
-        lambda: repository.list_orders(0, 1, None),
-        lambda: repository.list_orders(MAX_ID, 1, OrderStatus.PLACED),
         lambda: repository.update_order(order_id, OrderStatus.PLACED),
         lambda: repository.update_order(order_id, OrderStatus.COMPLETED),
         lambda: repository.restore([]),

@@ -1,9 +1,10 @@
 """Clauses of `restore`: pets and orders of another store, under the ids that they have there."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec import UNSET
@@ -133,6 +134,10 @@ class RestoreClauses(Kit):
         await check_stored(repository, [], [])
         await repository.restore(restored_items())
         await check_stored(repository, RESTORED_PETS, RESTORED_ORDERS)
+        order_ids = [order.id for order in RESTORED_ORDERS]
+        for id_ in range(1, 12):  # beside the first ones, too
+            assert (await repository.get_pet(id_) is None) == (id_ not in RESTORED_PET_IDS)
+            assert (await repository.get_order(id_) is None) == (id_ not in order_ids)
         for found in await repository.list_orders(0, 99, None):
             assert found.placed_at.utcoffset() == timedelta(0)
             assert type(found.status) is OrderStatus
@@ -198,7 +203,14 @@ class RestoreClauses(Kit):
                 await repository.restore(tuple(left[:size]))
                 del left[:size]
             await repository.restore(left)
-            await repository.restore(many)
+            restoring = asyncio.create_task(repository.restore(many))
+            if place.backend.shared:  # whoever opens it meanwhile changes nothing
+                for turns in (1, 3, 20):
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    async with place.open() as other:
+                        await other.get_pet(1)
+            await restoring
             with pytest.raises(ConflictError):
                 await repository.restore(refused)
             with pytest.raises(NotFoundError):
@@ -209,9 +221,16 @@ class RestoreClauses(Kit):
             pets = sorted([*pets, *refused], key=lambda pet: pet.id)
             orders.sort(key=lambda order: order.id)
             await self._check_all(repository, pets, orders)
+            # With four values for each, more values than one statement of any database may have.
+            rows = [Pet(2**41 + n, f"{n}", n) for n in range(17_000)]
+            await repository.restore(rows)
+            for begin in range(0, len(rows), 5000):
+                some = rows[begin : begin + 5000]
+                assert list(await repository.list_pets(some[0].id - 1, len(some), None)) == some
         if place.backend.durable:
             async with place.open() as repository:
-                assert list(await repository.list_pets(0, 9999, None)) == pets
+                pets = sorted([*pets, *rows], key=lambda pet: pet.id)
+                assert list(await repository.list_pets(0, 30_000, None)) == pets
                 assert list(await repository.list_orders(0, 9999, None)) == orders
 
     async def _check_all(
@@ -242,7 +261,10 @@ class RestoreClauses(Kit):
         given: list[Pet | Order] = [*pets, *orders]
         for part in (given[: len(given) // 2], given, given[::-1], given + given):
             await repository.restore(part)
-        await check_stored(repository, pets, orders)
+        new: list[Any] = pet_and_order(2**45)
+        await repository.restore([*new, *new])  # the second time in the same call
+        assert await repository.get_pet(2**45) == new[0]
+        await check_stored(repository, pets + new[:1], orders + new[1:])
         if order in given[-1:]:  # what has changed since is a different item
             await repository.update_order(order.id, OrderStatus.COMPLETED)
             for old in (pet, order):
@@ -302,8 +324,14 @@ class RestoreClauses(Kit):
             for _ in range(8):
                 pet_id = await add_pet(repository)
                 assert highest < pet_id <= MAX_ID
-                receipt = await repository.place_order(pet_id, AT)
+                token = make_token(f"{pet_id}", pet_id)
+                receipt = await repository.place_order(pet_id, AT, token)
                 assert highest < receipt.id <= MAX_ID
+            replay = replace(receipt, replayed=True)
+            assert await repository.place_order(pet_id, AT, token) == replay
+            created = await repository.create_pet(REX, make_token(f"at {id_}", REX))
+            replayed = await repository.create_pet(REX, make_token(f"at {id_}", REX))
+            assert replayed == replace(created, replayed=True)
         pets = await repository.list_pets(0, 999, None)
         assert len({pet.id for pet in pets}) == len(pets) > 9 * 8
         await repository.restore(pet_and_order(MAX_ID))
@@ -321,6 +349,8 @@ class RestoreClauses(Kit):
             assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
         assert await count_stored(repository) == counts
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
+        assert await repository.place_order(pet_id, AT, token) == replay  # it needs no id
+        assert await repository.create_pet(REX, make_token(f"at {id_}", REX)) == replayed
 
     @clause("restore-order")
     async def test_an_order_needs_its_pet(self, repository: Repository) -> None:

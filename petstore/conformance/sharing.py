@@ -1,12 +1,14 @@
 """Clauses of shared backends: a place that is opened several times."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
+import pytest
 from msgspec.structs import replace
 
-from petstore.conformance.calls import kind, sample
-from petstore.conformance.kit import Kit, Place, place_clause
+from petstore.conformance.calls import kind, read_all, sample
+from petstore.conformance.kit import Kit, Place, place_clause, reraising
 from petstore.conformance.orders import FINAL_STATUSES, add_pet, check_agreement
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
@@ -39,6 +41,7 @@ class SharingClauses(Kit):
                         await reader.get_order(id_)
                         await reader.list_pets(id_ - 1, 1, None)
                     await self._read(reader, 0, 0)
+                    await reader.list_pets(0, 1 + number % 3, None)  # a full page, or not
                 receipt = await writer.create_pet(NewPet(f"{number}", 7, PetStatus.AVAILABLE))
                 pet = Pet(receipt.id, f"{number}", 7, PetStatus.AVAILABLE)
                 for opening in openings:
@@ -52,6 +55,35 @@ class SharingClauses(Kit):
                     pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
                     for opening in openings:
                         assert await self._read(opening, pet.id, order.id) == (pet, order)
+            await self._fill_gaps(openings)
+            async with place.open() as reader:  # closing it brings nothing back that it has read
+                pet_id = await add_pet(one)
+                await self._read(reader, pet_id, order.id)
+                order_id = (await two.place_order(pet_id, AT)).id
+            found, placed = await self._read(one, pet_id, order_id)
+            assert found is not None
+            assert (found.status, placed) == (
+                PetStatus.PENDING,
+                Order(order_id, pet_id, OrderStatus.PLACED, AT),
+            )
+
+    async def _fill_gaps(self, openings: Sequence[Repository]) -> None:
+        """Restore pets and orders in descending id; all openings have read that there are none."""
+        stored = await read_all(openings[0])
+        last = max(stored.pets[-1].id, stored.orders[-1].id)
+        for id_ in (last + 20, last + 10, last + 5) if last < MAX_ID - 20 else ():
+            pet = Pet(id_, "restored", 7, PetStatus.AVAILABLE)
+            order = Order(id_, id_, OrderStatus.CANCELLED, AT)
+            for restored in (False, True):
+                if restored:
+                    await openings[id_ % 3].restore([pet, order])
+                for opening in openings:
+                    found = await opening.get_pet(id_), await opening.get_order(id_)
+                    assert found == ((pet, order) if restored else (None, None))
+                    for count in (1, 2, 99):
+                        pets = list(await opening.list_pets(last, count, None))
+                        orders = list(await opening.list_orders(last, count, None))
+                        assert (pet in pets[:1], order in orders[:1]) == (restored, restored)
 
     async def _read(
         self, repository: Repository, pet_id: int, order_id: int
@@ -74,22 +106,25 @@ class SharingClauses(Kit):
     @place_clause("shared-ids", needs="shared")
     async def test_two_repositories_assign_no_id_twice(self, place: Place) -> None:
         """Each repository has its own counter."""
-        async with AsyncExitStack() as stack:  # all are the first to open the place
-            several = [stack.enter_async_context(place.open()) for _ in range(7)]
+        async with AsyncExitStack() as stack:  # all are the first to open a place
+            scratch = reraising(place.backend.scratch(place.settings))
+            new = Place(place.backend, await stack.enter_async_context(scratch))
+            several = [stack.enter_async_context(new.open()) for _ in range(7)]
             openings = await asyncio.gather(*several)
             await self._create_together(*openings)
+            for opening in openings:
+                assert len(await opening.list_pets(0, 99, None)) == 35
         async with place.open() as one, place.open() as other:
-            first = {pet.id for pet in await one.list_pets(0, 999, None)}
             creates = [
                 repository.create_pet(NewPet(f"{number}", number))
-                for number in range(100)
+                for number in range(97)  # no multiple of the ids that it may reserve at once
                 for repository in (one, other)
             ]
             receipts = await asyncio.gather(*creates)
-            assert len({receipt.id for receipt in receipts}) == 200
+            assert len({receipt.id for receipt in receipts}) == len(creates)
             listed = await one.list_pets(0, 999, None)
             assert list(await other.list_pets(0, 999, None)) == list(listed)
-            assert {pet.id for pet in listed} == {receipt.id for receipt in receipts} | first
+            assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
             restored = Pet(max(pet.id for pet in listed) + 1000, "Rex", 7)
             await one.restore([restored])
             receipt = await other.create_pet(REX)
@@ -117,6 +152,7 @@ class SharingClauses(Kit):
             for number in range(12):
                 pet_id = await add_pet(one)
                 token = make_token(f"place {number}", pet_id)
+                await self._refuse_then_place((one, other), pet_id, f"refused {number}")
                 for opening in (one, other):  # it has read what is going to change
                     await opening.get_pet(pet_id)
                 placings = [r.place_order(pet_id, AT) for r in (one, other, one, other)]
@@ -146,3 +182,23 @@ class SharingClauses(Kit):
                 assert [receipt.replayed for receipt in created].count(False) == 1
             await check_agreement(one)
             await check_agreement(other)
+
+    async def _refuse_then_place(
+        self, openings: Sequence[Repository], pet_id: int, name: str
+    ) -> None:
+        """Refuse to order a pet with a token; then order it with that, through either opening."""
+        token = make_token(name, pet_id)
+        first = await openings[0].place_order(pet_id, AT)
+        for opening in openings:
+            for other in (token, None):
+                with pytest.raises(ConflictError):
+                    await opening.place_order(pet_id, AT, other)
+        await openings[1].update_order(first.id, OrderStatus.CANCELLED)
+        placed = await openings[pet_id % 2].place_order(pet_id, AT, token)
+        assert not placed.replayed
+        for opening in openings:
+            await openings[0].update_order(placed.id, OrderStatus.CANCELLED)
+            again = await opening.place_order(pet_id, AT, token)
+            assert again == replace(placed, replayed=True)
+            free = await opening.place_order(pet_id, AT)
+            await openings[1].update_order(free.id, OrderStatus.CANCELLED)

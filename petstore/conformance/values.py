@@ -1,6 +1,7 @@
 """Hostile values and sizes, from which the clauses and the machine draw."""
 
 import hashlib
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -46,6 +47,7 @@ NAMES: Final = (
     *("{ps}", "*", "?", "[a]", "^a$", "a:b", "a,b", "a;b", "a|b", "a/b", "../a", "a=b", "#a"),
     *("available", "pending", "sold", "pets", "id", "b'Rex'", "\x1e\x1f", "key\tvalue"),
     *("\u00e9", "e\u0301", "\u212b", "\u00c5", "\ufb01", "\u2460"),  # normalization
+    *("\u00c3\u00a9", "\u00e2\u20ac\u2122", "\u00ef\u00bb\u00bf"),  # like UTF-8 read as Latin-1
     *("\u1e9e", "\u00df", "ss", "\u0130", "\u0131", "\u03c2", "\uff32"),  # case folding
     *("\u2028\u2029", "\x85\x0b\x0c", "\u202eRex", "\u200b", "\ufeffRex", "\u00ad"),  # separators
     *("\ud7ff", "\ue000", "\ufdd0", "\ufffd", "\uffff"),  # around surrogates, and the last ones
@@ -59,8 +61,9 @@ LONG_NAMES: Final = (
     *("n" * 65_535, "n" * 70_000, "\u00e9" * 128, "\U0001f436" * 64, "\U0001f436" * 16_000),
     *("n" * 254 + "\u00e9", " " * 300, "n" * 299 + " "),
     *("n" * shift + "\U0001f436" * 4100 for shift in range(4)),  # characters across any border
+    *("".join(chr(32 + n**3 % 20_011) for n in range(length)) for length in (100, 1000, 20_000)),
 )
-"""Names at the borders of columns, buffers and length prefixes."""
+"""Names at the borders of columns, buffers and length prefixes; the last do not compress."""
 
 CATEGORIES: Final = (
     *(0, 1, -1, 7, 9, 10, 127, 128, -128, -129, 255, 256),
@@ -127,9 +130,11 @@ DIGESTS: Final = (
         (int.from_bytes(_BASE) ^ 1 << bit).to_bytes(32)
         for bit in (*range(0, 256, 8), *range(7, 256, 8))
     ),
+    *(b64decode(letter * 42 + "A=") for letter in "aBb"),
     _BASE,
 )
-"""Digests of 32 bytes: text, line ends, nulls, and those that differ in one byte or one bit."""
+"""Digests of 32 bytes: text, line ends, nulls, those that differ in one byte or one bit, and those
+that differ only in case as Base64."""
 
 BORDERS: Final = (
     *(1, 2, 3, 7, 9, 10, 11, 49, 50, 51, 63, 64, 65, 99, 100, 101, 127, 128, 129, 199, 200, 201),

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from msgspec.structs import replace
 
 from petstore.contract import (
+    MAX_ID,
     IdempotencyToken,
     NewPet,
+    NotFoundError,
     Order,
     OrderStatus,
     Pet,
@@ -306,3 +309,104 @@ class DropsWhatMatchesNoMore(Honest):
         await asyncio.sleep(0.002)
         orders = [self.store.orders[order.id] for order in page]
         return [order for order in orders if status in (None, order.status)]
+
+
+@breaks("token-atomic")
+class ReleasesTheLockOfAnother(Honest):
+    """A call that was cancelled while it waited releases the lock, which it does not have."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        try:
+            await self.lock.acquire()
+            receipt = self.find(token)
+            for _ in range(9):
+                await asyncio.sleep(0)
+            if receipt is None:
+                receipt = await super().create_pet(new)
+                self.record(token, receipt.id)
+            return receipt
+        finally:
+            if self.lock.locked():
+                self.lock.release()
+
+
+@breaks("overlapping-calls")
+class JoinsReadsByPosition(Honest):
+    """Equal reads share one query, and only arguments that are given by position are compared."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reading: dict[tuple[Any, ...], asyncio.Task[Any]] = {}
+
+    async def get_pet(self, *arguments: Any, **named: Any) -> Pet | None:
+        if arguments not in self.reading:
+            self.reading[arguments] = asyncio.create_task(self.query(*arguments, **named))
+        pet: Pet | None = await asyncio.shield(self.reading[arguments])
+        return pet
+
+    async def query(self, *arguments: Any, **named: Any) -> Pet | None:
+        await asyncio.sleep(0)
+        del self.reading[arguments]
+        return await super().get_pet(*arguments, **named)
+
+
+@breaks("overlapping-calls")
+class OrdersOfATurnFailTogether(Honest):
+    """Orders that are placed in one turn are one transaction, which an absent pet ends."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.group: list[int] = []
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.check()
+        group = self.group
+        group.append(pet_id)
+        await asyncio.sleep(0)
+        self.group = []
+        if not self.find(token) and not self.store.pets.keys() >= set(group):
+            raise NotFoundError("no such pet")
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("page-overlap")
+class ReadsFiftyAtATime(Honest):
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        page: list[Pet] = []
+        while len(page) < count and (
+            found := self.matching(after, status)[len(page) : min(count, len(page) + 50)]
+        ):
+            page += found
+            for _ in range(3):
+                await asyncio.sleep(0)
+        return page
+
+
+@breaks("cancelled-write")
+class ListsRestoredOrdersLater(Honest):
+    """An order that is restored gets into its list in a second step."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        for item in items:
+            fresh = isinstance(item, Order) and item.id not in self.store.orders
+            await super().restore([item])
+            unlisted = self.store.__dict__.setdefault("unlisted", set())
+            if fresh:
+                unlisted.add(item.id)
+                await asyncio.sleep(0)
+                unlisted.discard(item.id)
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        unlisted = self.store.__dict__.get("unlisted", set())
+        orders = await super().list_orders(after, MAX_ID, status)
+        return [order for order in orders if order.id not in unlisted][:count]

@@ -1,10 +1,24 @@
 """What a backend may do wrong with the process that it shares with the service."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
 
-from petstore.contract import Order, OrderStatus, Pet
-from tests.contract.saboteurs.registry import breaks
+from msgspec.structs import replace
+from petstore_memory import MemoryRepository
+from petstore_memory import backend as memory
+
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    IdempotencyToken,
+    Order,
+    OrderStatus,
+    Pet,
+    Receipt,
+)
+from tests.contract.saboteurs.registry import SABOTEURS, breaks
 from tests.support.honest import Honest
 
 
@@ -38,3 +52,26 @@ class SyncsEachItem(Honest):
     async def restore(self, items: Sequence[Pet | Order]) -> None:
         await super().restore(items)
         time.sleep(0.0002 * len(items))  # noqa: ASYNC251 - the mistake
+
+
+class NamesTheOrderInTheWay(MemoryRepository):
+    """Has indexes, but searches all orders for the one that its message names."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except ConflictError:
+            for order in await self.list_orders(0, MAX_ID, None):
+                if order.pet_id == pet_id:
+                    raise ConflictError(f"the pet is in order {order.id}") from None
+            raise
+
+
+@asynccontextmanager
+async def open_naming(_: object) -> AsyncIterator[NamesTheOrderInTheWay]:
+    yield NamesTheOrderInTheWay()
+
+
+SABOTEURS["NamesTheOrderInTheWay"] = "cost", replace(memory, open=open_naming)

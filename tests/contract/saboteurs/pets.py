@@ -5,12 +5,20 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from petstore.contract import IdempotencyToken, NewPet, Pet, PetStatus, Receipt
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import Honest, Store
 
@@ -260,3 +268,13 @@ class ReturnsItsOwnList(Honest):
     async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
         own = self.own[status]
         return own if count >= len(own) else own[:count]
+
+
+@breaks("no-aliasing")
+class SharesAnEmptyPage(Honest):
+    nothing: ClassVar[list[Order]] = []
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        return await super().list_orders(after, count, status) or self.nothing

@@ -4,7 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from petstore.contract import (
     IdempotencyToken,
@@ -14,8 +17,8 @@ from petstore.contract import (
     Pet,
     Receipt,
 )
-from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import STORES, Honest, PlaceSettings, Store, scratch
+from tests.contract.saboteurs.registry import SABOTEURS, breaks
+from tests.support.honest import STORES, Honest, PlaceSettings, Store, backend, scratch
 
 
 @breaks("closed")
@@ -175,3 +178,63 @@ class PlacesShareOrders(Honest):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         store.orders = ORDERS
+
+
+@asynccontextmanager
+async def open_unwrapping(settings: PlaceSettings) -> AsyncIterator[Honest]:
+    """Raise what is alone in a group, as if it came from the tasks in the background."""
+    repository = Honest(STORES[settings.place])
+    try:
+        yield repository
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
+    finally:
+        repository.close()
+
+
+SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Honest), open=open_unwrapping)
+
+numbered = set[str]()
+
+
+@asynccontextmanager
+async def numbered_place(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    name = f"numbered-{len(numbered)}"
+    numbered.add(name)
+    try:
+        yield PlaceSettings(name)
+    finally:
+        numbered.discard(name)
+        STORES.pop(name, None)
+
+
+@breaks("scratch-apart", scratch=numbered_place)
+class PlacesHaveTheNumberOfPlaces(Honest):
+    pass
+
+
+@asynccontextmanager
+async def hasty_place(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    name = next(f"hasty-{number}" for number in count() if f"hasty-{number}" not in numbered)
+    await asyncio.sleep(0)
+    numbered.add(name)
+    try:
+        yield PlaceSettings(name)
+    finally:
+        numbered.discard(name)
+        STORES.pop(name, None)
+
+
+@breaks("scratch-apart", scratch=hasty_place)
+class PlacesMadeAtOnceHaveOneName(Honest):
+    pass
+
+
+@breaks("scratch-apart")
+class PlacesShareTheirIds(Honest):
+    """The counter is the server's."""
+
+    def choose_id(self) -> int:
+        return max(store.last_id for store in STORES.values()) + 1

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from petstore.contract import (
+    ConflictError,
     IdempotencyToken,
     NewPet,
     Order,
@@ -17,6 +18,7 @@ from petstore.contract import (
     Pet,
     PetStatus,
     Receipt,
+    RefusedError,
 )
 from tests.contract.saboteurs.pets import matching
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
@@ -245,10 +247,153 @@ class CountsInStripes(Honest):
         return self.last_id
 
 
+@breaks("durable-ids")
+class CountsOnFromLiveOrders(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        live = [o.id for o in store.orders.values() if o.status is not OrderStatus.CANCELLED]
+        store.last_id = max([*store.pets, *live], default=0)
+
+
+@breaks("durable-orders")
+class TakesTheNextFingerprint(Honest):
+    """A record that was loaded has none, and gets that of the write that comes next."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.loaded = set(store.records)
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.loaded:
+            self.loaded.remove(token.value)
+            recorded, id_ = self.store.records[token.value]
+            recorded = replace(recorded, fingerprint=token.fingerprint)
+            self.store.records[token.value] = recorded, id_
+        return super().find(token)
+
+
+@breaks("durable-pets")
+class RollsBackWhenCancelled(RollsBackWhenTheBlockFails):
+    def close(self) -> None:
+        if isinstance(sys.exc_info()[1], asyncio.CancelledError):
+            super().close()
+        else:
+            Honest.close(self)
+
+
+@breaks("durable-pets")
+class EndsNoRefusedRestore(Honest):
+    """The transaction of a refused restore stays open, and closing rolls it back."""
+
+    refused = False
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        try:
+            await super().restore(items)
+        except RefusedError:
+            self.before, self.refused = dict(self.store.pets), True
+            raise
+
+    def close(self) -> None:
+        super().close()
+        if self.refused:
+            self.store.pets = self.before
+
+
+@breaks("durable-orders")
+class LoadsStatusesAsText(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        for order in store.orders.values():
+            store.orders[order.id] = replace(order, status=str(order.status))
+
+
+@breaks("shared-orders")
+class RemembersRefusals(Honest):
+    """A pet that was not available once is refused again, unless this opening has released it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.taken = set[int]()
+
+    def check_available(self, pet: Pet) -> None:
+        if pet.status is not PetStatus.AVAILABLE:
+            self.taken.add(pet.id)
+        if pet.id in self.taken:
+            raise ConflictError("the pet is not available")
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.taken.discard(pet_id)
+
+
+@breaks("shared-orders")
+class RemembersUnusedTokens(Honest):
+    """Does not look again for a token that it has not found, unless it has recorded it itself."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.unused = set[bytes]()
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is None or token.value in self.unused:
+            return None
+        if token.value not in self.store.records:
+            self.unused.add(token.value)
+        return super().find(token)
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.unused.discard(token.value)
+
+
+@breaks("shared-reads")
+class SavesWhatItHasRead(Honest):
+    """Writes its copies back when it closes, also those that another opening has changed."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.copies: dict[int, Pet] = {}
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if pet := await super().get_pet(pet_id):
+            self.copies[pet_id] = pet
+        return pet
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.copies.pop(pet_id, None)
+
+    def close(self) -> None:
+        super().close()
+        self.store.pets |= self.copies
+
+
+@breaks("shared-reads")
+class KeepsFullPages(Honest):
+    """A full page cannot grow any more: only a restore of its own may change it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: dict[tuple[int, int], list[int]] = {}
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        page = await super().list_pets(after, count, status)
+        if status or len(page) < count:
+            return page
+        ids = self.pages.setdefault((after, count), [pet.id for pet in page])
+        return [self.store.pets[id_] for id_ in ids]
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        super().raise_counter(item)
+        self.pages.clear()
+
+
 @asynccontextmanager
 async def open_initialized(settings: PlaceSettings) -> AsyncIterator[Honest]:
-    """Make an empty place ready for use, although another process may be doing the same."""
-    if not STORES[settings.place].pets:
+    """Make a new place ready for use, although another process may be doing the same."""
+    if settings.place not in STORES:
         await asyncio.sleep(0)
         STORES[settings.place] = Store()
     repository = Honest(STORES[settings.place])

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from petstore.contract import (
     ConflictError,
     IdempotencyToken,
+    NewPet,
     NotFoundError,
     Order,
     OrderStatus,
@@ -295,3 +296,68 @@ class CancelledOrdersNeedAnAvailablePet(Honest):
         super().check_pet(order)
         if order.status is OrderStatus.CANCELLED and not self.store.pets[order.pet_id].status:
             raise ConflictError("the pet is not available")
+
+
+@breaks("restore-again")
+class LooksForTheBatchAtOnce(Honest):
+    """Looks up what is stored before it inserts the items of a call."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        self.before = {*self.store.pets.values(), *self.store.orders.values()}
+        await super().restore(items)
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if stored not in self.before:
+            raise ConflictError("duplicate key")
+        super().check_same(item, stored)
+
+
+@breaks("restore-sizes")
+class SendsAllValuesAtOnce(Honest):
+    """Inserts the items of a call by one statement, of which the driver bounds the arguments."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        if 4 * len(items) > 65_535:
+            raise ValueError("too many arguments")
+        await super().restore(items)
+
+
+@breaks("restore-next")
+class TakesAnIdBeforeItReplays(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        self.next_id()
+        return await super().create_pet(new, token)
+
+
+@breaks("restore-next")
+class RecordsIdsIn32Bits(Honest):
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_ % 2**32)
+
+
+@breaks("restore-exact")
+class CountsBackFromTheFirst(Honest):
+    """Finds a pet by its distance from the first one, which may be negative."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        if not self.store.pets:
+            return None
+        first, last = min(self.store.pets), max(self.store.pets)
+        return self.store.pets.get(pet_id if pet_id >= first else last + 1 + pet_id - first)
+
+
+@breaks("restore-sizes")
+class UndoesWhatAnOtherRestores(Honest):
+    """An opening takes a restore that is going on for one that a crash has ended."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        for pet_id in store.__dict__.get("restoring", ()):
+            store.pets.pop(pet_id, None)
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        self.store.__dict__["restoring"] = [item.id for item in items if isinstance(item, Pet)]
+        await super().restore(items)
+        self.store.__dict__.pop("restoring", None)

@@ -1,6 +1,7 @@
 """What a backend may do wrong with idempotency tokens."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import datetime
 from math import inf
@@ -258,3 +259,6 @@ class KeepsRecordsInMemory(Honest):
     def close(self) -> None:
         super().close()
         self.store.records.clear()
+
+
+keyed("token-apart", "FindsTokensWhateverTheCase", lambda value: b64encode(value).lower())

@@ -1,5 +1,6 @@
 """What a backend may do wrong with values on their way, and with their types."""
 
+import zlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from petstore.contract import (
     Pet,
     PetStatus,
     Receipt,
+    StorageError,
 )
 from tests.contract.saboteurs.pets import storing
 from tests.contract.saboteurs.registry import breaks
@@ -164,3 +166,24 @@ class PagesReadFromTheStore(Honest):
         self.check()
         ids = [order.id for order in await super().list_orders(after, count, status)]
         return Cursor(lambda: [self.store.orders[id_] for id_ in ids])
+
+
+def repaired(name: str) -> str:
+    """Take a name for UTF-8 that was read as Latin-1, if it may be."""
+    try:
+        return name.encode("latin-1").decode()
+    except UnicodeError:
+        return name
+
+
+storing("name-exact", "RepairsNames", lambda pet: replace(pet, name=repaired(pet.name)))
+
+
+@breaks("name-exact")
+class IndexesNames(Honest):
+    """An entry of an index has room for so much, compressed."""
+
+    def put(self, pet: Pet) -> None:
+        if len(zlib.compress(pet.name.encode())) > 2704:
+            raise StorageError("the entry is too long for the index")
+        super().put(pet)

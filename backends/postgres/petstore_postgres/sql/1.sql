@@ -105,14 +105,18 @@ DECLARE
 BEGIN
     DELETE FROM {schema}.tokens t USING unnest(the_tokens, times) AS u (token, moment)
     WHERE t.token = u.token AND t.valid_until <= u.moment;
-    SELECT array_agg(nextval('{schema}.pet_ids')) INTO ids FROM unnest(categories);
+    -- A retry takes no id: there may be none left. So it is 0, which is not stored.
+    SELECT array_agg(CASE
+        WHEN EXISTS (SELECT FROM {schema}.tokens t WHERE t.token = u.token) THEN 0
+        ELSE nextval('{schema}.pet_ids') END) INTO ids
+    FROM unnest(the_tokens) AS u (token);
     WITH recorded AS (
         INSERT INTO {schema}.tokens AS t (token, fingerprint, id, valid_until, expires)
         SELECT DISTINCT ON (u.token) u.token, u.fingerprint, u.id, u.until,
             now() + make_interval(secs => u.until - u.moment)
         FROM unnest(the_tokens, fingerprints, ids, times, untils) WITH ORDINALITY
             AS u (token, fingerprint, id, moment, until, position)
-        ORDER BY u.token, u.position ON CONFLICT DO NOTHING RETURNING t.id
+        WHERE u.id > 0 ORDER BY u.token, u.position ON CONFLICT DO NOTHING RETURNING t.id
     )
     SELECT array_agg(r.id) INTO new_ids FROM recorded r;
     INSERT INTO {schema}.pets (id, category_id, name, status)
