@@ -122,19 +122,20 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
             order_id = (await repository.place_order(other, AT)).id
             call = dict(methods(repository, number, pet_id, order_id)).get(name)
             if call is None:
-                call = _restoring(repository, await read_all(repository))
+                call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
             if tenth is None:
                 lengths[name], _ = await measure(call())
             else:
                 yield Trial(number, name, call, lengths[name], tenth)
 
 
-def _restoring(repository: Repository, stored: Stored) -> AnyCall:
-    """Return a call that restores pets and orders under the lowest ids that are free."""
+def _restoring(repository: Repository, stored: Stored, *, highest: bool) -> AnyCall:
+    """Return a call that restores pets and orders under free ids: the lowest, or above all."""
     pet_ids, order_ids = [pet.id for pet in stored.pets], [order.id for order in stored.orders]
-    free = (id_ for id_ in count(1) if id_ not in pet_ids)
+    above = max(*pet_ids, *order_ids) if highest else 0
+    free = (id_ for id_ in count(above + 1) if id_ not in pet_ids)
     pets = [Pet(next(free), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
-    free = (id_ for id_ in count(1) if id_ not in order_ids)
+    free = (id_ for id_ in count(above + 1) if id_ not in order_ids)
     orders = [Order(next(free), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
     return lambda: repository.restore([*pets, *orders])
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
-from petstore.conformance.calls import CANCEL_SECONDS, sample
+from petstore.conformance.calls import CANCEL_SECONDS, cancel, measure, read_all, sample, settle
 from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause
 from petstore.conformance.orders import add_pet, check_agreement, place_orders, update_orders
 from petstore.conformance.values import (
@@ -56,7 +56,9 @@ class DurabilityClauses(Kit):
             highest = max(pet.id for pet in await repository.list_pets(0, 9999, None))
             many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
             restored = [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ // 900 % 4]) for id_ in many]
-            await repository.restore(restored)
+            given = [*restored]
+            await repository.restore(given)
+            given.clear()  # it belongs to the caller
             pets = sorted([*pets, *restored], key=lambda pet: pet.id)
         for turn, failure in enumerate((RaisedOnPurposeError(), asyncio.CancelledError(), None)):
             with suppress(RaisedOnPurposeError, asyncio.CancelledError):
@@ -75,6 +77,7 @@ class DurabilityClauses(Kit):
                     if failure:  # what was acknowledged before an exception counts, too
                         raise failure
         await self._close_while_it_writes(place)
+        await self._close_after_cancelling(place)
 
     async def _close_while_it_writes(self, place: Place) -> None:
         """Close a repository with calls in flight: they are stored, or unavailable."""
@@ -91,6 +94,21 @@ class DurabilityClauses(Kit):
                 assert Pet(result.id, new.name, new.category_id) in stored
             else:
                 assert isinstance(result, UnavailableError), result
+
+    async def _close_after_cancelling(self, place: Place) -> None:
+        """Cancel calls and close the repository: reopening it does not make them again."""
+        async with place.open() as repository:
+            length, _ = await measure(repository.create_pet(REX))
+            for tenth in range(0, 10, 3):
+                writes = [
+                    asyncio.create_task(repository.create_pet(NewPet("cancelled", number)))
+                    for number in range(5)
+                ]
+                await length.wait(tenth)
+                await cancel(writes)
+            stored = await settle(repository, length)
+        async with place.open() as repository:
+            assert await read_all(repository) == stored
 
     @place_clause("durable-orders", needs="durable")
     async def test_orders_and_records_are_there_after_reopening(self, place: Place) -> None:
@@ -116,6 +134,9 @@ class DurabilityClauses(Kit):
             pet = Pet(restored.pet_id, "Rex", 7, PetStatus.SOLD)
             await repository.restore([pet, restored])
             orders.append(restored)
+            later = Order(restored.id + 1, pet.id + 1, OrderStatus.PLACED, AT)  # changes after that
+            await repository.restore([Pet(later.pet_id, "Rex", 7, PetStatus.PENDING), later])
+            orders.append(await repository.update_order(later.id, OrderStatus.COMPLETED))
             orders.sort(key=lambda order: order.id)
         for _ in range(2):
             async with place.open() as repository:

@@ -260,11 +260,15 @@ class ModelMachine(RuleBasedStateMachine):
         for status in (None, *PetStatus):
             self._check_page(after, count, status)
 
-    @step(count=st.integers(1, 4), status=PET_FILTERS)
-    def walk(self, count: int, status: PetStatus | None) -> None:
-        """Read all pages, one after the other."""
-        after = 0
+    @step(count=st.integers(1, 4), status=PET_FILTERS, index=INDEXES)
+    def walk(self, count: int, status: PetStatus | None, index: int) -> None:
+        """Read all pages, one after the other; after the first, order a pet elsewhere."""
+        after, reader = 0, self._repository
         while found := self._check_page(after, count, status):
+            if after == 0:
+                self.choose(index)
+                self._write(Write(self._available(index).id))
+                self._repository = reader
             after = found[-1].id
 
     @step(

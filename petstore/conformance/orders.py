@@ -336,4 +336,17 @@ class OrderClauses(Kit):
             refused = [result for result in results if isinstance(result, ConflictError)]
             assert (len(changed), len(refused)) == (3, 3)
             assert changed == [await repository.get_order(order.id)] * 3
+        for turns, order in enumerate(await place_orders(repository, 6)):
+            again = asyncio.create_task(self._order_again(repository, order))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await repository.update_order(order.id, OrderStatus.CANCELLED)
+            await again
+            with pytest.raises(ConflictError):  # the later one has not released the pet again
+                await repository.place_order(order.pet_id, AT)
         await check_agreement(repository)
+
+    async def _order_again(self, repository: Repository, order: Order) -> None:
+        """Cancel an order, and order its pet as soon as that has returned."""
+        await repository.update_order(order.id, OrderStatus.CANCELLED)
+        await repository.place_order(order.pet_id, AT)

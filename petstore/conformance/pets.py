@@ -137,8 +137,12 @@ class PetClauses(Kit):
         pets, orders = list[Pet](), list[Order]()
         statuses = (UNSET, *PetStatus, PetStatus.AVAILABLE, PetStatus.AVAILABLE)
         for category, status in enumerate(statuses):
-            receipt = await repository.create_pet(new=NewPet("1", category, status), token=None)
+            new = NewPet("1", category, status)
+            token = make_token(f"create {category}", new)
+            receipt = await repository.create_pet(new=new, token=token)
             _check_receipt(receipt)
+            again = await repository.create_pet(new=new, token=token)
+            assert again == Receipt(receipt.id, replayed=True)
             pets += [pet] if (pet := await repository.get_pet(pet_id=receipt.id)) else []
         available = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
         for pet_id, order_status in zip(available, OrderStatus, strict=True):

@@ -184,7 +184,7 @@ class RestoreClauses(Kit):
     @place_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, place: Place) -> None:
         """A call is cut into parts, and what is at their borders is lost; or ids are padded."""
-        news = [*HOSTILE_PETS, *(NewPet("n" * 70_000 + f"{n}", n) for n in range(30))]
+        news = [*HOSTILE_PETS, *(NewPet("n" * 70_000 + f"{n}", n) for n in range(130))]
         # Pets of a status come in a row, so that others must be skipped to find them.
         news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
         pets = [Pet(1000 + 3 * n, p.name, p.category_id, p.status) for n, p in enumerate(news)]
@@ -215,7 +215,7 @@ class RestoreClauses(Kit):
                 await repository.restore(refused)
             with pytest.raises(NotFoundError):
                 await repository.restore(
-                    [*refused[70:-1], *more, Order(9, 700_000, OrderStatus.CANCELLED, AT)]
+                    [*refused[70:-1], *more, Order(700_000, 700_000, OrderStatus.CANCELLED, AT)]
                 )
             refused[-1:] = more
             pets = sorted([*pets, *refused], key=lambda pet: pet.id)
@@ -223,7 +223,17 @@ class RestoreClauses(Kit):
             await self._check_all(repository, pets, orders)
             # With four values for each, more values than one statement of any database may have.
             rows = [Pet(2**41 + n, f"{n}", n) for n in range(17_000)]
-            await repository.restore(rows)
+            last = replace(rows[-1], status=PetStatus.SOLD)
+            rows[-1] = last
+            # Of the many orders of the last pet, only the last one is not cancelled.
+            cancelled = [Order(2**41 + n, last.id, OrderStatus.CANCELLED, AT) for n in range(1500)]
+            completed = Order(2**41 + 1500, last.id, OrderStatus.COMPLETED, AT)
+            await repository.restore([*rows, *cancelled, completed])
+            for size in (1, 3):
+                found = await repository.list_pets(2**41, size, PetStatus.SOLD)
+                assert found[0] == last
+                done = await repository.list_orders(2**41, size, OrderStatus.COMPLETED)
+                assert done[0] == completed
             for begin in range(0, len(rows), 5000):
                 some = rows[begin : begin + 5000]
                 assert list(await repository.list_pets(some[0].id - 1, len(some), None)) == some
@@ -231,6 +241,7 @@ class RestoreClauses(Kit):
             async with place.open() as repository:
                 pets = sorted([*pets, *rows], key=lambda pet: pet.id)
                 assert list(await repository.list_pets(0, 30_000, None)) == pets
+                orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
                 assert list(await repository.list_orders(0, 9999, None)) == orders
 
     async def _check_all(
@@ -318,9 +329,10 @@ class RestoreClauses(Kit):
             if highest < HIGHEST:  # stored before an item that is refused, so it counts, too
                 stored = await read_all(repository)
                 highest = max(stored.pets[-1].id, stored.orders[-1].id) + 3
+                several = [item for n in (0, -2, -1) for item in pet_and_order(highest + n)]
                 refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
                 with pytest.raises(NotFoundError):
-                    await repository.restore([*pet_and_order(highest), refused])
+                    await repository.restore([*several, refused])
             for _ in range(8):
                 pet_id = await add_pet(repository)
                 assert highest < pet_id <= MAX_ID
@@ -392,11 +404,15 @@ class RestoreClauses(Kit):
                         await repository.restore([second])
                 orders.append(Order(next(ids), pets[-1].id, cancelled, AT))
                 await repository.restore([orders[-1]])
-            pets.append(Pet(next(ids), "both at once", 7, matching))
-            both = [Order(next(ids), pets[-1].id, live, AT) for _ in range(2)]
-            with pytest.raises(ConflictError):
-                await repository.restore([pets[-1], *both])
-            orders.append(both[0])
+                if status is matching:  # the last order is cancelled, and an earlier one is not
+                    with pytest.raises(ConflictError):
+                        await repository.restore([Order(next(ids), pets[-1].id, live, AT)])
+            for distance in (0, 200):  # between two orders in one call
+                pets.append(Pet(next(ids), "both at once", 7, matching))
+                both = [Order(next(ids), pets[-1].id, live, AT) for _ in range(2)]
+                with pytest.raises(ConflictError):
+                    await repository.restore([pets[-1], both[0], *[pets[-1]] * distance, both[1]])
+                orders.append(both[0])
         await check_stored(repository, pets, orders)
         receipt = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
         placed = await repository.place_order(receipt.id, AT)

@@ -9,7 +9,12 @@ from msgspec.structs import replace
 
 from petstore.conformance.calls import kind, read_all, sample
 from petstore.conformance.kit import Kit, Place, place_clause, reraising
-from petstore.conformance.orders import FINAL_STATUSES, add_pet, check_agreement
+from petstore.conformance.orders import (
+    FINAL_STATUSES,
+    add_pet,
+    check_agreement,
+    place_orders,
+)
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
     MAX_ID,
@@ -125,10 +130,12 @@ class SharingClauses(Kit):
             listed = await one.list_pets(0, 999, None)
             assert list(await other.list_pets(0, 999, None)) == list(listed)
             assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
-            restored = Pet(max(pet.id for pet in listed) + 1000, "Rex", 7)
-            await one.restore([restored])
-            receipt = await other.create_pet(REX)
-            assert receipt.id > restored.id, "the other repository uses ids that it had reserved"
+            (order,) = await place_orders(other)
+            id_ = max(listed[-1].id, order.id) + 1000
+            cancelled = Order(id_, id_, OrderStatus.CANCELLED, AT)
+            await one.restore([Pet(id_, "Rex", 7), cancelled])
+            (order,) = await place_orders(other)
+            assert min(order.id, order.pet_id) > id_, "it uses ids that it had reserved"
         async with AsyncExitStack() as stack:
             one = await stack.enter_async_context(place.open())
             async with place.open() as other:
@@ -139,6 +146,14 @@ class SharingClauses(Kit):
                 await stack.aclose()
                 async with place.open() as third:  # after the first one was closed
                     await self._create_together(other, third)
+        async with place.open() as one:
+            tasks = [asyncio.create_task(one.create_pet(REX)) for _ in range(5)]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            async with place.open() as other:  # while ids are being assigned
+                tasks += [asyncio.create_task(other.create_pet(REX)) for _ in range(5)]
+                ids = {receipt.id for receipt in await asyncio.gather(*tasks)}
+                assert len(ids) == len(tasks), "an id is assigned twice"
 
     async def _create_together(self, *openings: Repository) -> None:
         creates = [opening.create_pet(REX) for opening in openings * 5]

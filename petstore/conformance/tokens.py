@@ -191,10 +191,13 @@ class TokenClauses(Kit):
             assert len(receipts) == 4, results
             (pet_id,) = {receipt.id for receipt in receipts}
             token = make_token(f"cancelled order {tenth}", pet_id)
-            order = asyncio.create_task(repository.place_order(pet_id, AT, token))
+            first, second = (
+                asyncio.create_task(repository.place_order(pet_id, AT, token)) for _ in range(2)
+            )
             await length.wait(tenth)
-            await cancel([order])
+            await cancel([first])
             receipt = await repository.place_order(pet_id, AT, token)
+            assert (await second).id == receipt.id
             assert await count_stored(repository) == (pets + 1, orders + 1)
             found = await repository.get_order(receipt.id)
             assert found is not None
@@ -263,7 +266,8 @@ class ExpiryClauses(Kit):
         for now in (NOW, NOW + 1, NOW + DAY_SECONDS - 1):
             again = await repository.create_pet(REX, make_token("create", REX, now))
             assert again == Receipt(first.id, replayed=True)
-            again = await repository.place_order(first.id, AT, make_token("place", first.id, now))
+            expiring = replace(make_token("place", first.id, now), until=now)  # only this one
+            again = await repository.place_order(first.id, AT, expiring)
             assert again == Receipt(placed.id, replayed=True)
         new = NewPet("other", 8)
         second = await repository.create_pet(new, make_token("create", new, NOW + DAY_SECONDS))

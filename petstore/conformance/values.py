@@ -131,10 +131,11 @@ DIGESTS: Final = (
         for bit in (*range(0, 256, 8), *range(7, 256, 8))
     ),
     *(b64decode(letter * 42 + "A=") for letter in "aBb"),
+    *(bytes.fromhex(digits) for digits in ("1" * 64, "1" * 63 + "2", "0" * 62 + "1e", "1e" * 32)),
     _BASE,
 )
-"""Digests of 32 bytes: text, line ends, nulls, those that differ in one byte or one bit, and those
-that differ only in case as Base64."""
+"""Digests of 32 bytes: text, line ends, nulls, those that differ in one byte or one bit, those that
+differ only in case as Base64, and those that are numbers in hexadecimal."""
 
 BORDERS: Final = (
     *(1, 2, 3, 7, 9, 10, 11, 49, 50, 51, 63, 64, 65, 99, 100, 101, 127, 128, 129, 199, 200, 201),
