@@ -86,10 +86,11 @@ def resident_bytes() -> int:
 async def fill(
     repository: Repository, count: int, item: Callable[[int], list[Pet | Order]]
 ) -> None:
-    """Restore `count` pets, or orders with their pets; show the progress on a terminal."""
+    """Restore `count` pets, or their orders after them; show the progress on a terminal."""
     for start in range(1, count + 1, CHUNK):
         ids = range(start, min(start + CHUNK, count + 1))
-        await repository.restore([part for id_ in ids for part in item(id_)])
+        parts = (part for id_ in ids for part in item(id_))
+        await repository.restore(sorted(parts, key=lambda part: isinstance(part, Order)))
         if sys.stderr.isatty():
             print(f"\r{start:,} of {count:,}", end="", file=sys.stderr)
 
