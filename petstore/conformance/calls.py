@@ -31,6 +31,9 @@ CANCEL_SECONDS = 5.0
 COUNTED_TURNS = 200
 """For so many turns of the event loop, the end of a call is looked for in each of them."""
 
+WAITING_TURNS = 20
+"""A call that takes more turns of the event loop waits for a thread or a server."""
+
 BUSY_SECONDS = 0.1
 """How much longer a busy server may take for a call whose caller was cancelled."""
 
@@ -131,7 +134,7 @@ async def settle(repository: Repository, length: Length) -> Stored:
 
     length -- how long a call takes: a cancelled one may take effect until the server has made it
     """
-    pause = 10 * length.seconds + (BUSY_SECONDS if length.turns > 1 else 0.01)
+    pause = 10 * length.seconds + (BUSY_SECONDS if length.turns > WAITING_TURNS else 0.01)
     stored = await read_all(repository)
     while True:
         for order in stored.orders[-1:]:  # a write that changes nothing waits for those before it

@@ -12,7 +12,7 @@ from petstore.conformance.calls import AnyCall, read_all
 from petstore.conformance.kit import Kit, Place, clause, place_clause
 from petstore.conformance.orders import add_pet
 from petstore.conformance.values import AT, REX, make_token
-from petstore.contract import Order, OrderStatus, Pet, PetStatus, RefusedError, Repository
+from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, RefusedError, Repository
 
 HELD_SECONDS: Final = 0.1
 """How long a call may hold the event loop."""
@@ -82,8 +82,14 @@ async def _calls(repository: Repository, number: int, *others: Repository) -> di
     items = await _items(repository, number // 2)
 
     async def overlapping() -> None:
-        creates = [one.create_pet(REX) for one in (repository, *others) for _ in range(20)]
-        await asyncio.gather(*creates)
+        openings = (repository, *others)
+        await asyncio.gather(*(one.create_pet(REX) for one in openings for _ in range(20)))
+        pets = [(one, await add_pet(one)) for one in openings for _ in range(2)]
+        await asyncio.gather(*(one.place_order(pet_id, AT) for one, pet_id in pets))
+
+    async def long_names() -> None:
+        for name in ("n" * 70_000, " " * 30_000 + "n", "n " * 15_000):
+            await repository.create_pet(NewPet(name, 7))
 
     async def refused() -> None:
         for refusal in (
@@ -100,8 +106,9 @@ async def _calls(repository: Repository, number: int, *others: Repository) -> di
         "list_pets, deep": lambda: repository.list_pets(other_id, number, None),
         "list_pets, of a status": lambda: repository.list_pets(0, number, PetStatus.AVAILABLE),
         "create_pet": lambda: repository.create_pet(REX),
+        "create_pet, with long names": long_names,
         "create_pet, with a token": lambda: repository.create_pet(REX, token),
-        "create_pet, overlapping": overlapping,
+        "overlapping writes": overlapping,
         "place_order": lambda: repository.place_order(pet_id, AT),
         "get_order": lambda: repository.get_order(order_id),
         "list_orders": lambda: repository.list_orders(0, number, None),

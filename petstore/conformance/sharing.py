@@ -208,7 +208,10 @@ class SharingClauses(Kit):
             for other in (token, None):
                 with pytest.raises(ConflictError):
                     await opening.place_order(pet_id, AT, other)
+        await openings[0].get_order(first.id)
         await openings[1].update_order(first.id, OrderStatus.CANCELLED)
+        with pytest.raises(ConflictError):
+            await openings[0].update_order(first.id, OrderStatus.COMPLETED)
         placed = await openings[pet_id % 2].place_order(pet_id, AT, token)
         assert not placed.replayed
         for opening in openings:

@@ -18,6 +18,7 @@ from petstore.contract import (
     Pet,
     PetStatus,
     Receipt,
+    RefusedError,
 )
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import Honest, Store
@@ -410,3 +411,24 @@ class ListsRestoredOrdersLater(Honest):
         unlisted = self.store.__dict__.get("unlisted", set())
         orders = await super().list_orders(after, MAX_ID, status)
         return [order for order in orders if order.id not in unlisted][:count]
+
+
+@breaks("cancelled-write")
+class RaisesItsCounterUnlessCancelled(Honest):
+    """Raises its counter after the items of a call, refused or not, unless it is cancelled."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        self.restored: list[Pet | Order] = []
+        try:
+            await super().restore(items)
+        except RefusedError:
+            self.raise_all()
+            raise
+        self.raise_all()
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        self.restored.append(item)
+
+    def raise_all(self) -> None:
+        for item in self.restored:
+            super().raise_counter(item)

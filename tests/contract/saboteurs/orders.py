@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from petstore.contract import (
+    PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
     NotFoundError,
@@ -273,3 +274,33 @@ class ReopensOrdersAsPlaced(Honest):
         super().close()
         orders = self.store.orders
         orders |= {id_: replace(o, status=OrderStatus.PLACED) for id_, o in orders.items()}
+
+
+@breaks("restore-sizes")
+class FiltersOnePageOfOrders(Honest):
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        orders = await super().list_orders(after, 10 * count + 100, None)
+        return [order for order in orders if status in (None, order.status)][:count]
+
+
+@breaks("sold-once")
+class CancelsLateAgain(Honest):
+    """Of two overlapping cancels, the second one releases the pet again."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        self.check()
+        order = self.store.orders.get(order_id)
+        if order is None:
+            raise NotFoundError("no such order")
+        if order.status is status:
+            return order
+        self.check_placed(order)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        if self.store.orders[order_id].status is not status:
+            self.check_placed(self.store.orders[order_id])
+        self.store.orders[order_id] = changed = replace(order, status=status)
+        self.set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
+        return changed

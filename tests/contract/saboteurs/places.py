@@ -1,6 +1,7 @@
 """What a backend may do wrong with places, and with closing them."""
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -238,3 +239,28 @@ class PlacesShareTheirIds(Honest):
 
     def choose_id(self) -> int:
         return max(store.last_id for store in STORES.values()) + 1
+
+
+@breaks("closed")
+class StaysOpenWhenCancelled(Honest):
+    def close(self) -> None:
+        if not isinstance(sys.exc_info()[1], asyncio.CancelledError):
+            super().close()
+
+
+numbers = count()
+
+
+@asynccontextmanager
+async def long_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+    """Make a place whose name begins with the given one, and is cut by the server."""
+    name = f"{settings.place}_scratch_{next(numbers)}"[:63]
+    try:
+        yield PlaceSettings(name)
+    finally:
+        STORES.pop(name, None)
+
+
+@breaks("scratch-apart", scratch=long_place)
+class CutsNamesOfPlaces(Honest):
+    pass

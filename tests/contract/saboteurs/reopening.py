@@ -19,6 +19,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     RefusedError,
+    StorageError,
 )
 from tests.contract.saboteurs.pets import matching
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
@@ -388,6 +389,63 @@ class KeepsFullPages(Honest):
     def raise_counter(self, item: Pet | Order) -> None:
         super().raise_counter(item)
         self.pages.clear()
+
+
+@breaks("shared-ids")
+class CountsAgainWhenOpened(Honest):
+    """An opening sets the counter to the highest id, although others are being assigned."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = max([*store.pets, *store.orders], default=0)
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        if receipt := self.find(token):
+            return receipt
+        pet_id = self.next_id()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+
+@breaks("durable-pets")
+class RepeatsCancelledCreates(Honest):
+    """Makes what it finds in its log of calls again, also the cancelled ones."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.log: list[NewPet] = store.__dict__.setdefault("log", [])
+        while self.log:
+            new = self.log.pop()
+            self.put(Pet(self.next_id(), new.name, new.category_id, new.status))
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.log.append(new)
+        try:
+            receipt = await super().create_pet(new, token)
+        except StorageError:
+            self.log.remove(new)
+            raise
+        self.log.remove(new)
+        return receipt
+
+
+@breaks("durable-orders")
+class LoadsRestoredItemsLast(Honest):
+    """Loads the file of restored items after the log of changes."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.restored: list[Pet | Order] = store.__dict__.setdefault("file", [])
+        for item in self.restored:
+            super().add(item)
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.restored.append(item)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from petstore.contract import (
+    PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
     NewPet,
@@ -361,3 +362,46 @@ class UndoesWhatAnOtherRestores(Honest):
         self.store.__dict__["restoring"] = [item.id for item in items if isinstance(item, Pet)]
         await super().restore(items)
         self.store.__dict__.pop("restoring", None)
+
+
+@breaks("restore-next")
+class SetsEachCounterToItsLast(Honest):
+    """After a call, the counter is raised to the last pet and the last order of it."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        self.last: dict[type, Pet | Order] = {}
+        try:
+            await super().restore(items)
+        finally:
+            for item in self.last.values():
+                super().raise_counter(item)
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        self.last[type(item)] = item
+
+
+@breaks("restore-live")
+class LinksTheLastOrder(Honest):
+    """Has a column for the order of a pet, which a cancelled order takes, too."""
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        if isinstance(item, Order):
+            self.store.__dict__.setdefault("links", {})[item.pet_id] = item
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            raise ConflictError("the pet has another status")
+        linked = self.store.__dict__.get("links", {}).get(pet.id)
+        if linked and linked.status is not OrderStatus.CANCELLED:
+            raise ConflictError("the pet is in another order")
+
+
+@breaks("restore-sizes")
+class SendsFourMegabytesAtMost(Honest):
+    """Sends the items of a call at once, and the server takes no more in a request."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        if sum(len(item.name) for item in items if isinstance(item, Pet)) > 2**22:
+            raise StorageError("the request is too large")
+        await super().restore(items)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from math import inf
 from time import monotonic, time
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Pet,
+    PetStatus,
     Receipt,
     TokenReusedError,
 )
@@ -262,3 +264,50 @@ class KeepsRecordsInMemory(Honest):
 
 
 keyed("token-apart", "FindsTokensWhateverTheCase", lambda value: b64encode(value).lower())
+
+
+keyed("token-apart", "FindsTokensAsNumbers", lambda value: str(as_number(value.hex())).encode())
+
+
+def as_number(text: str) -> float | str:
+    """Return what a column without a type may make of a text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@breaks("token-expired")
+class IgnoresTokensThatEndNow(Honest):
+    """The lifetime of a retry decides, not that of the record."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        return super().find(token) if token and token.until > token.now else None
+
+
+@breaks("token-atomic")
+class TakesBackCancelledOrders(Honest):
+    """Removes the order of a cancelled call, although another has returned its id."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not receipt.replayed:
+                del self.store.orders[receipt.id]
+                self.set_status(pet_id, PetStatus.AVAILABLE)
+                self.store.records.pop(token.value if token else b"", None)
+            raise
+        return receipt
+
+
+@breaks("exact-types")
+class DropsTokensGivenByName(Honest):
+    """A wrapper that logs passes on what is given by position."""
+
+    async def create_pet(self, new: NewPet, *rest: Any, **_named: Any) -> Receipt:
+        return await super().create_pet(new, *rest)
