@@ -28,7 +28,7 @@ CLAUSES = clauses(Conformance)
 IN_PROCESSES = clauses(ProcessClauses)
 """The clauses for which a store must outlive its process."""
 
-CAUGHT_BY_THE_MODEL_ALONE = 80
+CAUGHT_BY_THE_MODEL_ALONE = 100
 """How many saboteurs the state machine alone must catch, with 10 runs for each."""
 
 
@@ -42,6 +42,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (calls, cancellation):
         monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
     monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])
+    monkeypatch.setattr(sequences, "LIMIT_SECONDS", 20)
 
 
 @pytest.fixture(params=SEEDS)
