@@ -160,9 +160,8 @@ class CancellationClauses(Kit):
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
-        for id_ in await sample(
-            repository, range(1, 100)
-        ):  # found by its id only if it is listed, too
+        ids = await sample(repository, range(1, 100))
+        for id_ in ids:  # found by its id only if it is listed, too
             assert await repository.get_pet(id_) in (None, *stored.pets)
             assert await repository.get_order(id_) in (None, *stored.orders)
         await check_agreement(repository)

@@ -243,9 +243,11 @@ class ModelMachine(RuleBasedStateMachine):
     @step()
     def retry(self) -> None:
         """Repeat a write that was refused, after what it needs has become true."""
-        if not self._refused or self._model.is_reserved(self._refused[0]):
+        if not self._refused:
             return
         write = self._refused.pop(0)
+        if self._model.is_reserved(write):  # it may be refused for another reason by now
+            return
         for order in [order for order in self._model.orders if order.pet_id == write.payload]:
             self._update(order, OrderStatus.CANCELLED)
         self._write(write)  # unless the pet is sold
