@@ -204,7 +204,7 @@ class RestoreClauses(Kit):
                 del left[:size]
             await repository.restore(left)
             restoring = asyncio.create_task(repository.restore(many))
-            if place.backend.shared:  # whoever opens it meanwhile changes nothing
+            if place.backend.shared:  # an opening meanwhile changes nothing
                 for turns in (1, 3, 20):
                     for _ in range(turns):
                         await asyncio.sleep(0)

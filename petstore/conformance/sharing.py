@@ -61,6 +61,11 @@ class SharingClauses(Kit):
                     for opening in openings:
                         assert await self._read(opening, pet.id, order.id) == (pet, order)
             await self._fill_gaps(openings)
+            lower, higher = sorted([await add_pet(one), await add_pet(one)])
+            await three.list_pets(lower - 1, 1, None)  # it may read the page after it, too
+            await two.place_order(higher, AT)
+            (next_pet,) = await three.list_pets(lower, 1, None)
+            assert next_pet.id != higher or next_pet.status is PetStatus.PENDING
             async with place.open() as reader:  # closing it brings nothing back that it has read
                 pet_id = await add_pet(one)
                 await self._read(reader, pet_id, order.id)
