@@ -9,6 +9,7 @@ from tests.contract.saboteurs import (  # noqa: F401 - they register themselves
     processes,
     reopening,
     restoring,
+    sharing,
     tokens,
     values,
 )

@@ -1,0 +1,229 @@
+"""What a backend may do wrong when a place is opened several times at once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+)
+from tests.contract.saboteurs.registry import SABOTEURS, breaks
+from tests.support.honest import STORES, Honest, PlaceSettings, Store, backend
+
+
+@breaks("shared-reads")
+class ReadsACopy(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.copy = dict(store.pets)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        return self.copy.get(pet_id)
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.copy[pet.id] = pet
+
+
+@breaks("shared-ids")
+class CountsForItself(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.last_id = max(store.pets, default=0)
+
+    def next_id(self) -> int:
+        self.last_id += 1
+        return self.last_id
+
+
+@breaks("shared-reads")
+class CachesAbsence(Honest):
+    """What was not found once is not looked for again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.absent = set[int]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = None if pet_id in self.absent else await super().get_pet(pet_id)
+        if pet is None:
+            self.absent.add(pet_id)
+        return pet
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.absent.discard(pet.id)
+
+
+@breaks("shared-reads")
+class CachesPages(Honest):
+    """Only its own writes empty its cache of pages."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: dict[Any, Sequence[Order]] = {}
+
+    async def list_orders(
+        self, after: int, count: int, status: OrderStatus | None
+    ) -> Sequence[Order]:
+        key = after, count, status
+        if key not in self.pages:
+            self.pages[key] = await super().list_orders(*key)
+        return list(self.pages[key])
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.pages.clear()
+
+
+@breaks("shared-ids")
+class CountsInStripes(Honest):
+    """The remainder of ids is how many openings there are: a later one may have the same."""
+
+    opened: ClassVar = Counter[Store]()
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.opened[store] += 1
+        self.last_id = store.last_id // 16 * 16 + self.opened[store] % 16
+
+    def close(self) -> None:
+        super().close()
+        self.opened[self.store] -= 1
+
+    def choose_id(self) -> int:
+        self.last_id += 16
+        return self.last_id
+
+
+@breaks("shared-orders")
+class RemembersRefusals(Honest):
+    """A pet that was not available once is refused again, unless this opening has released it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.taken = set[int]()
+
+    def check_available(self, pet: Pet) -> None:
+        if pet.status is not PetStatus.AVAILABLE:
+            self.taken.add(pet.id)
+        if pet.id in self.taken:
+            raise ConflictError("the pet is not available")
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.taken.discard(pet_id)
+
+
+@breaks("shared-orders")
+class RemembersUnusedTokens(Honest):
+    """Does not look again for a token that it has not found, unless it has recorded it itself."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.unused = set[bytes]()
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is None or token.value in self.unused:
+            return None
+        if token.value not in self.store.records:
+            self.unused.add(token.value)
+        return super().find(token)
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.unused.discard(token.value)
+
+
+@breaks("shared-reads")
+class SavesWhatItHasRead(Honest):
+    """Writes its copies back when it closes, also those that another opening has changed."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.copies: dict[int, Pet] = {}
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if pet := await super().get_pet(pet_id):
+            self.copies[pet_id] = pet
+        return pet
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.copies.pop(pet_id, None)
+
+    def close(self) -> None:
+        super().close()
+        self.store.pets |= self.copies
+
+
+@breaks("shared-reads")
+class KeepsFullPages(Honest):
+    """A full page cannot grow any more: only a restore of its own may change it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: dict[tuple[int, int], list[int]] = {}
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        page = await super().list_pets(after, count, status)
+        if status or len(page) < count:
+            return page
+        ids = self.pages.setdefault((after, count), [pet.id for pet in page])
+        return [self.store.pets[id_] for id_ in ids]
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        super().raise_counter(item)
+        self.pages.clear()
+
+
+@breaks("shared-ids")
+class CountsAgainWhenOpened(Honest):
+    """An opening sets the counter to the highest id, although others are being assigned."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = max([*store.pets, *store.orders], default=0)
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        if receipt := self.find(token):
+            return receipt
+        pet_id = self.next_id()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+
+@asynccontextmanager
+async def open_initialized(settings: PlaceSettings) -> AsyncIterator[Honest]:
+    """Make a new place ready for use, although another process may be doing the same."""
+    if settings.place not in STORES:
+        await asyncio.sleep(0)
+        STORES[settings.place] = Store()
+    repository = Honest(STORES[settings.place])
+    try:
+        yield repository
+    finally:
+        repository.close()
+
+
+SABOTEURS["InitializesThePlaceTwice"] = (
+    "shared-ids",
+    replace(backend(Honest), open=open_initialized),
+)
