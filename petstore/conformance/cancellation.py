@@ -120,6 +120,8 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
             number += 1
             pet_id, other = await add_pet(repository), await add_pet(repository)
             order_id = (await repository.place_order(other, AT)).id
+            for id_ in (pet_id, other):  # it may cache what it has read
+                await repository.get_pet(id_)
             call = dict(methods(repository, number, pet_id, order_id)).get(name)
             if call is None:
                 call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
