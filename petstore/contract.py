@@ -145,7 +145,8 @@ class Repository(Protocol):
     Subclass it, so that creating an object fails if a method is missing.
 
     - Any number of calls may overlap on one event loop; the results are those of some order in
-      which they run one after the other, except for pages: see `list_pets`. [overlapping-calls]
+      which they run one after the other, each at some moment between its start and its end, except
+      for pages: see `list_pets`. [overlapping-calls]
     - Whatever the order of the calls, they return what plain lists of pets and orders would.
       [model]
     - A pet is in at most one order that is placed or completed. [sold-once]

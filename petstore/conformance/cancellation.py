@@ -39,6 +39,9 @@ ENDED: Final = 10
 TENTHS: Final = (5, 0, 9, ENDED, 2, 7, 4, 1, 8, 3, 6)
 """When calls are cancelled. In this order, even a few trials are spread over a call."""
 
+MANY_CALLS: Final = 200
+"""How many calls are cancelled at once."""
+
 LATER_SECONDS: Final = 0.3
 """For how long the test looks for late effects of cancelled calls."""
 
@@ -199,8 +202,25 @@ class CancellationClauses(Kit):
                 assert await trial.finish(repository.get_pet(pet.id)) == pet, trial.name
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
+        await self._cancel_many(repository)
         await check_agreement(repository)
-        assert written.items() <= {p.id: p for p in (await read_all(repository)).pets}.items()
+        found = {pet.id: pet for pet in (await read_all(repository)).pets}
+        assert written.items() <= found.items()
+        names = {pet.name for pet in written.values()} - {"Rex"}
+        twice = [p for p in found.values() if p.name in names and p.id not in written]
+        assert not twice, "a write that nobody cancelled was made twice"
+
+    async def _cancel_many(self, repository: Repository) -> None:
+        """Cancel many calls of each method at once: more than a pool has connections."""
+        pet_id = await add_pet(repository)
+        order_id = (await repository.place_order(await add_pet(repository), AT)).id
+        for number, (name, make) in enumerate(methods(repository, -1, pet_id, order_id)):
+            count = len(await sample(repository, range(MANY_CALLS)))
+            calls = [asyncio.create_task(_attempt(make)) for _ in range(count)]
+            await asyncio.sleep(0)
+            await cancel(calls)
+            trial = Trial(-2 - number, name, make, Length(), 0)
+            await trial.finish(self._use(repository, trial))
 
     async def _use(self, repository: Repository, trial: Trial) -> None:
         """Call every method, and check its result."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from petstore.conformance.calls import Length, kind, measure, sample
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import add_pet
+from petstore.conformance.orders import absent_ids, add_pet, place_orders
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
@@ -24,6 +24,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
+    TokenReusedError,
 )
 
 
@@ -51,6 +52,7 @@ class ConcurrencyClauses(Kit):
         equal = await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
         assert len({receipt.id for receipt in equal}) == 20
         await self._order_together(repository, [receipt.id for receipt in equal])
+        expected |= await self._create_beside_refused_writes(repository)
         some = await sample(repository, list(expected))
         by_position = (repository.get_pet(pet_id) for pet_id in some)
         by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
@@ -74,6 +76,41 @@ class ConcurrencyClauses(Kit):
         }
         expected[-1] = NotFoundError
         assert [kind(result) for result in results] == list(expected.values()), results
+
+    async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
+        """Create pets while other writes are refused; return them by id."""
+        order = (await place_orders(repository))[0]
+        absent = absent_ids(order.id)[-1]
+        await repository.create_pet(REX, make_token("used", REX))
+        other = NewPet("other", 1)
+        numbers = await sample(repository, range(56))
+        news = [NewPet("beside", number, PetStatus.SOLD) for number in numbers]
+        creates, refused = list[Any](), list[Any]()
+        for number, new in enumerate(news):
+            token = make_token(f"beside {number}", new) if number % 3 else None
+            creates.append(asyncio.ensure_future(repository.create_pet(new, token)))
+            call = (
+                lambda: repository.place_order(-1, AT),
+                lambda: repository.place_order(order.pet_id, AT),
+                lambda: repository.update_order(absent, OrderStatus.COMPLETED),
+                lambda: repository.create_pet(other, make_token("used", other)),
+            )[number % 4]
+            refused.append(asyncio.ensure_future(call()))
+            if number % 5 == 0:  # the calls meet in different states
+                await asyncio.sleep(0)
+        results = await asyncio.gather(*refused, return_exceptions=True)
+        errors = (NotFoundError, ConflictError, NotFoundError, TokenReusedError)
+        expected = [errors[number % 4] for number in range(len(news))]
+        assert [kind(result) for result in results] == expected, results
+        pets = [
+            Pet(receipt.id, new.name, new.category_id, new.status)
+            for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
+        ]
+        found = await repository.list_pets(0, 9999, PetStatus.SOLD)
+        assert [pet for pet in found if pet.name == "beside"] == sorted(
+            pets, key=lambda pet: pet.id
+        )
+        return {pet.id: pet for pet in pets}
 
     @clause("read-after-write")
     async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:

@@ -1,6 +1,7 @@
 """Clauses of durable backends: what is there after reopening."""
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from petstore.conformance.calls import CANCEL_SECONDS, cancel, measure, read_all, sample, settle
 from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause
 from petstore.conformance.orders import add_pet, check_agreement, place_orders, update_orders
+from petstore.conformance.restore import pet_and_order
 from petstore.conformance.values import (
     AT,
     DAY_SECONDS,
@@ -52,7 +54,7 @@ class DurabilityClauses(Kit):
             for index in available[::3]:
                 await repository.place_order(pets[index].id, AT)
                 pets[index] = replace(pets[index], status=PetStatus.PENDING)
-            created = tuple(pets)
+            count = len(pets)
             highest = max(pet.id for pet in await repository.list_pets(0, 9999, None))
             many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
             restored = [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ // 900 % 4]) for id_ in many]
@@ -63,7 +65,8 @@ class DurabilityClauses(Kit):
         for turn, failure in enumerate((RaisedOnPurposeError(), asyncio.CancelledError(), None)):
             with suppress(RaisedOnPurposeError, asyncio.CancelledError):
                 async with place.open() as repository:
-                    await repository.restore([*created, *restored[::7]])  # equal, so skipped
+                    created = pets[:count]
+                    await repository.restore([*created, *pets[count::7]])  # equal, so skipped
                     for status in (None, *PetStatus):
                         matching = [pet for pet in pets if status in (None, pet.status)]
                         assert list(await repository.list_pets(0, 9999, status)) == matching
@@ -74,10 +77,22 @@ class DurabilityClauses(Kit):
                     receipt = await repository.create_pet(REX)
                     pets.append(Pet(receipt.id, REX.name, REX.category_id, REX.status))
                     pets.sort(key=lambda pet: pet.id)
+                    await self._order_the_first(repository, pets)
                     if failure:  # what was acknowledged before an exception counts, too
                         raise failure
         await self._close_while_it_writes(place)
         await self._close_after_cancelling(place)
+
+    async def _order_the_first(self, repository: Repository, pets: list[Pet]) -> None:
+        """Order some of the pets that were there at the opening; small pages show it."""
+        available = [n for n, pet in enumerate(pets) if pet.status is PetStatus.AVAILABLE]
+        for index in available[:2]:
+            await repository.place_order(pets[index].id, AT)
+            pets[index] = replace(pets[index], status=PetStatus.PENDING)
+        for status in PetStatus:
+            matching = [pet for pet in pets if pet.status is status]
+            for count in (1, 2, 3, 50):
+                assert list(await repository.list_pets(0, count, status)) == matching[:count]
 
     async def _close_while_it_writes(self, place: Place) -> None:
         """Close a repository with calls in flight: they are stored, or unavailable."""
@@ -201,11 +216,39 @@ class DurabilityClauses(Kit):
                 if turn % 2:  # the last one is cancelled
                     await repository.update_order(order.id, OrderStatus.CANCELLED)
                 if turn % 2 == 0:
-                    restored = max(seen) + 10
-                    refused = Order(restored, receipt.id, OrderStatus.PLACED, AT)
+                    restored = max(*seen, *ordered) + 10
+                    # The highest is neither the last that is stored nor the last in the call.
+                    items = [*pet_and_order(restored), *pet_and_order(restored - 5)]
+                    refused = Order(restored - 1, receipt.id, OrderStatus.PLACED, AT)
                     with pytest.raises(ConflictError):
-                        await repository.restore([Pet(restored, "Rex", 7), refused])
-                    seen.add(restored)
+                        await repository.restore([*items, refused])
+        await self._write_after_closing(place)
+
+    async def _write_after_closing(self, place: Place) -> None:
+        """Cancel creates and close the repository at once; create and retry after reopening it."""
+        async with place.open() as repository:
+            length, _ = await measure(repository.create_pet(REX))
+        for tenth in range(0, 10, 2):
+            news = [NewPet(f"cancelled {tenth}", number) for number in range(8)]
+            tokens = [make_token(f"{new}", new) if new.category_id % 2 else None for new in news]
+            pairs = list(zip(news, tokens, strict=True))
+            async with place.open() as repository:
+                writes = [asyncio.create_task(repository.create_pet(*pair)) for pair in pairs]
+                await length.wait(tenth)
+                await cancel(writes)
+            async with place.open() as repository:
+                seen = await repository.list_pets(0, 9999, None)
+                creates = [repository.create_pet(REX) for _ in news]
+                creates += [repository.create_pet(*pair) for pair in pairs if pair[1]]
+                receipts = await asyncio.gather(*creates)
+                stored = (await settle(repository, length)).pets
+            assert all(pet in stored for pet in seen), "an id is assigned again"
+            found = {pet.id: pet.name for pet in stored}
+            names = [found.get(receipt.id) for receipt in receipts[: len(news)]]
+            assert names == [REX.name] * len(news), "an id is assigned again"
+            counts = Counter(pet.category_id for pet in stored if pet.name == f"cancelled {tenth}")
+            for new, token in pairs:
+                assert counts[new.category_id] in ((1,) if token else (0, 1)), "made twice"
 
     @place_clause("durable-reads", needs="durable")
     async def test_a_pet_that_was_read_is_there_after_reopening(self, place: Place) -> None:

@@ -144,7 +144,7 @@ class ModelMachine(RuleBasedStateMachine):
             self._write(Write(self._available(0).id, name))
             self._write(Write(REX, name))
         self.choose(1)
-        self._update(self._model.orders[0], OrderStatus.CANCELLED)
+        self._update(self._model.orders[0].id, OrderStatus.CANCELLED)
         self._length, receipt = self._run(measure(self._repository.create_pet(REX)))
         self._model.write(Write(REX), receipt)
 
@@ -249,7 +249,7 @@ class ModelMachine(RuleBasedStateMachine):
         if self._model.is_reserved(write):  # it may be refused for another reason by now
             return
         for order in [order for order in self._model.orders if order.pet_id == write.payload]:
-            self._update(order, OrderStatus.CANCELLED)
+            self._update(order.id, OrderStatus.CANCELLED)
         self._write(write)  # unless the pet is sold
         self._write(write)
 
@@ -264,12 +264,15 @@ class ModelMachine(RuleBasedStateMachine):
 
     @step(count=st.integers(1, 4), status=PET_FILTERS, index=INDEXES)
     def walk(self, count: int, status: PetStatus | None, index: int) -> None:
-        """Read all pages, one after the other; after the first, order a pet elsewhere."""
+        """Read all pages, one after the other; after the first, change something elsewhere."""
         after, reader = 0, self._repository
         while found := self._check_page(after, count, status):
             if after == 0:
                 self.choose(index)
                 self._write(Write(self._available(index).id))
+                if self.kit.machine_restores:
+                    pet_and_order = self._model.restore(self._model.free_id(0), REX, None)
+                    self._run(self._repository.restore(pet_and_order))
                 self._repository = reader
             after = found[-1].id
 
@@ -290,12 +293,11 @@ class ModelMachine(RuleBasedStateMachine):
         (_, name), (_, payload, _) = records[index % len(records)]
         self._write(self._timed(payload, name, behind, seconds))
 
-    @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY)
-    def update(self, index: int, status: OrderStatus, *, any_: bool) -> None:
-        """Give a status to an order that is placed, if there is one, or to any order."""
-        orders = [o for o in self._model.orders if o.status is OrderStatus.PLACED or any_]
-        orders = orders or self._model.orders
-        self._update(orders[index % len(orders)], status)
+    @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
+    def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
+        """Give a status to an order that is placed, if there is one, or to an id near any order."""
+        order_id = self._order(index).id + offset if any_ else self._placed(index).id
+        self._update(min(max(1, order_id), MAX_ID), status)
 
     @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 6), status=ORDER_FILTERS)
     def read_orders(self, index: int, offset: int, count: int, status: OrderStatus | None) -> None:
@@ -305,9 +307,7 @@ class ModelMachine(RuleBasedStateMachine):
         for order_id in (order.id, max(after, 1)):
             found = self._run(self._repository.get_order(order_id))
             assert found == self._model.order(order_id)
-        listed = list(self._run(self._repository.list_orders(after, count, status)))
-        check_types([], listed)
-        assert listed == page(self._model.orders, after, count, status)
+        self._check_orders(after, count, status)
 
     @precondition(lambda self: self.kit.machine_restores)
     @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
@@ -339,6 +339,10 @@ class ModelMachine(RuleBasedStateMachine):
             stored = self._run(read_all(self._repository))
             assert stored.pets == self._model.pets
             assert stored.orders == self._model.orders
+            after = self._pet(self._steps).id if self._steps % 2 else 0
+            number, most = self._steps % 3, 1 + self._steps % 4
+            self._check_page(after, most, list(PetStatus)[number])
+            self._check_orders(after, most, list(OrderStatus)[number])
 
     def teardown(self) -> None:
         """Close the repositories and remove their place; keep the failure that has led here."""
@@ -383,6 +387,11 @@ class ModelMachine(RuleBasedStateMachine):
     def _order(self, index: int) -> Order:
         return self._model.orders[index % len(self._model.orders)]
 
+    def _placed(self, index: int) -> Order:
+        orders = [order for order in self._model.orders if order.status is OrderStatus.PLACED]
+        orders = orders or self._model.orders
+        return orders[index % len(orders)]
+
     def _available(self, index: int) -> Pet:
         pets = [pet for pet in self._model.pets if pet.status is PetStatus.AVAILABLE]
         pets = pets or self._model.pets
@@ -399,18 +408,19 @@ class ModelMachine(RuleBasedStateMachine):
 
     def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:
         """Return one of the calls of a crowd."""
-        pet, order = self._available(index), self._order(index)
+        order = self._placed(index) if index % 3 else self._order(index)
+        pet_id = order.pet_id if index % 2 else self._available(index).id
         if kind in ("create", "place"):
             # Writes that differ may have the same name, and so the same token.
             new = NewPet("in a crowd", number, PetStatus.AVAILABLE)
-            payload = new if kind == "create" else pet.id if index % 6 else -1
+            payload = new if kind == "create" else pet_id if index % 6 else -1
             write = Write(payload, name, TIMES[number])
             return Call(lambda repository: self._make(repository, write), write)
         if kind == "update":
             what = order.id, status
             return Call(lambda repository: repository.update_order(*what), what)
         if kind == "pet":
-            return Call(lambda repository: repository.get_pet(pet.id), (pet.id, Pet))
+            return Call(lambda repository: repository.get_pet(pet_id), (pet_id, Pet))
         return Call(lambda repository: repository.get_order(order.id), (order.id, Order))
 
     def _make(self, repository: Repository, write: Write) -> Coroutine[Any, Any, Receipt]:
@@ -434,16 +444,16 @@ class ModelMachine(RuleBasedStateMachine):
         if expected is ConflictError and write not in self._refused:
             self._refused.append(write)
 
-    def _update(self, order: Order, status: OrderStatus) -> None:
-        expected = self._model.update(order.id, status)
-        self._check(self._repository.update_order(order.id, status), expected)
-        self._check_order(order.id)
-        self.reached["updates"] += isinstance(expected, Order) and expected != order
+    def _update(self, order_id: int, status: OrderStatus) -> None:
+        before = self._model.order(order_id)
+        expected = self._model.update(order_id, status)
+        self._check(self._repository.update_order(order_id, status), expected)
+        self._check_order(order_id)
+        self.reached["updates"] += isinstance(expected, Order) and expected != before
 
     def _check_order(self, order_id: int) -> None:
         order = self._model.order(order_id)
-        assert order is not None
-        self._check_everywhere(order.pet_id, order_id)
+        self._check_everywhere(order.pet_id if order else order_id, order_id)
 
     def _check_everywhere(self, pet_id: int, order_id: int) -> None:
         """Read a pet and an order through every opening: one may cache what another changes.
@@ -462,6 +472,11 @@ class ModelMachine(RuleBasedStateMachine):
             self.reached["refusals"] += 1
         else:
             assert self._run(call) == expected
+
+    def _check_orders(self, after: int, count: int, status: OrderStatus | None) -> None:
+        listed = list(self._run(self._repository.list_orders(after, count, status)))
+        check_types([], listed)
+        assert listed == page(self._model.orders, after, count, status)
 
     def _check_page(self, after: int, count: int, status: PetStatus | None) -> list[Pet]:
         found = list(self._run(self._repository.list_pets(after, count, status)))

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from petstore.conformance.calls import check_types, sample
+from petstore.conformance.calls import check_types, kind, sample
 from petstore.conformance.kit import Kit, clause
 from petstore.conformance.values import AT, MANY, MANY_SECONDS, TIMES, make_token
 from petstore.contract import (
@@ -155,6 +155,10 @@ class OrderClauses(Kit):
             assert pet is not None
             assert not before or pet.status is PetStatus.PENDING, "the order changes first"
             assert after or pet.status is PetStatus.AVAILABLE, "the pet changes first"
+            if after:  # from now on, every list shows it
+                assert await status_of(repository, pet_id) is PetStatus.PENDING
+                placed = await repository.list_orders(0, 9, OrderStatus.PLACED)
+                assert list(placed) == list(after)
         await placing
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         for other in others:
@@ -185,8 +189,9 @@ class OrderClauses(Kit):
         assert list(await repository.list_orders(0, 9, None)) == []
         for order in await update_orders(repository, await place_orders(repository, 3)):
             if order.status is not OrderStatus.CANCELLED:
-                with pytest.raises(ConflictError):
-                    await repository.place_order(order.pet_id, AT)
+                for at in await sample(repository, TIMES):
+                    with pytest.raises(ConflictError):
+                        await repository.place_order(order.pet_id, at)
         assert len(await repository.list_orders(0, 9, None)) == 3
 
     @clause("order-get")
@@ -248,6 +253,10 @@ class OrderClauses(Kit):
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         assert len(await repository.list_orders(0, 9, OrderStatus.CANCELLED)) == 1
         assert (await repository.list_orders(0, 9, OrderStatus.PLACED))[0].id == again.id
+        for _ in await sample(repository, range(150)):
+            await repository.update_order(again.id, OrderStatus.CANCELLED)
+            again = await repository.place_order(pet_id, AT)
+        assert await status_of(repository, pet_id) is PetStatus.PENDING
 
     async def _update_and_watch(
         self, repository: Repository, status: OrderStatus, expected: PetStatus
@@ -264,6 +273,9 @@ class OrderClauses(Kit):
             assert after is not None
             assert before.status is OrderStatus.PLACED or pet.status is expected
             assert after.status is status or pet.status is PetStatus.PENDING
+            if after.status is status:  # from now on, every list shows it
+                assert await status_of(repository, order.pet_id) is expected
+                assert list(await repository.list_orders(order.id - 1, 1, status)) == [after]
         updated = Order(order.id, order.pet_id, status, order.placed_at)
         assert await updating == updated
         assert await repository.get_order(order.id) == updated
@@ -302,6 +314,7 @@ class OrderClauses(Kit):
             for status in OrderStatus:
                 with pytest.raises(NotFoundError):
                     await repository.update_order(absent, status)
+            assert await repository.get_order(absent) is None
         assert list(await repository.list_orders(0, 9, None)) == [order]
 
     @clause("sold-once")
@@ -344,6 +357,14 @@ class OrderClauses(Kit):
             await again
             with pytest.raises(ConflictError):  # the later one has not released the pet again
                 await repository.place_order(order.pet_id, AT)
+        for turn, order in enumerate(await place_orders(repository, 6)):
+            calls = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
+            places = [repository.place_order(order.pet_id, AT) for _ in range(3)]
+            together = (*places[:turn], *calls[:1], *places[turn:], *calls[1:])
+            found = await asyncio.gather(*together, return_exceptions=True)
+            kinds = Counter(kind(result) for result in found)
+            assert kinds[Order] == 3, found
+            assert kinds[ConflictError] >= 2, found
         await check_agreement(repository)
 
     async def _order_again(self, repository: Repository, order: Order) -> None:

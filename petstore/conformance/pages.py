@@ -52,6 +52,10 @@ class PageClauses(Kit):
             assert list(await repository.list_pets(after, 50, None)) == expected
             sold = [pet for pet in expected if pet.status is PetStatus.SOLD]
             assert list(await repository.list_pets(after, 50, PetStatus.SOLD)) == sold
+        pages = [(pet.id, count) for pet in pets for count in range(1, 30)]
+        for after, count in await sample(repository, pages):  # nothing changes between them
+            expected = [pet for pet in pets if pet.id > after]
+            assert list(await repository.list_pets(after, count, None)) == expected[:count]
 
     @clause("page-count")
     async def test_a_page_is_full_while_there_are_pets(self, repository: Repository) -> None:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 from msgspec.structs import replace
 
-from petstore.conformance.calls import AnyCall, Stored, read_all
+from petstore.conformance.calls import AnyCall, Stored, read_all, sample
 from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause, reraising
 from petstore.conformance.orders import place_orders
 from petstore.conformance.pages import add_pets
@@ -76,11 +76,15 @@ class PlaceClauses(Kit):
         backend = place.backend
         async with AsyncExitStack() as stack:
             other = await stack.enter_async_context(self._new_place(Place(backend, self.settings)))
+            first_stack = await stack.enter_async_context(AsyncExitStack())
+            first = await first_stack.enter_async_context(self._new_place(place))
             outer_stack = await stack.enter_async_context(AsyncExitStack())
             stored = dict[Place, Stored]()
             async with place.open() as one, other.open() as two:
                 stored[place] = await self._fill(one, 3)
                 stored[other] = await self._fill(two, 2)
+            async with first.open() as repository:
+                stored[first] = await self._fill(repository, 1)
             outer = await outer_stack.enter_async_context(self._new_place(other))
             inner = await stack.enter_async_context(self._new_place(outer))
             async with inner.open() as three:
@@ -95,7 +99,9 @@ class PlaceClauses(Kit):
             await self._check_places(stored)
             await outer_stack.aclose()  # the one from which another was made
             await self._check_places(stored)
-            several = [stack.enter_async_context(self._new_place(place)) for _ in range(3)]
+            async with other.open() as two:
+                many = await sample(two, range(20))
+            several = [stack.enter_async_context(self._new_place(place)) for _ in many]
             for new in await asyncio.gather(*several):  # made at once; a name may have become free
                 async with new.open() as repository:
                     stored[new] = await self._fill(repository, 1)
@@ -103,6 +109,9 @@ class PlaceClauses(Kit):
                 new = await stack.enter_async_context(self._new_place(new))
                 async with new.open() as repository:
                     stored[new] = await self._fill(repository, 1)
+            await self._check_places(stored)
+            del stored[first]
+            await first_stack.aclose()  # the others' names may begin with its name
             await self._check_places(stored)
             async with new.open() as repository, other.open() as two:
                 await repository.restore([Pet(MAX_ID, "Rex", 7)])

@@ -141,8 +141,16 @@ class RestoreClauses(Kit):
         for found in await repository.list_orders(0, 99, None):
             assert found.placed_at.utcoffset() == timedelta(0)
             assert type(found.status) is OrderStatus
+        page, listed = (
+            await repository.list_pets(0, 3, None),
+            await repository.list_orders(0, 3, None),
+        )
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
-        await repository.restore([pet, order])
+        await repository.restore([pet, order])  # lower than the end of these pages
+        next_pets = await repository.list_pets(page[-1].id, 3, None)
+        next_orders = await repository.list_orders(listed[-1].id, 3, None)
+        assert list(next_pets) == RESTORED_PETS[3:6]
+        assert next_orders[0].id == 8
         await check_stored(repository, [*RESTORED_PETS, pet], [*RESTORED_ORDERS, order])
         # Restored orders can be updated, and restored pets ordered, like any others.
         completed = await repository.update_order(70, OrderStatus.COMPLETED)
@@ -316,7 +324,7 @@ class RestoreClauses(Kit):
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
         """The counter is not raised, or is set to the last id, or only one of several is raised."""
         ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
-        highest = 0
+        highest, order_ids = 0, list[int]()
         for distance in (100, 1000):  # an order alone
             order_id = (await place_orders(repository))[0].id + distance
             completed = Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)
@@ -339,6 +347,7 @@ class RestoreClauses(Kit):
                 token = make_token(f"{pet_id}", pet_id)
                 receipt = await repository.place_order(pet_id, AT, token)
                 assert highest < receipt.id <= MAX_ID
+                order_ids.append(receipt.id)
             replay = replace(receipt, replayed=True)
             assert await repository.place_order(pet_id, AT, token) == replay
             created = await repository.create_pet(REX, make_token(f"at {id_}", REX))
@@ -346,6 +355,8 @@ class RestoreClauses(Kit):
             assert replayed == replace(created, replayed=True)
         pets = await repository.list_pets(0, 999, None)
         assert len({pet.id for pet in pets}) == len(pets) > 9 * 8
+        placed = {order.id for order in await repository.list_orders(0, 999, OrderStatus.PLACED)}
+        assert len(set(order_ids)) == len(order_ids) == len(placed & set(order_ids))
         await repository.restore(pet_and_order(MAX_ID))
         writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
             lambda: repository.create_pet(REX),
@@ -399,9 +410,10 @@ class RestoreClauses(Kit):
                     await repository.restore([order])
                 refused = {OrderStatus.PLACED, OrderStatus.COMPLETED}
                 for other in refused if status is matching else {live}:
-                    second = Order(next(ids), pets[-1].id, other, AT)
-                    with pytest.raises(ConflictError):
-                        await repository.restore([second])
+                    for distance in (0, 5000, 2**31, 2**45):
+                        second = Order(next(ids) + distance, pets[-1].id, other, AT)
+                        with pytest.raises(ConflictError):
+                            await repository.restore([second])
                 orders.append(Order(next(ids), pets[-1].id, cancelled, AT))
                 await repository.restore([orders[-1]])
                 if status is matching:  # the last order is cancelled, and an earlier one is not

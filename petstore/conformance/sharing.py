@@ -61,6 +61,7 @@ class SharingClauses(Kit):
                     for opening in openings:
                         assert await self._read(opening, pet.id, order.id) == (pet, order)
             await self._fill_gaps(openings)
+            await self._write_many(openings)
             lower, higher = sorted([await add_pet(one), await add_pet(one)])
             await three.list_pets(lower - 1, 1, None)  # it may read the page after it, too
             await two.place_order(higher, AT)
@@ -76,6 +77,20 @@ class SharingClauses(Kit):
                 PetStatus.PENDING,
                 Order(order_id, pet_id, OrderStatus.PLACED, AT),
             )
+
+    async def _write_many(self, openings: Sequence[Repository]) -> None:
+        """Write many pets through one opening; the others see them all."""
+        stored = await read_all(openings[0])
+        ids = [pet.id for pet in stored.pets]
+        some = await sample(openings[0], range(100))
+        for _ in await sample(openings[0], range(7)):
+            receipts = await asyncio.gather(*(openings[0].create_pet(REX) for _ in some))
+            ids += [receipt.id for receipt in receipts]
+            for opening in openings[1:]:
+                listed = await opening.list_pets(0, 9999, None)
+                assert [pet.id for pet in listed] == sorted(ids)
+                assert await opening.get_pet(listed[-1].id) == listed[-1]
+                assert await opening.get_pet(ids[-1]) in listed
 
     async def _fill_gaps(self, openings: Sequence[Repository]) -> None:
         """Restore pets and orders in descending id; all openings have read that there are none."""
@@ -119,21 +134,21 @@ class SharingClauses(Kit):
         async with AsyncExitStack() as stack:  # all are the first to open a place
             scratch = reraising(place.backend.scratch(place.settings))
             new = Place(place.backend, await stack.enter_async_context(scratch))
-            several = [stack.enter_async_context(new.open()) for _ in range(7)]
+            several = [stack.enter_async_context(new.open()) for _ in range(17)]
             openings = await asyncio.gather(*several)
             await self._create_together(*openings)
             for opening in openings:
-                assert len(await opening.list_pets(0, 99, None)) == 35
+                assert len(await opening.list_pets(0, 99, None)) == 5 * len(openings)
         async with place.open() as one, place.open() as other:
             creates = [
                 repository.create_pet(NewPet(f"{number}", number))
-                for number in range(97)  # no multiple of the ids that it may reserve at once
+                for number in await sample(one, range(1009))  # each may reserve ids in blocks
                 for repository in (one, other)
             ]
             receipts = await asyncio.gather(*creates)
             assert len({receipt.id for receipt in receipts}) == len(creates)
-            listed = await one.list_pets(0, 999, None)
-            assert list(await other.list_pets(0, 999, None)) == list(listed)
+            listed = await one.list_pets(0, 9999, None)
+            assert list(await other.list_pets(0, 9999, None)) == list(listed)
             assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
             (order,) = await place_orders(other)
             id_ = max(listed[-1].id, order.id) + 1000

@@ -291,6 +291,29 @@ class ExpiryClauses(Kit):
         third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
         assert not third.replayed
         await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
+        for turn in range(4):
+            await self._expire_beside_slow_clocks(
+                repository, NOW + (200 + turn) * DAY_SECONDS, turn
+            )
+
+    async def _expire_beside_slow_clocks(
+        self, repository: Repository, begin: int, turn: int
+    ) -> None:
+        """Use a token that has expired, while callers with slower clocks use others."""
+        expired = replace(make_token("expired", REX, begin), until=begin + 10)
+        await repository.create_pet(REX, expired)
+        tokens = [make_token(f"slow {n}", REX, begin) for n in range(3)]
+        tokens.insert(turn, replace(expired, now=begin + 10, until=begin + 20))
+        creates = [repository.create_pet(REX, token) for token in tokens]
+        assert not any(receipt.replayed for receipt in await asyncio.gather(*creates))
+        pet_id, token = await add_pet(repository), make_token("expired order", turn, begin)
+        placed = await repository.place_order(pet_id, AT, replace(token, until=begin + 10))
+        await repository.update_order(placed.id, OrderStatus.CANCELLED)
+        others = [await add_pet(repository) for _ in range(3)]
+        writes = [(id_, make_token(f"slow order {id_}", id_, begin)) for id_ in others]
+        writes.insert(turn, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
+        placings = [repository.place_order(id_, AT, token) for id_, token in writes]
+        assert not any(receipt.replayed for receipt in await asyncio.gather(*placings))
 
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
         """Let many records expire, each when it must, whatever is tried with it before."""

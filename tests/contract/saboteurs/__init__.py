@@ -2,6 +2,7 @@
 
 from tests.contract.saboteurs import (  # noqa: F401 - they register themselves
     calls,
+    cancellation,
     costs,
     orders,
     pets,

@@ -1,12 +1,9 @@
-"""What a backend may do wrong when calls overlap, or are cancelled."""
+"""What a backend may do wrong when calls overlap."""
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
-
-from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
@@ -22,130 +19,6 @@ from petstore.contract import (
 )
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import Honest, Store
-
-
-@breaks("cancelled-write")
-class StoresInTwoSteps(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        receipt = await super().create_pet(NewPet(new.name, new.category_id))
-        await asyncio.sleep(0)
-        self.put(Pet(receipt.id, new.name, new.category_id, new.status))
-        return receipt
-
-
-@breaks("cancellation")
-class SwallowsCancellation(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        return await super().create_pet(new)
-
-
-@breaks("after-cancellation")
-class KeepsItsLock(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        await self.lock.acquire()
-        receipt = await super().create_pet(new)
-        self.lock.release()
-        return receipt
-
-
-@breaks("after-cancellation")
-class LeaksAConnection(Honest):
-    """A call that is cancelled does not give its connection back to the pool."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.pool = asyncio.Semaphore(5)
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        await self.pool.acquire()
-        await asyncio.sleep(0)
-        self.pool.release()
-        return await super().get_pet(pet_id)
-
-
-@breaks("after-cancellation")
-class HandsAResponseToTheNextCaller(Honest):
-    """The response to a cancelled call stays in the connection, unread."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.responses = asyncio.Queue[Pet | None]()
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        pet = await super().get_pet(pet_id)
-        asyncio.get_running_loop().call_soon(self.responses.put_nowait, pet)
-        return await self.responses.get()
-
-
-@breaks("after-cancellation")
-class RollsBackBeforeItUnlocks(Honest):
-    """A second cancellation comes while the first is cleaned up, and the lock is kept."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        await self.lock.acquire()
-        try:
-            await asyncio.sleep(0)
-            return await super().update_order(order_id, status)
-        finally:
-            await asyncio.sleep(0)
-            self.lock.release()
-
-
-@breaks("after-cancellation")
-class StaysInRestoring(Honest):
-    """A call of `restore` that is cancelled stops all writes forever."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.idle = asyncio.Event()
-        self.idle.set()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        await self.idle.wait()
-        return await super().create_pet(new, token)
-
-    async def restore(self, items: list[Pet | Order]) -> None:  # type: ignore[override]
-        self.idle.clear()
-        await super().restore(items)
-        self.idle.set()
-
-
-@breaks("cancelled-write")
-class MakesCancelledWritesLater(Honest):
-    """A queue in the background does not hear that a write was cancelled."""
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            pet = Pet(self.next_id(), new.name, new.category_id, new.status)
-            asyncio.get_running_loop().call_later(0.25, self.put, pet)
-            raise
-        return await super().create_pet(new, token)
-
-
-@breaks("cancellation")
-class WaitsForItsRollback(Honest):
-    """A cancelled call waits for a message that does not come."""
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        try:
-            return await super().place_order(pet_id, at, token)
-        except asyncio.CancelledError:
-            await asyncio.Event().wait()
-            raise
 
 
 @breaks("read-after-write")
@@ -243,26 +116,6 @@ class JoinsWritesWithOneToken(Honest):
 
 
 @breaks("token-atomic")
-class FollowersEndWithTheirLeader(Honest):
-    """Writes with one token share a task, which is cancelled with the first of them."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.writes: dict[IdempotencyToken, asyncio.Task[Receipt]] = {}
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        if token is None:
-            return await super().create_pet(new)
-        if token in self.writes:
-            return replace(await self.writes[token], replayed=True)
-        self.writes[token] = asyncio.create_task(super().create_pet(new, token))
-        try:
-            return await self.writes[token]
-        finally:
-            del self.writes[token]
-
-
-@breaks("token-atomic")
 class ReplacesExpiredRecords(Honest):
     """Looks only once whether the record of a token has expired."""
 
@@ -272,31 +125,6 @@ class ReplacesExpiredRecords(Honest):
             self.record(token, receipt.id)
             return receipt
         return await super().create_pet(new, token)
-
-
-@breaks("after-cancellation")
-class LosesThePermitOfAWaiter(Honest):
-    """Hands its only permit to a waiter that is cancelled before it can take it."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.busy = False
-        self.waiters: list[asyncio.Future[None]] = []
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        if self.busy:
-            self.waiters.append(asyncio.get_running_loop().create_future())
-            await self.waiters[-1]
-        self.busy = True
-        try:
-            return await super().create_pet(new, token)
-        finally:
-            waiting = [waiter for waiter in self.waiters if not waiter.done()]
-            self.waiters = waiting[1:]
-            if waiting:
-                waiting[0].set_result(None)
-            else:
-                self.busy = False
 
 
 @breaks("page-overlap")
@@ -310,30 +138,6 @@ class DropsWhatMatchesNoMore(Honest):
         await asyncio.sleep(0.002)
         orders = [self.store.orders[order.id] for order in page]
         return [order for order in orders if status in (None, order.status)]
-
-
-@breaks("token-atomic")
-class ReleasesTheLockOfAnother(Honest):
-    """A call that was cancelled while it waited releases the lock, which it does not have."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        self.check()
-        try:
-            await self.lock.acquire()
-            receipt = self.find(token)
-            for _ in range(9):
-                await asyncio.sleep(0)
-            if receipt is None:
-                receipt = await super().create_pet(new)
-                self.record(token, receipt.id)
-            return receipt
-        finally:
-            if self.lock.locked():
-                self.lock.release()
 
 
 @breaks("overlapping-calls")
@@ -413,22 +217,25 @@ class ListsRestoredOrdersLater(Honest):
         return [order for order in orders if order.id not in unlisted][:count]
 
 
-@breaks("cancelled-write")
-class RaisesItsCounterUnlessCancelled(Honest):
-    """Raises its counter after the items of a call, refused or not, unless it is cancelled."""
+@breaks("overlapping-calls")
+class RollsBackOtherWrites(Honest):
+    """All calls use one connection: a refused write rolls back what another has not committed."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        self.restored: list[Pet | Order] = []
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.uncommitted = set[int]()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        self.uncommitted.add(receipt.id)
+        await asyncio.sleep(0)
+        self.uncommitted.clear()
+        return receipt
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         try:
-            await super().restore(items)
+            return await super().update_order(order_id, status)
         except RefusedError:
-            self.raise_all()
+            for pet_id in self.uncommitted:
+                self.store.pets.pop(pet_id, None)
             raise
-        self.raise_all()
-
-    def raise_counter(self, item: Pet | Order) -> None:
-        self.restored.append(item)
-
-    def raise_all(self) -> None:
-        for item in self.restored:
-            super().raise_counter(item)

@@ -297,10 +297,50 @@ class CancelsLateAgain(Honest):
         if order.status is status:
             return order
         self.check_placed(order)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         if self.store.orders[order_id].status is not status:
             self.check_placed(self.store.orders[order_id])
         self.store.orders[order_id] = changed = replace(order, status=status)
         self.set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
         return changed
+
+
+@breaks("order-absent")
+class RemembersAbsentOrders(Honest):
+    """An update of an order that is not there leaves an empty row behind."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.empty = set[int]()
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        self.check()
+        if order_id not in self.store.orders:
+            self.empty.add(order_id)
+        return await super().update_order(order_id, status)
+
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await super().get_order(order_id)
+        if order is None and order_id in self.empty:
+            raise KeyError("pet_id")
+        return order
+
+
+@breaks("order-completed")
+class IndexesSalesLater(Honest):
+    """The list of sold pets is updated a moment after the order and its pet."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.later = set[int]()
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = await super().update_order(order_id, status)
+        self.later.add(order.pet_id)
+        await asyncio.sleep(0)
+        self.later.discard(order.pet_id)
+        return order
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        pets = super().matching(after, status)
+        return [pet for pet in pets if status is not PetStatus.SOLD or pet.id not in self.later]

@@ -278,3 +278,25 @@ class SharesAnEmptyPage(Honest):
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
         return await super().list_orders(after, count, status) or self.nothing
+
+
+@breaks("page-after")
+class KeysPagesByTheirDigits(Honest):
+    """Ten pets after 1 and no pets after 11 have the same key in its cache: 110."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.cached: dict[str, list[Pet]] = {}
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        key = f"{after}{count}{status}"
+        return [*self.cached.setdefault(key, self.matching(after, status)[:count])]
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.cached.clear()
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.cached.clear()

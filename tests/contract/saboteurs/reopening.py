@@ -255,3 +255,62 @@ class LoadsRestoredItemsLast(Honest):
     def add(self, item: Pet | Order) -> None:
         super().add(item)
         self.restored.append(item)
+
+
+@breaks("durable-ids")
+class CountsOnFromTheLastRestored(Honest):
+    """After reopening, the item that was restored last is taken for the highest."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        super().raise_counter(item)
+        self.store.__dict__["latest"] = item.id
+
+    def next_id(self) -> int:
+        id_ = super().next_id()
+        self.store.__dict__["latest"] = id_
+        return id_
+
+    def close(self) -> None:
+        super().close()
+        self.store.last_id = self.store.__dict__.get("latest", 0)
+
+
+@breaks("durable-pets")
+class LimitsBeforeItMerges(Honest):
+    """A page takes as many pets as it needs from the old data; some have changed since."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.old = dict(store.pets)
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        old = matching([*self.old.values()], after, status)[:count]
+        new = [pet for pet in self.matching(after, status) if self.old.get(pet.id) is not pet]
+        merged = {pet.id: pet for pet in (*old, *new)}
+        found = [self.store.pets[id_] for id_ in sorted(merged)]
+        return [pet for pet in found if status in (None, pet.status)][:count]
+
+
+@breaks("durable-ids")
+class WritesAfterItWasClosed(Honest):
+    """A cancelled write is still made, in another turn, with an id that it has reserved."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        return await asyncio.shield(asyncio.ensure_future(self._write(new, token)))
+
+    async def _write(self, new: NewPet, token: IdempotencyToken | None) -> Receipt:
+        receipt = self.find(token)
+        if receipt:
+            return receipt
+        pet_id = self.next_id()
+        for _ in range(8):
+            await asyncio.sleep(0)
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+    def close(self) -> None:
+        super().close()
+        self.store.last_id = max([*self.store.pets, *self.store.orders], default=0)

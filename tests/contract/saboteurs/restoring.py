@@ -6,6 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
@@ -405,3 +406,11 @@ class SendsFourMegabytesAtMost(Honest):
         if sum(len(item.name) for item in items if isinstance(item, Pet)) > 2**22:
             raise StorageError("the request is too large")
         await super().restore(items)
+
+
+@breaks("restore-next")
+class RoundsHighOrderIds(Honest):
+    """Ids of orders pass through text with fourteen digits."""
+
+    def next_order_id(self) -> int:
+        return min(int(float(f"{super().next_order_id():.14g}")), MAX_ID)

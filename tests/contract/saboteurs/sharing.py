@@ -227,3 +227,44 @@ SABOTEURS["InitializesThePlaceTwice"] = (
     "shared-ids",
     replace(backend(Honest), open=open_initialized),
 )
+
+
+@breaks("shared-reads")
+class MapsWhatWasThere(Honest):
+    """An opening finds as many pets as its map has room for, which only its own writes extend."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.room = len(store.pets) + 256
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.room = len(self.store.pets) + 256
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = await super().get_pet(pet_id)
+        return pet if pet in [*self.store.pets.values()][: self.room] else None
+
+
+@breaks("shared-ids")
+class ReservesBlocksInTwoSteps(Honest):
+    """The end of the last block is read, and a moment later the end of the next one written."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.ids = iter(range(store.last_id + 1, store.last_id + 101))
+        store.last_id += 100
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        if receipt := self.find(token):
+            return receipt
+        pet_id = next(self.ids, 0)
+        if pet_id <= self.store.restored:
+            begin = self.store.last_id + 1
+            await asyncio.sleep(0)
+            pet_id, *others = range(begin, begin + 100)
+            self.ids, self.store.last_id = iter(others), begin + 99
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)

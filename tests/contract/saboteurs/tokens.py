@@ -311,3 +311,21 @@ class DropsTokensGivenByName(Honest):
 
     async def create_pet(self, new: NewPet, *rest: Any, **_named: Any) -> Receipt:
         return await super().create_pet(new, *rest)
+
+
+@breaks("token-expired")
+class HasOneClockForABatch(Honest):
+    """Writes that overlap have the clock of the first of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.clocks: list[int] = []
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        self.clocks.append(token.now)
+        try:
+            return await super().create_pet(new, replace(token, now=self.clocks[0]))
+        finally:
+            self.clocks.pop()
