@@ -8,7 +8,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
-from petstore.conformance.calls import AnyCall, read_all
+from petstore.conformance.calls import AnyCall, read_all, sample
 from petstore.conformance.kit import Kit, Place, clause, place_clause
 from petstore.conformance.orders import add_pet
 from petstore.conformance.values import AT, REX, make_token
@@ -91,6 +91,11 @@ async def _calls(repository: Repository, number: int, *others: Repository) -> di
         for name in ("n" * 70_000, " " * 30_000 + "n", "n " * 15_000):
             await repository.create_pet(NewPet(name, 7))
 
+    async def many_tokens() -> None:
+        for n in await sample(repository, range(3 * number // 10)):
+            await repository.create_pet(REX, make_token(f"{order_id} {n}", REX))
+            await asyncio.sleep(0)
+
     async def refused() -> None:
         for refusal in (
             repository.place_order(pet_id, AT),
@@ -108,6 +113,7 @@ async def _calls(repository: Repository, number: int, *others: Repository) -> di
         "create_pet": lambda: repository.create_pet(REX),
         "create_pet, with long names": long_names,
         "create_pet, with a token": lambda: repository.create_pet(REX, token),
+        "create_pet, with many tokens": many_tokens,
         "overlapping writes": overlapping,
         "place_order": lambda: repository.place_order(pet_id, AT),
         "get_order": lambda: repository.get_order(order_id),

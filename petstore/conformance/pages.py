@@ -1,14 +1,24 @@
 """Clauses of lists: which pets, how many, in what order."""
 
 import asyncio
-from collections.abc import MutableSequence
+from collections.abc import MutableSequence, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from petstore.conformance.calls import sample
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import place_orders, update_orders
+from petstore.conformance.orders import FINAL_STATUSES, place_orders, update_orders
 from petstore.conformance.values import AT, BORDERS, MANY, MANY_SECONDS, PET_STATUSES
-from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    NewPet,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Repository,
+)
 
 
 async def add_pets(repository: Repository, count: int) -> list[Pet]:
@@ -74,6 +84,11 @@ class PageClauses(Kit):
                 pets.append(Pet(receipt.id, new.name, new.category_id, new.status))
         pets.sort(key=lambda pet: pet.id)
         await check_counts(repository, pets)
+        ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
+        ordered = len(await sample(repository, ids[:300]))  # no page may stop at what has changed
+        await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ids[:ordered]))
+        available = await repository.list_pets(0, 3, PetStatus.AVAILABLE)
+        assert [pet.id for pet in available] == ids[ordered : ordered + 3]
 
     @clause("page-status")
     async def test_a_status_selects_exactly_its_pets(self, repository: Repository) -> None:
@@ -117,7 +132,9 @@ class PageClauses(Kit):
                 assert seen == sorted(set(seen))
                 assert {pet.id for pet in before if status in (None, pet.status)} <= set(seen)
         for status in (None, PetStatus.AVAILABLE):
-            await _walk_and_order(repository, status)
+            await _walk_and_change(repository, status, [OrderStatus.PLACED] * 3)
+        for status in (None, PetStatus.PENDING):
+            await _walk_and_change(repository, status, FINAL_STATUSES)
 
     @clause("no-aliasing")
     async def test_a_returned_list_belongs_to_the_caller(self, repository: Repository) -> None:
@@ -158,17 +175,29 @@ class PageClauses(Kit):
         assert [list(page) for page in kept] == before, "a page has changed afterwards"
 
 
-async def _walk_and_order(repository: Repository, status: PetStatus | None) -> None:
-    """Walk, and order a pet before the page is read that it is on."""
-    available = [pet.id for pet in await repository.list_pets(0, 999, PetStatus.AVAILABLE)]
-    last = 0
-    for _ in range(3):
-        last = (await repository.list_pets(last, 4, status))[-1].id
-        pet_id = next(id_ for id_ in available if id_ > last)
-        await repository.place_order(pet_id, AT)
-        available.remove(pet_id)
-        shown = {pet.id: pet.status for pet in await repository.list_pets(last, 999, status)}
-        assert shown.get(pet_id) is (None if status else PetStatus.PENDING)
+async def _walk_and_change(
+    repository: Repository, status: PetStatus | None, changes: Sequence[OrderStatus]
+) -> None:
+    """Walk; before each page is read, order two pets on it, or update their orders."""
+    pets = {pet.id: pet for pet in await repository.list_pets(0, 9999, None)}
+    placed = await repository.list_orders(0, 9999, OrderStatus.PLACED)
+    order_ids = {order.pet_id: order.id for order in placed}
+    after = 0
+    for change in changes:
+        page = await repository.list_pets(after, 4, status)
+        matching = [pet for pet in pets.values() if status in (None, pet.status)]
+        assert list(page) == [pet for pet in matching if pet.id > after][:4]
+        after = page[-1].id
+        if change is OrderStatus.PLACED:
+            changed = [pet for pet in pets.values() if pet.status is PetStatus.AVAILABLE]
+        else:
+            changed = [pets[pet_id] for pet_id in sorted(order_ids)]
+        for pet in [pet for pet in changed if pet.id > after][:2]:
+            if change is OrderStatus.PLACED:
+                await repository.place_order(pet.id, AT)
+            else:
+                await repository.update_order(order_ids.pop(pet.id), change)
+            pets[pet.id] = replace(pet, status=PET_STATUS_BY_ORDER[change])
 
 
 async def _add_slowly(repository: Repository, count: int) -> None:

@@ -34,35 +34,28 @@ class PlaceClauses(Kit):
     async def test_a_closed_repository_is_unavailable(self, place: Place) -> None:
         """Closing only forgets the connection, or later calls raise some other error."""
         opened = list[Repository]()
-        for number in range(3):
+        for number, status in enumerate(OrderStatus):
             with suppress(RaisedOnPurposeError, asyncio.CancelledError):
                 async with place.open() as repository:
                     assert isinstance(repository, Repository)
                     opened.append(repository)
-                    (order,) = await place_orders(repository)
+                    (placed,) = await place_orders(repository)
+                    order = await repository.update_order(placed.id, status)
                     token = make_token(f"create {number}", REX)
                     receipt = await repository.create_pet(REX, token)
                     for read in _reads(repository, receipt.id, order.id):  # it may cache them
                         await read()
                     if number:
                         raise (RaisedOnPurposeError, asyncio.CancelledError)[number - 1]
+            ids = [(receipt.id, order.id), (order.pet_id, 7), (MAX_ID, MAX_ID)]
             for one in opened:  # also those before, when the place was opened again
-                for pet_id, order_id in (
-                    (receipt.id, order.id),
-                    (order.pet_id, 7),
-                    (MAX_ID, MAX_ID),
-                ):
-                    for call in _calls(one, token, Pet(pet_id, "Rex", 7), order_id):
-                        with pytest.raises(UnavailableError):
-                            await call()
+                await _check_closed(one, token, ids)
         async with place.open() as repository:
             if place.backend.shared:
                 async with place.open() as inner:  # closed while another one is open
                     opened.append(inner)
             for one in opened:
-                for call in _calls(one, token, Pet(receipt.id, "Rex", 7), order.id):
-                    with pytest.raises(UnavailableError):
-                        await call()
+                await _check_closed(one, token, ids[:1])
 
     @place_clause("scratch-empty")
     async def test_a_scratch_place_is_empty(self, place: Place) -> None:
@@ -166,6 +159,20 @@ class PlaceClauses(Kit):
                     assert passed is failure
 
 
+async def _check_closed(
+    repository: Repository, token: IdempotencyToken, ids: Sequence[tuple[int, int]]
+) -> None:
+    """Check that every method is unavailable.
+
+    token -- that of a write that was made
+    ids -- pairs of the ids of a pet and an order; they may be stored or not
+    """
+    for pet_id, order_id in ids:
+        for call in _calls(repository, token, Pet(pet_id, "Rex", 7), order_id):
+            with pytest.raises(UnavailableError):
+                await call()
+
+
 def _reads(repository: Repository, pet_id: int, order_id: int) -> Sequence[AnyCall]:
     """Return calls of every method that reads."""
     return (
@@ -181,11 +188,7 @@ def _reads(repository: Repository, pet_id: int, order_id: int) -> Sequence[AnyCa
 def _calls(
     repository: Repository, token: IdempotencyToken, pet: Pet, order_id: int
 ) -> Sequence[AnyCall]:
-    """Return calls of every method.
-
-    token -- that of a write that was made
-    pet, order_id -- they may be stored or not
-    """
+    """Return calls of every method."""
     order = Order(order_id, pet.id, OrderStatus.CANCELLED, AT)
     return (
         *_reads(repository, pet.id, order_id),

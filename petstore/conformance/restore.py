@@ -283,7 +283,11 @@ class RestoreClauses(Kit):
         new: list[Any] = pet_and_order(2**45)
         await repository.restore([*new, *new])  # the second time in the same call
         assert await repository.get_pet(2**45) == new[0]
-        await check_stored(repository, pets + new[:1], orders + new[1:])
+        between: list[Any] = pet_and_order(2**45 + 1)
+        await repository.restore([given[0], between[0], given[1], between[1], given[-1]])
+        for pair in (new, between):
+            pets, orders = [*pets, pair[0]], [*orders, pair[1]]
+        await check_stored(repository, pets, orders)
         if order in given[-1:]:  # what has changed since is a different item
             await repository.update_order(order.id, OrderStatus.COMPLETED)
             for old in (pet, order):

@@ -46,6 +46,7 @@ class Store:
     records -- value of a token -> the token and the id that was assigned
     last_id -- the highest id that was assigned or restored, of pets and orders together
     restored -- the highest id that was restored
+    extra -- what only a saboteur stores
     """
 
     def __init__(self) -> None:
@@ -54,6 +55,7 @@ class Store:
         self.records: dict[bytes, tuple[IdempotencyToken, int]] = {}
         self.last_id = 0
         self.restored = 0
+        self.extra: dict[str, Any] = {}
 
 
 STORES: defaultdict[str, Store] = defaultdict(Store)

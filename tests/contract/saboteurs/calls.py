@@ -203,7 +203,7 @@ class ListsRestoredOrdersLater(Honest):
         for item in items:
             fresh = isinstance(item, Order) and item.id not in self.store.orders
             await super().restore([item])
-            unlisted = self.store.__dict__.setdefault("unlisted", set())
+            unlisted = self.store.extra.setdefault("unlisted", set())
             if fresh:
                 unlisted.add(item.id)
                 await asyncio.sleep(0)
@@ -212,7 +212,7 @@ class ListsRestoredOrdersLater(Honest):
     async def list_orders(
         self, after: int, count: int, status: OrderStatus | None
     ) -> Sequence[Order]:
-        unlisted = self.store.__dict__.get("unlisted", set())
+        unlisted = self.store.extra.get("unlisted", set())
         orders = await super().list_orders(after, MAX_ID, status)
         return [order for order in orders if order.id not in unlisted][:count]
 

@@ -250,3 +250,22 @@ class LeaksReaderSlots(Honest):
         orders = await super().list_orders(after, count, status)
         self.slots.release()
         return orders
+
+
+@breaks("after-cancellation")
+class SendsAgainAfterACancel(Honest):
+    """A cancelled call resets the connection; the calls that wait for it are sent again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.resets = 0
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        resets = self.resets
+        try:
+            receipt = await super().create_pet(new, token)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.resets += 1
+            raise
+        return await super().create_pet(new, token) if self.resets > resets else receipt

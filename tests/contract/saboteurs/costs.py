@@ -75,3 +75,13 @@ async def open_naming(_: object) -> AsyncIterator[NamesTheOrderInTheWay]:
 
 
 SABOTEURS["NamesTheOrderInTheWay"] = "cost", replace(memory, open=open_naming)
+
+
+@breaks("event-loop")
+class CompactsItsRecords(Honest):
+    """Every 200th record of a token is followed by a pause to compact them all."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token and len(self.store.records) % 200 == 0:
+            time.sleep(0.2)

@@ -1,8 +1,9 @@
 """What a backend may do wrong with orders."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -344,3 +345,31 @@ class IndexesSalesLater(Honest):
     def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
         pets = super().matching(after, status)
         return [pet for pet in pets if status is not PetStatus.SOLD or pet.id not in self.later]
+
+
+@breaks("order-cancelled")
+class NumbersVersionsInAByte(Honest):
+    """A pet is replaced by a later version, and the number of the version is a signed byte."""
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        versions = self.store.extra.setdefault("versions", Counter())
+        if versions[pet_id] < 127:
+            versions[pet_id] += 1
+            super().set_status(pet_id, status)
+
+
+@breaks("order-refused")
+class LeasesForADay(Honest):
+    """An order holds its pet for a day, by the time of the next order."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        held = [
+            order.placed_at
+            for order in self.store.orders.values()
+            if order.pet_id == pet_id and order.status is OrderStatus.PLACED
+        ]
+        if held and at - max(held) > timedelta(days=1):
+            self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)

@@ -300,3 +300,43 @@ class KeysPagesByTheirDigits(Honest):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.cached.clear()
+
+
+@breaks("page-count")
+class SkipsSixteenStaleRows(Honest):
+    """Rows stay in the index of a status; a page reads sixteen more than it needs."""
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        index = self.store.extra.setdefault("index", set())
+        rows = sorted(id_ for key, id_ in index if key == status and id_ > after)
+        pets = [self.store.pets[id_] for id_ in rows[: count + 16]]
+        index -= {(status, pet.id) for pet in pets if pet.status is not status}
+        found = [pet for pet in pets if pet.status is status]
+        return self.matching(after, None)[:count] if status is None else found[:count]
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.store.extra.setdefault("index", set()).add((pet.status, pet.id))
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.store.extra.setdefault("index", set()).add((status, pet_id))
+
+
+@breaks("page-walk")
+class ReadsAhead(Honest):
+    """The next page is read with a full one; only new pets and orders make it read again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.ahead: dict[Any, list[Pet]] = {}
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        written = len(self.store.pets), len(self.store.orders)
+        page = self.ahead.pop((after, count, status, written), None)
+        page = self.matching(after, status)[:count] if page is None else page
+        end = page[-1].id if page else after
+        self.ahead = {(end, count, status, written): self.matching(end, status)[:count]}
+        return page

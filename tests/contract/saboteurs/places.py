@@ -264,3 +264,20 @@ async def long_place(settings: PlaceSettings) -> AsyncIterator[PlaceSettings]:
 @breaks("scratch-apart", scratch=long_place)
 class CutsNamesOfPlaces(Honest):
     pass
+
+
+@breaks("closed")
+class AnswersFromMemoryWhenClosed(Honest):
+    """Orders that can no longer change are kept, and returned without a look at the storage."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.final: dict[int, Order] = {}
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if order_id in self.final:
+            return self.final[order_id]
+        order = await super().get_order(order_id)
+        if order is not None and order.status is not OrderStatus.PLACED:
+            self.final[order_id] = order
+        return order

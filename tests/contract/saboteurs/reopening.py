@@ -226,7 +226,7 @@ class RepeatsCancelledCreates(Honest):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.log: list[NewPet] = store.__dict__.setdefault("log", [])
+        self.log: list[NewPet] = store.extra.setdefault("log", [])
         while self.log:
             new = self.log.pop()
             self.put(Pet(self.next_id(), new.name, new.category_id, new.status))
@@ -248,7 +248,7 @@ class LoadsRestoredItemsLast(Honest):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.restored: list[Pet | Order] = store.__dict__.setdefault("file", [])
+        self.restored: list[Pet | Order] = store.extra.setdefault("file", [])
         for item in self.restored:
             super().add(item)
 
@@ -263,16 +263,16 @@ class CountsOnFromTheLastRestored(Honest):
 
     def raise_counter(self, item: Pet | Order) -> None:
         super().raise_counter(item)
-        self.store.__dict__["latest"] = item.id
+        self.store.extra["latest"] = item.id
 
     def next_id(self) -> int:
         id_ = super().next_id()
-        self.store.__dict__["latest"] = id_
+        self.store.extra["latest"] = id_
         return id_
 
     def close(self) -> None:
         super().close()
-        self.store.last_id = self.store.__dict__.get("latest", 0)
+        self.store.last_id = self.store.extra.get("latest", 0)
 
 
 @breaks("durable-pets")

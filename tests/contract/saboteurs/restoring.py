@@ -356,13 +356,13 @@ class UndoesWhatAnOtherRestores(Honest):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        for pet_id in store.__dict__.get("restoring", ()):
+        for pet_id in store.extra.get("restoring", ()):
             store.pets.pop(pet_id, None)
 
     async def restore(self, items: Sequence[Pet | Order]) -> None:
-        self.store.__dict__["restoring"] = [item.id for item in items if isinstance(item, Pet)]
+        self.store.extra["restoring"] = [item.id for item in items if isinstance(item, Pet)]
         await super().restore(items)
-        self.store.__dict__.pop("restoring", None)
+        self.store.extra.pop("restoring", None)
 
 
 @breaks("restore-next")
@@ -388,12 +388,12 @@ class LinksTheLastOrder(Honest):
     def add(self, item: Pet | Order) -> None:
         super().add(item)
         if isinstance(item, Order):
-            self.store.__dict__.setdefault("links", {})[item.pet_id] = item
+            self.store.extra.setdefault("links", {})[item.pet_id] = item
 
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PET_STATUS_BY_ORDER[order.status]:
             raise ConflictError("the pet has another status")
-        linked = self.store.__dict__.get("links", {}).get(pet.id)
+        linked = self.store.extra.get("links", {}).get(pet.id)
         if linked and linked.status is not OrderStatus.CANCELLED:
             raise ConflictError("the pet is in another order")
 
@@ -414,3 +414,47 @@ class RoundsHighOrderIds(Honest):
 
     def next_order_id(self) -> int:
         return min(int(float(f"{super().next_order_id():.14g}")), MAX_ID)
+
+
+@breaks("restore-live")
+class LooksForOrdersNearby(Honest):
+    """Another order of the pet is found only in the same shard of a thousand ids."""
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        others = [o for o in self.store.orders.values() if o.pet_id == pet.id]
+        live = [o for o in others if o.status is not OrderStatus.CANCELLED]
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            raise ConflictError("the pet has another status")
+        if any(other.id // 1000 == order.id // 1000 for other in live):
+            raise ConflictError("the pet is in another order")
+
+
+@breaks("restore-again")
+class ResumesARestore(Honest):
+    """Items before one that is stored already are taken for stored, too."""
+
+    async def restore(self, items: Sequence[Pet | Order]) -> None:
+        stored = (self.store.pets, self.store.orders)
+        for index in reversed(range(len(items))):
+            if stored[isinstance(items[index], Order)].get(items[index].id) == items[index]:
+                items = items[index + 1 :]
+                break
+        await super().restore(items)
+
+
+@breaks("restore-exact")
+class RemembersAnOffset(Honest):
+    """The end of a page is remembered as an offset, for the page after it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.offsets = {0: 0}
+
+    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+        self.check()
+        if status is not None or after not in self.offsets:
+            return await super().list_pets(after, count, status)
+        begin = self.offsets[after]
+        page = self.matching(0, None)[begin : begin + count]
+        self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
+        return page

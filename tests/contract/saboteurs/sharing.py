@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from petstore.contract import (
+    MAX_ID,
     ConflictError,
     IdempotencyToken,
     NewPet,
@@ -268,3 +269,41 @@ class ReservesBlocksInTwoSteps(Honest):
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
         self.record(token, pet_id)
         return Receipt(pet_id)
+
+
+@breaks("shared-ids")
+class HasFourBitsForItsWorkers(Honest):
+    """An id has the number of the opening in its last bits; after sixteen they begin again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.number = store.extra.get("workers", 0) % 16
+        store.extra["workers"] = self.number + 1
+        self.tick = store.last_id // 16
+
+    def choose_id(self) -> int:
+        self.tick = max(self.tick, self.store.restored // 16) + 1
+        id_ = self.tick * 16 + self.number
+        return id_ if id_ <= MAX_ID else self.store.last_id + 1
+
+
+@breaks("shared-ids")
+class HandsBackItsBlock(Honest):
+    """Ids are reserved in blocks of 8; a repository that closes hands back what is left of one."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.block: list[int] = []
+
+    def next_id(self) -> int:
+        self.block = [id_ for id_ in self.block if id_ > self.store.restored]
+        if not self.block:
+            self.block = [super().next_id()]
+            while len(self.block) < 8 and self.store.last_id < MAX_ID:
+                self.block.append(super().next_id())
+        return self.block.pop(0)
+
+    def close(self) -> None:
+        if self.open and self.block and self.block[0] > self.store.restored:
+            self.store.last_id = self.block[0] - 1
+        super().close()
