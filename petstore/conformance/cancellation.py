@@ -20,9 +20,10 @@ from petstore.conformance.calls import (
     settle,
 )
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import add_pet, check_agreement
+from petstore.conformance.orders import add_pet, check_agreement, place_orders
 from petstore.conformance.values import AT, make_token
 from petstore.contract import (
+    MAX_ID,
     NewPet,
     Order,
     OrderStatus,
@@ -162,6 +163,9 @@ class CancellationClauses(Kit):
         stored = await settle(repository, longest)
         await asyncio.sleep(LATER_SECONDS)
         assert await read_all(repository) == stored, "a cancelled write took effect much later"
+        if self.machine_restores:
+            await self._cancel_between_distant_ids(repository)
+            stored = await read_all(repository)
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
@@ -169,6 +173,26 @@ class CancellationClauses(Kit):
         for id_ in ids:  # found by its id only if it is listed, too
             assert await repository.get_pet(id_) in (None, *stored.pets)
             assert await repository.get_order(id_) in (None, *stored.orders)
+        await check_agreement(repository)
+
+    async def _cancel_between_distant_ids(self, repository: Repository) -> None:
+        """Cancel updates of orders whose ids are far from those of their pets."""
+        tenths = await sample(repository, TENTHS)
+        pet_ids = [await add_pet(repository) for _ in tenths]
+        distant = max(max(pet_ids) + 2**20, 2**33)
+        if distant < MAX_ID - 2**40:
+            await repository.restore([Pet(distant, "distant", 7)])
+        length = Length()
+        for tenth, pet_id in zip((0, *tenths), (await add_pet(repository), *pet_ids), strict=True):
+            placed = await repository.place_order(pet_id, AT)
+            update = repository.update_order(placed.id, OrderStatus.CANCELLED)
+            if not length.turns:
+                length, _ = await measure(update)
+                continue
+            call = asyncio.create_task(update)
+            await length.wait(tenth)
+            await cancel([call])
+        await settle(repository, length)
         await check_agreement(repository)
 
     @clause("cancellation")
@@ -203,6 +227,7 @@ class CancellationClauses(Kit):
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
         await self._cancel_many(repository)
+        await self._cancel_in_a_row(repository)
         await check_agreement(repository)
         found = {pet.id: pet for pet in (await read_all(repository)).pets}
         assert written.items() <= found.items()
@@ -214,13 +239,34 @@ class CancellationClauses(Kit):
         """Cancel many calls of each method at once: more than a pool has connections."""
         pet_id = await add_pet(repository)
         order_id = (await repository.place_order(await add_pet(repository), AT)).id
+        length, _ = await measure(repository.get_pet(pet_id))
+        limit = Length(0, 10 * length.seconds)  # it may be closing as many connections
         for number, (name, make) in enumerate(methods(repository, -1, pet_id, order_id)):
             count = len(await sample(repository, range(MANY_CALLS)))
             calls = [asyncio.create_task(_attempt(make)) for _ in range(count)]
             await asyncio.sleep(0)
             await cancel(calls)
-            trial = Trial(-2 - number, name, make, Length(), 0)
+            trial = Trial(-2 - number, name, make, limit, 0)
             await trial.finish(self._use(repository, trial))
+
+    async def _cancel_in_a_row(self, repository: Repository) -> None:
+        """Cancel two reads, one after the other; the second may be cleaning up after the first."""
+        orders = await place_orders(repository, 3)
+        turns = [(first, second) for first in range(3) for second in range(5)]
+        for first, second in await sample(repository, turns):
+            for read, ids in (
+                (repository.get_pet, [order.pet_id for order in orders]),
+                (repository.get_order, [order.id for order in orders]),
+            ):
+                for waiting, id_ in zip((first, second), ids, strict=False):
+                    call = asyncio.ensure_future(read(id_))
+                    for _ in range(waiting):
+                        await asyncio.sleep(0)
+                    await cancel([call])
+                for id_ in ids:
+                    found = await read(id_)
+                    assert found is not None
+                    assert found.id == id_, "the reply to another call is returned"
 
     async def _use(self, repository: Repository, trial: Trial) -> None:
         """Call every method, and check its result."""

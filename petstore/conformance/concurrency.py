@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from petstore.conformance.calls import Length, kind, measure, sample
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.orders import absent_ids, add_pet, place_orders
+from petstore.conformance.orders import absent_ids, add_pet, check_agreement, place_orders
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     NewPet,
@@ -34,17 +35,16 @@ class ConcurrencyClauses(Kit):
     @clause("overlapping-calls")
     async def test_hundreds_of_calls_may_overlap(self, repository: Repository) -> None:
         """A check and its change are not atomic, or calls disturb each other on one connection."""
-        creates = [
-            repository.create_pet(NewPet(f"{number}", number, PetStatus.SOLD))
-            for number in range(200)
-        ]
+        numbers = await sample(repository, range(200))
+        news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
+        creates = [repository.create_pet(new) for new in news]
         reads = [repository.list_pets(0, 400, PetStatus.SOLD) for _ in range(20)]
         receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
         expected = {
-            receipt.id: Pet(receipt.id, f"{number}", number, PetStatus.SOLD)
-            for number, receipt in enumerate(receipts)
+            receipt.id: Pet(receipt.id, new.name, new.category_id, new.status)
+            for receipt, new in zip(receipts, news, strict=True)
         }
-        assert len(expected) == 200
+        assert len(expected) == len(news)
         for page in pages:
             assert all(expected[pet.id] == pet for pet in page)
             assert len({pet.id for pet in page}) == len(page)
@@ -53,11 +53,18 @@ class ConcurrencyClauses(Kit):
         assert len({receipt.id for receipt in equal}) == 20
         await self._order_together(repository, [receipt.id for receipt in equal])
         expected |= await self._create_beside_refused_writes(repository)
-        some = await sample(repository, list(expected))
+        stored = {pet.id: pet for pet in await repository.list_pets(0, 9999, None)}
+        assert expected.items() <= stored.items()
+        absent = [id_ + 1 for id_ in stored if id_ + 1 not in stored and id_ < MAX_ID]
+        some = await sample(repository, [*expected, *absent[-50:]] * 2)
         by_position = (repository.get_pet(pet_id) for pet_id in some)
         by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
         for found in (await asyncio.gather(*by_position), await asyncio.gather(*by_name)):
-            assert found == [expected[pet_id] for pet_id in some]
+            assert found == [stored.get(pet_id) for pet_id in some]
+        orders = {order.id: order for order in await repository.list_orders(0, 9999, None)}
+        ids = await sample(repository, [*orders, *absent_ids(*orders)[-50:]] * 5)
+        read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
+        assert read == [orders.get(order_id) for order_id in ids]
 
     async def _order_together(self, repository: Repository, pet_ids: list[int]) -> None:
         """Order pets at once; only those that are in an order already are refused."""
@@ -76,6 +83,9 @@ class ConcurrencyClauses(Kit):
         }
         expected[-1] = NotFoundError
         assert [kind(result) for result in results] == list(expected.values()), results
+        placed = {order.id for order in await repository.list_orders(0, 999, OrderStatus.PLACED)}
+        assert {result.id for result in results if isinstance(result, Receipt)} <= placed
+        await check_agreement(repository)
 
     async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
         """Create pets while other writes are refused; return them by id."""

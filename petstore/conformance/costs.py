@@ -149,6 +149,7 @@ async def _count_lines(repository: Repository) -> dict[str, int]:
     for _ in range(3):
         calls = await _calls(repository, 5)
         del calls["restore"]  # it may build an index of its own
+        del calls["create_pet, with many tokens"]  # these are many calls
         for name, call in calls.items():
             lines[name] = min(await _lines(call), lines.get(name, sys.maxsize))
     return lines

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from petstore.conformance.calls import check_types, kind, sample
+from petstore.conformance.calls import cancel, check_types, kind, sample
 from petstore.conformance.kit import Kit, clause
 from petstore.conformance.values import AT, MANY, MANY_SECONDS, TIMES, make_token
 from petstore.contract import (
@@ -340,7 +340,13 @@ class OrderClauses(Kit):
             assert len(set(completed)) == len(completed)
         sold = await repository.list_orders(0, 99, OrderStatus.COMPLETED)
         assert sorted(order.pet_id for order in sold) == sorted(completed)
-        for order in await place_orders(repository, 4):  # completed and cancelled at once
+        await self._update_together(repository)
+        await self._place_together(repository)
+        await check_agreement(repository)
+
+    async def _update_together(self, repository: Repository) -> None:
+        """Complete and cancel orders at once; order their pets again meanwhile."""
+        for order in await place_orders(repository, 4):
             results = await asyncio.gather(
                 *(repository.update_order(order.id, FINAL_STATUSES[n % 2]) for n in range(6)),
                 return_exceptions=True,
@@ -357,6 +363,9 @@ class OrderClauses(Kit):
             await again
             with pytest.raises(ConflictError):  # the later one has not released the pet again
                 await repository.place_order(order.pet_id, AT)
+
+    async def _place_together(self, repository: Repository) -> None:
+        """Order pets while their orders are cancelled, or while another call is cancelled."""
         for turn, order in enumerate(await place_orders(repository, 6)):
             calls = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
             places = [repository.place_order(order.pet_id, AT) for _ in range(3)]
@@ -365,7 +374,15 @@ class OrderClauses(Kit):
             kinds = Counter(kind(result) for result in found)
             assert kinds[Order] == 3, found
             assert kinds[ConflictError] >= 2, found
-        await check_agreement(repository)
+        for turns in range(5):
+            pet_id = await add_pet(repository)
+            tasks = [asyncio.create_task(repository.place_order(pet_id, AT)) for _ in range(4)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cancel([tasks.pop(1)])  # it may be waiting for the first
+            receipts = await asyncio.gather(*tasks, return_exceptions=True)
+            kinds = Counter(kind(result) for result in receipts)
+            assert kinds[ConflictError] >= 2, receipts
 
     async def _order_again(self, repository: Repository, order: Order) -> None:
         """Cancel an order, and order its pet as soon as that has returned."""

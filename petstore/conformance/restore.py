@@ -115,6 +115,9 @@ def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
         if item.name != item.name.swapcase():
             yield replace(item, name=item.name.swapcase())
         yield replace(item, category_id=item.category_id ^ 1)
+        if item.category_id > 9:  # the same text if one field follows the other
+            digits = str(item.category_id)
+            yield replace(item, name=item.name + digits[0], category_id=int(digits[1:]))
         for status in set(PET_STATUSES) - {item.status}:
             yield replace(item, status=status)
     else:
@@ -340,7 +343,7 @@ class RestoreClauses(Kit):
                 highest = max(highest, id_)
             if highest < HIGHEST:  # stored before an item that is refused, so it counts, too
                 stored = await read_all(repository)
-                highest = max(stored.pets[-1].id, stored.orders[-1].id) + 3
+                highest = max(stored.pets[-1].id, stored.orders[-1].id) + 3 + 30 * (id_ % 2)
                 several = [item for n in (0, -2, -1) for item in pet_and_order(highest + n)]
                 refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
                 with pytest.raises(NotFoundError):

@@ -14,6 +14,7 @@ from petstore.conformance.orders import (
     add_pet,
     check_agreement,
     place_orders,
+    status_of,
 )
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
@@ -67,6 +68,11 @@ class SharingClauses(Kit):
             await two.place_order(higher, AT)
             (next_pet,) = await three.list_pets(lower, 1, None)
             assert next_pet.id != higher or next_pet.status is PetStatus.PENDING
+            first, second = await place_orders(one, 2)
+            await three.list_orders(first.id - 1, 1, None)
+            done = await two.update_order(second.id, OrderStatus.COMPLETED)
+            (next_order,) = await three.list_orders(first.id, 1, None)
+            assert next_order.id != done.id or next_order == done
             async with place.open() as reader:  # closing it brings nothing back that it has read
                 pet_id = await add_pet(one)
                 await self._read(reader, pet_id, order.id)
@@ -202,24 +208,45 @@ class SharingClauses(Kit):
                 updates = [
                     opening.update_order(receipts[0].id, status)
                     for opening, status in zip((one, other), FINAL_STATUSES, strict=True)
-                ]
+                ][:: 1 - number % 2 * 2]  # the other first, every second time
                 updated = await asyncio.gather(*updates, return_exceptions=True)
                 assert {kind(result) for result in updated} == {Order, ConflictError}, updated
-                pet = await other.get_pet(pet_id)
-                assert pet is not None
+                status = await status_of(other, pet_id)
                 for opening in (one, other):
                     with suppress(ConflictError):
                         again = await opening.place_order(pet_id, AT)
-                        assert pet.status is PetStatus.AVAILABLE
+                        assert status is PetStatus.AVAILABLE
                         await opening.update_order(again.id, OrderStatus.CANCELLED)
                         continue
-                    assert pet.status is PetStatus.SOLD
+                    assert status is PetStatus.SOLD
                 token = make_token(f"create {number}", REX)
                 created = await asyncio.gather(*(r.create_pet(REX, token) for r in (one, other)))
                 assert len({receipt.id for receipt in created}) == 1
                 assert [receipt.replayed for receipt in created].count(False) == 1
             await check_agreement(one)
             await check_agreement(other)
+            await self._retry_after_closing(place, one, other)
+            await self._expire_elsewhere(one, other)
+
+    async def _retry_after_closing(self, place: Place, one: Repository, other: Repository) -> None:
+        """Close an opening while others have written; no record of any of them is lost."""
+        tokens = [make_token(f"closing {number}", REX) for number in range(3)]
+        async with place.open() as third:
+            openings = (third, one, other)
+            pairs = zip(openings, tokens, strict=True)
+            receipts = [await opening.create_pet(REX, token) for opening, token in pairs]
+        for opening in (one, other):
+            again = [await opening.create_pet(REX, token) for token in tokens]
+            assert again == [Receipt(receipt.id, replayed=True) for receipt in receipts]
+
+    async def _expire_elsewhere(self, one: Repository, other: Repository) -> None:
+        """Replay through another opening, which does not prolong the record."""
+        token = make_token("elsewhere", REX)
+        first = await one.create_pet(REX, token)
+        later = replace(token, now=token.until - 1, until=token.until + 100)
+        assert await other.create_pet(REX, later) == replace(first, replayed=True)
+        expired = replace(later, now=token.until)
+        assert not (await other.create_pet(REX, expired)).replayed
 
     async def _refuse_then_place(
         self, openings: Sequence[Repository], pet_id: int, name: str

@@ -185,13 +185,22 @@ class RedisRepository(Repository):
             order_ids = {item.id for item in items if isinstance(item, Order)}
             stored = await asyncio.gather(*(self.get_order(order_id) for order_id in order_ids))
             known = {order.id: order for order in stored if order}
-        restoring = []
+        pairs: list[tuple[Pet | Order, Order | None]] = []
         for item in items:
             other = None
             if isinstance(item, Order) and size > 1:
                 other = known.setdefault(item.id, item)
-            restoring.append(self._restore(item, other))
-        for outcome in await asyncio.gather(*restoring, return_exceptions=True):
+            pairs.append((item, other))
+        restoring = (self._restore(*pair) for pair in pairs)
+        outcomes = await asyncio.gather(*restoring, return_exceptions=True)
+        pet_ids = set[int]()
+        for (item, other), outcome in zip(pairs, outcomes, strict=True):
+            if isinstance(item, Pet):
+                pet_ids.add(item.id)
+            elif isinstance(outcome, NotFoundError) and item.pet_id in pet_ids:
+                # The server did not know the script for pets, which was sent again after the order.
+                await self._restore(item, other)
+                continue
             if outcome is not None:
                 raise outcome
 

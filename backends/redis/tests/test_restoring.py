@@ -61,3 +61,15 @@ def test_of_two_placed_orders_of_a_pet_the_first_is_restored(valkey: Server) -> 
                 assert list(await repository.list_orders(0, 99, None)) == [orders[0]]
 
     asyncio.run(run())
+
+
+def test_an_order_does_not_overtake_its_pet_if_the_server_forgot_a_script(valkey: Server) -> None:
+    async def run() -> None:
+        async with opened(valkey, partitions=2) as repository:
+            await repository.restore(PETS[:1])
+            valkey.call("SCRIPT", "FLUSH")
+            await repository.restore([Order(1, 1, OrderStatus.PLACED, AT)])  # known from now on
+            await repository.restore([PETS[1], Order(2, 2, OrderStatus.PLACED, AT)])
+            assert len(await repository.list_orders(0, 9, None)) == 2
+
+    asyncio.run(run())

@@ -239,3 +239,22 @@ class RollsBackOtherWrites(Honest):
             for pet_id in self.uncommitted:
                 self.store.pets.pop(pet_id, None)
             raise
+
+
+@breaks("overlapping-calls")
+class PairsIdsWithRows(Honest):
+    """Pets that are read together are fetched at once; an id without a row shifts the others."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.together = set[int]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        together = self.together
+        together.add(pet_id)
+        await asyncio.sleep(0)
+        self.together = set()
+        ids = sorted(together)
+        rows = [self.store.pets[id_] for id_ in ids if id_ in self.store.pets]
+        return dict(zip(ids, rows, strict=False)).get(pet_id)

@@ -269,3 +269,18 @@ class SendsAgainAfterACancel(Honest):
             self.resets += 1
             raise
         return await super().create_pet(new, token) if self.resets > resets else receipt
+
+
+@breaks("cancelled-write")
+class UpdatesDistantPetsLater(Honest):
+    """An order and a pet in different shards of a thousand ids are changed in two steps."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.store.orders.get(order_id)
+        pet = self.store.pets.get(order.pet_id) if order else None
+        updated = await super().update_order(order_id, status)
+        if order and pet and updated is not order and order_id // 1000 != pet.id // 1000:
+            after, self.store.pets[pet.id] = self.store.pets[pet.id], pet
+            await asyncio.sleep(0)
+            self.store.pets[pet.id] = after
+        return updated

@@ -314,3 +314,50 @@ class WritesAfterItWasClosed(Honest):
     def close(self) -> None:
         super().close()
         self.store.last_id = max([*self.store.pets, *self.store.orders], default=0)
+
+
+@breaks("durable-pets")
+class StoresItsIndexIfItGrew(Honest):
+    """The index of statuses is stored by a closing repository if it has more pets than before."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.index = dict(store.extra.get("index", {}))
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.index[pet.id] = pet.status
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.index[pet_id] = status
+
+    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+        pets = super().matching(after, None)
+        return [pet for pet in pets if status in (None, self.index.get(pet.id))]
+
+    def close(self) -> None:
+        super().close()
+        if len(self.index) > len(self.store.extra.get("index", {})):
+            self.store.extra["index"] = self.index
+
+
+@breaks("durable-reads")
+class LeavesCancelledWritesUncommitted(Honest):
+    """A cancelled create is visible, but the next writer commits it; closing rolls it back."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.uncommitted = set[int]()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        self.uncommitted.add(receipt.id)
+        await asyncio.sleep(0)
+        self.uncommitted.clear()
+        return receipt
+
+    def close(self) -> None:
+        super().close()
+        for pet_id in self.uncommitted:
+            self.store.pets.pop(pet_id, None)

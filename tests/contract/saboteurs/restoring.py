@@ -458,3 +458,32 @@ class RemembersAnOffset(Honest):
         page = self.matching(0, None)[begin : begin + count]
         self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
         return page
+
+
+@breaks("restore-other")
+class ComparesJoinedFields(Honest):
+    """Name and category are compared as one text: Rex 12 and Rex1 2 are the same pet."""
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if isinstance(item, Pet) and isinstance(stored, Pet):
+            joined = [(f"{pet.name}{pet.category_id}", pet.status) for pet in (item, stored)]
+            if joined[0] == joined[1]:
+                return
+        super().check_same(item, stored)
+
+
+@breaks("restore-next")
+class KeepsItsLease(Honest):
+    """Ids are leased in blocks of 64; one is given up only if a restored id lies beyond it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lease: list[int] = []
+
+    def choose_id(self) -> int:
+        if not self.lease or self.store.restored > self.lease[-1]:
+            begin = self.store.last_id + 1
+            self.lease = list(range(begin, begin + 64))
+            self.store.last_id = min(begin + 63, MAX_ID)
+        id_ = self.lease.pop(0)
+        return self.choose_id() if id_ in self.store.pets or id_ in self.store.orders else id_

@@ -307,3 +307,27 @@ class HandsBackItsBlock(Honest):
         if self.open and self.block and self.block[0] > self.store.restored:
             self.store.last_id = self.block[0] - 1
         super().close()
+
+
+@breaks("shared-orders")
+class ProlongsWhatItCaches(Honest):
+    """A record that another opening has stored is cached with the `until` of the retry."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.cached: dict[bytes, int] = {}
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is None:
+            return None
+        receipt = super().find(token)
+        if receipt is None and self.cached.get(token.value, 0) > token.now:
+            return Receipt(self.store.records[token.value][1], replayed=True)
+        if receipt is not None:
+            self.cached.setdefault(token.value, token.until)
+        return receipt
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token is not None:
+            self.cached[token.value] = token.until
