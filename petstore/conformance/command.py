@@ -16,6 +16,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from pluggy import PluggyTeardownRaisedWarning
 
 from petstore.conformance.reporter import Reporter
+from petstore.conformance.signals import signals_to_stop
 
 
 def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
@@ -36,11 +37,15 @@ def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
         sys.stdout.reconfigure(errors="backslashreplace")
     seed = secrets.randbelow(2**32) if seed is None else seed
-    # A signal may interrupt a hook of Hypothesis, which pluggy would warn of.
+    # A signal may interrupt a hook of Hypothesis or pytest, which they would warn of.
     warnings.simplefilter("ignore", PluggyTeardownRaisedWarning)
+    warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
     plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
     options = [*plugins, "--noconftest", "-c", os.devnull]
-    with TemporaryDirectory() as home:  # Hypothesis would leave a folder in the current directory
+    with (
+        TemporaryDirectory() as home,  # Hypothesis would leave a folder in the current directory
+        signals_to_stop() as reporter.stopping,
+    ):
         set_hypothesis_home_dir(home)
         tests = ["--pyargs", "petstore.conformance.selected", f"--hypothesis-seed={seed}"]
         pytest.main([*options, *tests], plugins=[reporter])

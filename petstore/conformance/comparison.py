@@ -26,6 +26,7 @@ from petstore.conformance.calls import (
 )
 from petstore.conformance.kit import Kit, Place, reraising
 from petstore.conformance.model import Model, Payload, Write, page
+from petstore.conformance.signals import Cleanup
 from petstore.conformance.values import TIMES
 from petstore.contract import (
     ConflictError,
@@ -116,8 +117,13 @@ class Comparison(RuleBasedStateMachine):
                 await self._close(index)
             await self._stack.aclose()
 
-        with self._runner:
-            self._runner.run(close())
+        cleanup = Cleanup()
+        cleanup.begin()
+        try:
+            with self._runner:
+                self._runner.run(close())
+        finally:
+            cleanup.end()
 
     async def _open(self, openings: int) -> None:
         backend = self.kit.backend

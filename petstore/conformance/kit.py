@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import pytest
 
 from petstore.conformance.alarm import alarm
+from petstore.conformance.signals import Cleanup
 from petstore.contract import Backend, Repository, UnavailableError
 
 CLAUSE_SECONDS: Final = 55
@@ -141,9 +142,12 @@ async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Place], Awaitable[None
     """
     __tracebackhide__ = True
     async with AsyncExitStack() as stack:
+        cleanup = Cleanup()
+        stack.callback(cleanup.end)
         try:
             scratch = reraising(kit.backend.scratch(kit.settings))
             settings = await stack.enter_async_context(scratch)
+            stack.callback(cleanup.begin)
             async with kit.backend.open(settings):
                 pass
         except UnavailableError as error:

@@ -1,7 +1,7 @@
 """A pytest plugin that prints a line for each clause, and what was compared where one fails."""
 
 import inspect
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Any, Final
 
 import pytest
@@ -23,7 +23,10 @@ class Reporter:
     outcomes -- name of the clause -> "passed", "failed" or "skipped"
     expected -- how many clauses are to be run
     interrupted -- whether Ctrl-C or a signal that does the same has ended the run
+    stopping -- returns whether such a signal has arrived since it was last called
     """
+
+    stopping: Callable[[], bool]
 
     def __init__(
         self,
@@ -89,6 +92,15 @@ class Reporter:
         print(f"{_WORDS[report.outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
         if report.failed:
             print(f"        Probably: {doc}\n\n{report.longreprtext}\n", flush=True)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """End the run after a clause during which the exception for a signal was lost."""
+        result = yield
+        if self.stopping():
+            self.interrupted = True
+            item.session.shouldstop = "interrupted"
+        return result
 
     def pytest_keyboard_interrupt(self) -> None:
         """Take note that the run was interrupted, which is no failure."""

@@ -144,10 +144,8 @@ class RestoreClauses(Kit):
         for found in await repository.list_orders(0, 99, None):
             assert found.placed_at.utcoffset() == timedelta(0)
             assert type(found.status) is OrderStatus
-        page, listed = (
-            await repository.list_pets(0, 3, None),
-            await repository.list_orders(0, 3, None),
-        )
+        page = await repository.list_pets(0, 3, None)
+        listed = await repository.list_orders(0, 3, None)
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
         await repository.restore([pet, order])  # lower than the end of these pages
         next_pets = await repository.list_pets(page[-1].id, 3, None)

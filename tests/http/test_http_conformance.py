@@ -153,7 +153,10 @@ def _receipt(id_: int, response: httpx.Response) -> Receipt:
 @asynccontextmanager
 async def open_http(settings: HttpSettings) -> AsyncIterator[HttpRepository]:
     headers = {"Authorization": f"Bearer {KEY}"}
-    async with httpx.AsyncClient(base_url=settings.url, headers=headers, timeout=30) as client:
+    unlimited = httpx.Limits()  # a cancelled request may keep its place in the pool for ever
+    async with httpx.AsyncClient(
+        base_url=settings.url, headers=headers, timeout=30, limits=unlimited
+    ) as client:
         yield HttpRepository(client)
 
 
