@@ -8,11 +8,12 @@ import asyncio
 import pickle
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from itertools import count
 from typing import Any
 
+from petstore.conformance.calls import CANCEL_SECONDS
 from petstore.conformance.kit import Place
 from petstore.contract import (
     IdempotencyToken,
@@ -120,8 +121,11 @@ class Child(Repository):
 
 
 @asynccontextmanager
-async def child(place: Place) -> AsyncIterator[Child]:
-    """Open a place in another process, which is killed when the block ends."""
+async def child(place: Place, *, closes: bool = False) -> AsyncIterator[Child]:
+    """Open a place in another process, which is killed when the block ends.
+
+    closes -- whether it closes its repository before, because it has made the place itself
+    """
     try:
         opened = _pack((place.backend, place.settings))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -142,6 +146,10 @@ async def child(place: Place) -> AsyncIterator[Child]:
         await repository.opened
         yield repository
     finally:
+        if closes:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await repository.end()
         await repository.kill()
 
 

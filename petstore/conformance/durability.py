@@ -8,7 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from petstore.conformance.calls import CANCEL_SECONDS, cancel, measure, read_all, sample, settle
-from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause
+from petstore.conformance.kit import (
+    CancelledOnPurposeError,
+    Kit,
+    Place,
+    RaisedOnPurposeError,
+    place_clause,
+)
 from petstore.conformance.orders import add_pet, check_agreement, place_orders, update_orders
 from petstore.conformance.restore import pet_and_order
 from petstore.conformance.values import (
@@ -62,9 +68,9 @@ class DurabilityClauses(Kit):
             await repository.restore(given)
             given.clear()  # it belongs to the caller
             pets = sorted([*pets, *restored], key=lambda pet: pet.id)
-        failures = (RaisedOnPurposeError(), asyncio.CancelledError(), None, None)
+        failures = (RaisedOnPurposeError(), CancelledOnPurposeError(), None, None)
         for turn, failure in enumerate(failures):
-            with suppress(RaisedOnPurposeError, asyncio.CancelledError):
+            with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with place.open() as repository:
                     created = pets[:count]
                     await repository.restore([*created, *pets[count::7]])  # equal, so skipped

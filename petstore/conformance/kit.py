@@ -31,6 +31,10 @@ class RaisedOnPurposeError(Exception):
     """Raised by the kit in the block of a backend, and never mistaken for a backend's own error."""
 
 
+class CancelledOnPurposeError(asyncio.CancelledError):
+    """Raised by the kit in the block of a backend, and never mistaken for Ctrl-C."""
+
+
 @asynccontextmanager
 async def reraising(manager: AbstractAsyncContextManager[AnyEntered]) -> AsyncIterator[AnyEntered]:
     """Enter a context manager of a backend; raise a failure of the block that it suppresses."""

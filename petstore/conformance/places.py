@@ -8,7 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from petstore.conformance.calls import AnyCall, Stored, read_all, sample
-from petstore.conformance.kit import Kit, Place, RaisedOnPurposeError, place_clause, reraising
+from petstore.conformance.kit import (
+    CancelledOnPurposeError,
+    Kit,
+    Place,
+    RaisedOnPurposeError,
+    place_clause,
+    reraising,
+)
 from petstore.conformance.orders import place_orders
 from petstore.conformance.pages import add_pets
 from petstore.conformance.values import AT, REX, make_token
@@ -35,7 +42,7 @@ class PlaceClauses(Kit):
         """Closing only forgets the connection, or later calls raise some other error."""
         opened = list[Repository]()
         for number, status in enumerate(OrderStatus):
-            with suppress(RaisedOnPurposeError, asyncio.CancelledError):
+            with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with place.open() as repository:
                     assert isinstance(repository, Repository)
                     opened.append(repository)
@@ -46,7 +53,7 @@ class PlaceClauses(Kit):
                     for read in _reads(repository, receipt.id, order.id):  # it may cache them
                         await read()
                     if number:
-                        raise (RaisedOnPurposeError, asyncio.CancelledError)[number - 1]
+                        raise (RaisedOnPurposeError, CancelledOnPurposeError)[number - 1]
             ids = [(receipt.id, order.id), (order.pet_id, 7), (MAX_ID, MAX_ID)]
             for one in opened:  # also those before, when the place was opened again
                 await _check_closed(one, token, ids)

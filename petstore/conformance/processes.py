@@ -64,14 +64,11 @@ class ProcessClauses(Kit):
         """Let two processes make their first new place at once: each must have its own."""
         backend = replace(place.backend, open=partial(_open_new, place.backend))
         new = Place(backend, self.settings)
-        async with child(new) as one, child(new) as other:
-            try:
-                for opening in (one, other):
-                    assert list(await opening.list_pets(0, 9, None)) == []
-                    await add_pet(opening)
-                assert len(await one.list_pets(0, 9, None)) == 1
-            finally:
-                await asyncio.gather(one.end(), other.end())
+        async with child(new, closes=True) as one, child(new, closes=True) as other:
+            for opening in (one, other):
+                assert list(await opening.list_pets(0, 9, None)) == []
+                await add_pet(opening)
+            assert len(await one.list_pets(0, 9, None)) == 1
 
     async def _sell_once(
         self, openings: tuple[Repository, Repository], pet_id: int, number: int
