@@ -4,76 +4,69 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install -q --no-compile --disable-pip-version-check
 OWN := -e . $(addprefix -e backends/,memory sqlite redis postgres)
-REDIS := PETSTORE_TEST_BACKEND=redis PETSTORE_TEST_REDIS
-NO_KIT := --ignore-glob="*conformance.py" # where `make test` has run the kit
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
+
+# One process more than there are cores, because tests sometimes wait.
+PYTEST := $(BIN)/pytest -q -rs -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+ON := PETSTORE_TEST_WORKERS=2 PETSTORE_TEST_BACKEND
 
 MINUTES ?= 60
 TORTURE := $(BIN)/python -m tests.faults.torture --minutes
 
-.PHONY: help install run test lint check check-all torture bench bench-quick lock build clean
+.PHONY: help install run test lint check check-all torture mutants bench bench-quick lock build clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-install: $(VENV)/installed ## set up .venv from the lock files
+# The stamps say what is in .venv: what running needs, and what tests and checks need besides.
+install: $(VENV)/dev ## set up .venv from the lock files
 
-$(VENV)/installed: requirements-dev.lock $(SOURCES)
+$(VENV)/runtime: requirements.lock docker/requirements-build.lock $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Setting up $(VENV) (once; half a minute)"
+	@echo "Setting up $(VENV) (once; fifteen seconds)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(OWN)
+	@$(PIP) --require-hashes -r requirements.lock -r docker/requirements-build.lock
+	@$(PIP) --no-deps --no-build-isolation $(OWN)
 	@touch $@
 
-run: install ## serve for trying things out, until Ctrl-C
+$(VENV)/dev: $(VENV)/runtime requirements-dev.lock
+	@echo "Adding the tools of the tests to $(VENV) (once; half a minute)"
+	@$(PIP) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-# One process more than there are cores, because tests sometimes wait.
-test: install ## all but the slowest tests: 16 minutes on two cores
-	$(BIN)/pytest -q -rs --dist worksteal -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test: install ## the tests for every change: three minutes on two cores
+	$(PYTEST) --dist worksteal
 
-lint: install ## format, lint, types
+lint: install ## format, lint, types, rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
-check: lint ## lint, and the tests that start no other server: 3 minutes on two cores, for every commit
-	$(BIN)/pytest -q -n auto --dist worksteal tests/architecture tests/config tests/docs tests/http \
-	  tests/transfer backends/memory backends/sqlite \
-	  --ignore tests/docs/test_production.py --ignore tests/transfer/test_export_import.py
+check: lint test ## what every commit passes
 
-check-all: install ## the slower tests: browser, clients, image, every backend, seeds, kills: an hour
+check-all: install ## what CI adds: the tests marked slow, other backends: 20 minutes on two cores
 	tests/clients/linters/lint
-	$(BIN)/pytest -q tests/browser
-	$(BIN)/pytest -q tests/clients
-	$(BIN)/pytest -q tests/container
-	$(BIN)/pytest -q -n auto $(NO_KIT) backends/redis backends/postgres tests/process
-	PETSTORE_SEEDS=10 $(BIN)/pytest -q -n auto tests/contract/test_saboteurs.py
-	PETSTORE_SEEDS=2 $(BIN)/pytest -q -n auto tests/contract/test_honest.py
-	PETSTORE_FAULT_MINUTES=0.5 $(BIN)/pytest -q -s tests/contract/test_faults_backends.py
-	PETSTORE_TEST_BACKEND=sqlite PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
-	PETSTORE_RESTARTS=8 PETSTORE_KILLS=15 $(BIN)/pytest -q -s -k "rolling or kill" \
-	  tests/process/test_restart.py tests/faults/test_durability.py tests/faults/test_never_sold_twice.py
-	$(REDIS)=valkey PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(NO_KIT) tests/http
-	$(REDIS)=sentinel PETSTORE_TEST_WORKERS=1 $(BIN)/pytest -q -n auto $(NO_KIT) tests/http
-	$(REDIS)=cluster PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto $(NO_KIT) tests/http
-	PETSTORE_TEST_BACKEND=postgres PETSTORE_TEST_WORKERS=2 $(BIN)/pytest -q -n auto tests/http
-	PETSTORE_TEST_BACKEND=postgres PETSTORE_KILLS=4 $(BIN)/pytest -q -s -k "hundreds or killed" \
-	  tests/faults/test_never_sold_twice.py
-	PETSTORE_KILLS=20 $(BIN)/pytest -q -k "under_kills or survive_kills" \
-	  tests/faults/test_postgres_service.py backends/postgres/tests/test_failures.py
-	PETSTORE_FAILOVERS=5 $(BIN)/pytest -q -n auto -rP tests/faults/test_redis_races.py
-	PETSTORE_FAILOVERS=3 $(BIN)/pytest -q backends/redis/tests/test_failover.py
-	for servers in valkey sentinel cluster; do $(REDIS)=$$servers PETSTORE_KILLS=4 $(BIN)/pytest \
-	  -q -s -k "hundreds or killed" tests/faults/test_never_sold_twice.py || exit 1; done
-	PETSTORE_TRANSFERRED=100000 $(BIN)/pytest -q tests/transfer/test_export_import.py
+	$(PYTEST) --dist loadgroup -m slow
+	PETSTORE_FAULT_MINUTES=0.5 $(PYTEST) -m "" tests/contract/test_faults_backends.py
+	PETSTORE_STREAMS=30000 $(PYTEST) tests/process/test_streams.py
+	PETSTORE_SEEDS=3 $(PYTEST) tests/contract/test_saboteurs.py
+	$(ON)=sqlite $(PYTEST) tests/http
+	$(ON)=postgres $(PYTEST) tests/http
+	$(ON)=redis PETSTORE_TEST_REDIS=cluster $(PYTEST) tests/http
 	$(TORTURE) 3
 
 torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats a run
 	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+mutants: install ## random small changes of the code: which does make test not notice? COUNT=, SEED=
+	$(BIN)/python -m tests.mutants --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
 # Each benchmark leaves its output in build/bench; benchmarks.report combines it at the end.
 bench: install ## peers, latency, stages, start, backends, pages: 20 minutes; needs wrk

@@ -33,10 +33,13 @@ from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
+    Expected,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Repository,
 )
@@ -57,24 +60,26 @@ encode = msgspec.json.Encoder().encode
 async def opened(backend: str, directory: str) -> AsyncIterator[Repository]:
     """Open an empty store."""
     if backend == "memory":
-        async with petstore_memory.open_memory(petstore_memory.MemorySettings()) as memory:
+        nothing = petstore_memory.MemorySettings()
+        async with petstore_memory.open_memory(nothing, Expected()) as memory:
             yield memory
     elif backend == "sqlite":
         path = Path(directory) / f"{random.random()}.sqlite"
-        async with petstore_sqlite.open_sqlite(petstore_sqlite.SqliteSettings(str(path))) as file:
+        at = petstore_sqlite.SqliteSettings(str(path))
+        async with petstore_sqlite.open_sqlite(at, Expected()) as file:
             yield file
     elif backend == "postgres":
         with postgres_server() as running:
             url = running.url(sslmode="disable")
             given = petstore_postgres.PostgresSettings(url, timeout_seconds=10)
-            async with petstore_postgres.open_postgres(given) as postgres:
+            async with petstore_postgres.open_postgres(given, Expected()) as postgres:
                 yield postgres
     else:
         with single(Path(directory), *AOF) as server:
             settings = petstore_redis.RedisSettings(
                 f"redis://127.0.0.1:{server.port}", timeout_seconds=10
             )
-            async with petstore_redis.open_redis(settings) as redis:
+            async with petstore_redis.open_redis(settings, Expected()) as redis:
                 yield redis
 
 
@@ -132,7 +137,7 @@ async def pet_figures(repository: Repository, count: int) -> list[float]:
     available = cycle(random.sample(range(3, count, 3), k=min(CALLS, count // 3 - 1)))
 
     async def page(after: int, status: PetStatus | None = None) -> bytes:
-        return encode(await repository.list_pets(after, 21, status))
+        return encode(await repository.list_pets(PetQuery(after, 21, status)))
 
     async def order_and_cancel() -> None:
         receipt = await repository.place_order(next(available), NOW)
@@ -155,7 +160,7 @@ async def order_figures(repository: Repository, count: int) -> list[float]:
     position = cycle([random.randrange(count) for _ in range(CALLS)])
 
     async def page(after: int, status: OrderStatus | None = None) -> bytes:
-        return encode(await repository.list_orders(after, 21, status))
+        return encode(await repository.list_orders(OrderQuery(after, 21, status)))
 
     return [
         await measure(lambda: page(0)),

@@ -22,7 +22,7 @@ from petstore_redis import RedisSettings, open_redis, scratch_redis
 
 from backends.redis.tests.servers import AOF, Server
 from backends.redis.tests.topologies import Cluster, cluster
-from petstore.contract import NewPet, PetStatus, Repository
+from petstore.contract import Expected, NewPet, PetQuery, PetStatus, Repository
 
 CALLERS = 48
 CALLS = 9600
@@ -75,15 +75,17 @@ async def main(count: int, group: Cluster) -> None:
     for partitions in (1, 4, 16):
         async with (
             scratch_redis(RedisSettings(url, partitions=partitions)) as settings,
-            open_redis(settings) as repository,
+            open_redis(settings, Expected()) as repository,
         ):
             await fill(repository, count)
             calls: dict[str, Callable[[], Awaitable[object]]] = {
                 "get": lambda r=repository: r.get_pet(random.randrange(1, count)),  # type: ignore[misc] # its default confuses mypy
-                "first page": lambda r=repository: r.list_pets(0, 21, None),  # type: ignore[misc] # its default confuses mypy
-                "deep page": lambda r=repository: r.list_pets(random.randrange(count), 21, None),  # type: ignore[misc] # its default confuses mypy
+                "first page": lambda r=repository: r.list_pets(PetQuery(0, 21)),  # type: ignore[misc] # its default confuses mypy
+                "deep page": lambda r=repository: r.list_pets(
+                    PetQuery(random.randrange(count), 21)
+                ),  # type: ignore[misc] # its default confuses mypy
                 "filtered page": lambda r=repository: r.list_pets(  # type: ignore[misc] # its default confuses mypy
-                    random.randrange(count), 21, PetStatus.SOLD
+                    PetQuery(random.randrange(count), 21, PetStatus.SOLD)
                 ),
                 "create": lambda r=repository: r.create_pet(NEW),  # type: ignore[misc] # its default confuses mypy
             }

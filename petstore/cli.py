@@ -7,9 +7,12 @@ import argparse
 import errno
 import logging
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
@@ -35,12 +38,27 @@ _FAULT_OPTIONS: Final = (
     "server_stop",
     "server_kill",
     "server_start",
+    "server_empty",
 )
+
+
+_MEANT: Final = {
+    "--bind": "--listen HOST:PORT",
+    "--host": "--listen HOST:PORT",
+    "--port": "--listen HOST:PORT",
+    "-p": "--listen HOST:PORT",
+    "help": "--help",
+    "run": "serve",
+    "start": "serve",
+    "version": "--version",
+}
+"""What other programs call some of the arguments."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
     _open_closed_streams()
+    warnings.showwarning = lambda message, *_: _report(logging.WARNING, str(message))
     status: int | str | None = 0
     try:
         status = _run(_parser().parse_args(arguments))
@@ -76,7 +94,12 @@ def _open_closed_streams() -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from petstore.config.errors import ConfigurationError
-    from petstore.contract import SettingsError, UnavailableError
+    from petstore.contract import (
+        ChangeNeededError,
+        SettingsError,
+        UnavailableError,
+        WrongStoreError,
+    )
 
     command: Callable[[argparse.Namespace], int] = options.command
     try:
@@ -84,8 +107,10 @@ def _run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         _warn(error.warnings)
         return _fail(str(error), CONFIGURATION)
-    except SettingsError as error:
+    except (SettingsError, ChangeNeededError) as error:
         return _fail(str(error), CONFIGURATION)
+    except WrongStoreError as error:
+        return _fail(str(error), UNAVAILABLE)
     except UnavailableError as error:
         return _fail(f"cannot reach the storage: {error}", UNAVAILABLE)
 
@@ -116,7 +141,22 @@ def _report(level: int, message: str) -> None:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Report an error in one line, like every other error, without the usage text."""
-        self.exit(CONFIGURATION, f"petstore: {message}. See: {self.prog} --help\n")
+        hint = self._hint(message)
+        self.exit(CONFIGURATION, f"petstore: {message}.{hint} See: {self.prog} --help\n")
+
+    def _hint(self, message: str) -> str:
+        """Return " Did you mean ...?" for an unknown argument, or the empty string."""
+        from petstore.config.errors import did_you_mean
+
+        found = re.search(r"(unrecognized arguments: |invalid choice: ')([^\s'=]+)", message)
+        if found is None:
+            return ""
+        if meant := _MEANT.get(found[2]):
+            return f" Did you mean {meant}?"
+        choices = re.findall(r"[\w-]+", message.rpartition("choose from")[2])
+        return did_you_mean(
+            found[2], choices if "choice" in found[1] else self._option_string_actions
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here: the parser of a subcommand names its own help."""
@@ -135,13 +175,25 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+_SETTINGS: Final = (
+    "Settings come from the environment, or from the TOML file that PETSTORE_CONFIG names."
+    " 'petstore settings' prints all of them with their defaults; docs/operating.md says more."
+)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="petstore", description="The pet store service.", allow_abbrev=False)
+    parser = _Parser(
+        prog="petstore",
+        description="The pet store service.",
+        epilog=_SETTINGS,
+        allow_abbrev=False,
+    )
     text = "show program's version number and exit"
     parser.add_argument("--version", action=_Version, nargs=0, help=text)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    serve = commands.add_parser("serve", help="serve until SIGTERM or SIGINT", allow_abbrev=False)
+    text = "serve until SIGTERM or SIGINT"
+    serve = commands.add_parser("serve", help=text, epilog=_SETTINGS, allow_abbrev=False)
     serve.add_argument(
         "--dev",
         action="store_true",
@@ -157,7 +209,15 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "open and check the storage; print the effective settings"
     check = commands.add_parser("check", help=text)
+    text = "do not create or upgrade the store; say what would be done"
+    check.add_argument("--read-only", action="store_true", help=text)
     check.set_defaults(command=_check)
+
+    text = "print a TOML file of all settings with their defaults"
+    settings = commands.add_parser("settings", help=text)
+    text = "with the settings of this backend (default: PETSTORE_BACKEND)"
+    settings.add_argument("--backend", metavar="NAME", help=text)
+    settings.set_defaults(command=_settings)
 
     kit = commands.add_parser("conformance", help="run the conformance kit against a backend")
     kit.add_argument("name", metavar="NAME", help="the backend, configured as for serving")
@@ -177,6 +237,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     new.set_defaults(command=_new_key)
 
+    _add_transfer(commands)
+
+    document = commands.add_parser("openapi", help="print the OpenAPI document")
+    document.set_defaults(command=_openapi)
+    _add_completion(parser, commands, key_commands)
+    return parser
+
+
+def _add_completion(parser: argparse.ArgumentParser, commands: Any, key_commands: Any) -> None:
+    """Add the command that knows all others."""
+    shells = ("bash", "fish", "zsh")
+    text = "print a script that completes this command's words in a shell"
+    completion = commands.add_parser("completion", help=text)
+    completion.add_argument("shell", choices=shells)
+    names = {"": [*commands.choices], "keys": [*key_commands.choices], "completion": shells}
+    parsers = {"": parser, **commands.choices}
+    parsers |= {f"keys {name}": each for name, each in key_commands.choices.items()}
+    completion.set_defaults(command=partial(_completion, parsers, names))
+
+
+def _add_transfer(commands: Any) -> None:
+    """Add the commands that move a store, and compare the result."""
     export = commands.add_parser("export", help="write all pets and orders as NDJSON")
     text = "the target; replaced once the export is complete (default: standard output)"
     export.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
@@ -185,11 +267,11 @@ def _parser() -> argparse.ArgumentParser:
     import_ = commands.add_parser("import", help="store the pets and orders of an export")
     text = "checked completely before anything is stored (default: standard input)"
     import_.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    import_.set_defaults(command=_transfer, importing=True)
-
-    document = commands.add_parser("openapi", help="print the OpenAPI document")
-    document.set_defaults(command=_openapi)
-    return parser
+    import_.set_defaults(command=_transfer, compares=False)
+    verify = commands.add_parser("verify", help="compare an export with the store")
+    text = "the export (default: standard input)"
+    verify.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
+    verify.set_defaults(command=_transfer, compares=True)
 
 
 def _add_faults(kit: argparse.ArgumentParser) -> None:
@@ -205,7 +287,7 @@ def _add_faults(kit: argparse.ArgumentParser) -> None:
     add("--timeout-seconds", metavar="N", type=float, help=text)
     text = "the text in the settings that the proxy replaces (default: that of their URL)"
     add("--server", metavar="HOST:PORT", help=text)
-    for verb in ("stop", "kill", "start"):
+    for verb in ("stop", "kill", "start", "empty"):
         add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
     add("--json", metavar="FILE", dest="report", help="write a report")
 
@@ -225,8 +307,8 @@ def _serve(options: argparse.Namespace) -> int:
         "PETSTORE_WORKERS": options.workers,
     }
     configuration = configure(os.environ, flags, dev=options.dev)
-    logs.set_up(configuration.settings.log)
     _warn(configuration.warnings)
+    logs.set_up(configuration.settings.log, configuration.settings.log_level)
     serve.serve(configuration, os.environ, flags)
     return 0
 
@@ -257,14 +339,16 @@ def _backends(_: argparse.Namespace) -> int:
     return status
 
 
-def _check(_: argparse.Namespace) -> int:
+def _check(options: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from petstore.config import discovery
     from petstore.config.errors import PREFIX
     from petstore.config.loading import configure
     from petstore.config.settings import Settings, mask, setting_names
+    from petstore.contract import ChangeNeededError
     from petstore.observability import logs
+    from petstore.observability.tracing import Tracing
     from petstore.server import serve
 
     configuration = configure(os.environ, {}, keyless=True)
@@ -279,9 +363,21 @@ def _check(_: argparse.Namespace) -> int:
     if "check" in configuration.storage.__struct_fields__:  # see backends/README.md
         storage = replace(configuration.storage, check=True)
         configuration = replace(configuration, storage=storage)
-    logs.set_up(settings.log)  # a backend may log what it has found
-    seconds = serve.open_once(configuration)
-    print(f"ok: {configuration.plugin.title} responded in {seconds * 1000:.1f} ms")
+    logs.set_up(settings.log, settings.log_level)  # a backend may log what it has found
+    try:
+        opened = serve.open_once(configuration, changes=not options.read_only)
+    except ChangeNeededError as error:
+        print(f"ok: {configuration.plugin.title} can be reached, but {error}")
+    else:
+        milliseconds = opened.seconds * 1000
+        print(f"ok: {configuration.plugin.title} responded in {milliseconds:.1f} ms")
+        if configuration.plugin.backend.durable:
+            print(f"store: {opened.store} (to serve no other one: PETSTORE_STORE={opened.store})")
+    if (tracing := Tracing.from_environment()) is not None:
+        if tracing.can_send():
+            print("ok: the collector accepts traces")
+        else:
+            _warn(["traces cannot be sent; check the OTEL_EXPORTER_OTLP_ variables"])
     return 0
 
 
@@ -356,12 +452,17 @@ def _faults(
 
 
 def _open_scratch(configuration: "Configuration") -> None:
-    """Check that an empty place can be opened; the configured data is not touched."""
+    """Check that an empty location can be opened; the configured data is not touched."""
     import asyncio
+
+    from petstore.contract import Expected
 
     async def open_() -> None:
         backend = configuration.plugin.backend
-        async with backend.scratch(configuration.storage) as place, backend.open(place):
+        async with (
+            backend.scratch(configuration.storage) as location,
+            backend.open(location, Expected()),
+        ):
             pass
 
     asyncio.run(open_())
@@ -381,11 +482,67 @@ def _transfer(options: argparse.Namespace) -> int:
     from petstore.transfer.ndjson import InvalidLineError
 
     try:
-        if "importing" in options:
-            return command.import_(options.file)
-        return command.export(options.file, options.url)
+        if "url" in options:
+            status = command.export(options.file, options.url)
+        else:
+            status = (command.verify if options.compares else command.import_)(options.file)
     except InvalidLineError as error:
         return _fail(str(error), INVALID_DATA)
+    return status
+
+
+def _settings(options: argparse.Namespace) -> int:
+    from petstore.config import discovery
+    from petstore.config.errors import PREFIX
+    from petstore.config.example import example
+    from petstore.config.settings import gather
+
+    name = options.backend or gather(os.environ, {}).values.get(f"{PREFIX}BACKEND")
+    print(example(discovery.find(name) if name else None), end="")
+    return 0
+
+
+_BASH: Final = """\
+_petstore() {
+  local words
+  case " ${COMP_WORDS[*]:1:COMP_CWORD-1} " in
+%s  esac
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _petstore petstore
+"""
+
+
+def _completion(
+    parsers: Mapping[str, argparse.ArgumentParser],
+    names: Mapping[str, Sequence[str]],
+    options: argparse.Namespace,
+) -> int:
+    """Print a shell's script: static, so that completing a word starts no Python.
+
+    parsers -- by the words that select them; the empty string is the whole command's
+    names -- the names of their subcommands
+    """
+    words = {
+        path: [*names.get(path, ()), "--help", *re.findall(r"--[\w-]+", parser.format_usage())]
+        for path, parser in sorted(parsers.items(), reverse=True)  # "keys new" before "keys"
+    }
+    if options.shell == "fish":
+        for path, known in words.items():
+            *_, last = path.rpartition(" ")
+            seen = f"__fish_seen_subcommand_from {last}" if path else "__fish_use_subcommand"
+            for word in known:
+                kind = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
+                print(f"complete -c petstore -n '{seen}' {kind}")
+        return 0
+    if options.shell == "zsh":
+        print("autoload -Uz compinit bashcompinit && compinit && bashcompinit")
+    cases = ""
+    for path, known in words.items():
+        pattern = f'" {path} "*' if path else "*"
+        cases += f'    {pattern}) words="{" ".join(known)}" ;;\n'
+    print(_BASH % cases, end="")
+    return 0
 
 
 def _openapi(_: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Protocol, runtime_checkable
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-CONTRACT: Final = 1
+CONTRACT: Final = 2
 """The version of this contract. A plugin states it in its `Backend` as a literal number."""
 
 MAX_ID: Final = 2**53 - 1
@@ -81,6 +81,27 @@ class Order(Struct, frozen=True, gc=False, rename="camel"):
     placed_at: Annotated[datetime, Meta(tz=True, description="When it was placed, in UTC.")]
 
 
+class PetQuery(Struct, frozen=True, gc=False):
+    """Which pets a page shows: the first `count` that match and whose id is higher than `after`.
+
+    after -- from 0, the beginning, to `MAX_ID`
+    count -- 1 or more
+    status -- only pets of this status match; None for all pets, those without a status included
+    """
+
+    after: int
+    count: int
+    status: PetStatus | None = None
+
+
+class OrderQuery(Struct, frozen=True, gc=False):
+    """Which orders a page shows; the fields are those of `PetQuery`."""
+
+    after: int
+    count: int
+    status: OrderStatus | None = None
+
+
 class IdempotencyToken(Struct, frozen=True, gc=False):
     """What identifies a write, so that a retry of it takes effect only once.
 
@@ -94,6 +115,30 @@ class IdempotencyToken(Struct, frozen=True, gc=False):
     fingerprint: bytes
     now: int
     until: int
+
+
+class TokenRecord(Struct, frozen=True, gc=False):
+    """What a store remembers of a write that had an `IdempotencyToken`.
+
+    value, fingerprint, until -- those of the token
+    id -- the id that the write was assigned, which a retry is given again
+    """
+
+    value: bytes
+    fingerprint: bytes
+    until: int
+    id: Id
+
+
+class TokenPage(Struct, frozen=True, gc=False):
+    """Some of the records of a store.
+
+    records -- in any order
+    next -- the cursor of the following page, or the empty string after the last one
+    """
+
+    records: list[TokenRecord]
+    next: str
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -134,6 +179,14 @@ class UnavailableError(StorageError):
     """The storage cannot be reached, or the repository is closed. Clients are told to retry."""
 
 
+class WrongStoreError(UnavailableError):
+    """The store is not the one that was expected or opened: another one, an older copy, or none."""
+
+
+class ChangeNeededError(StorageError):
+    """The store would have to be created or upgraded, which `Expected` forbids."""
+
+
 class SettingsError(StorageError):
     """The backend's settings cannot work. The message names the setting and says how to fix it."""
 
@@ -157,10 +210,12 @@ class Repository(Protocol):
     - A returned list belongs to the caller: changing it does not change the store. [no-aliasing]
     - Results are structs of this module whose values have exactly the annotated types. Arguments
       may be given by name. [exact-types]
+    - While the storage can be reached, no call raises `UnavailableError`: the backend repeats what
+      its engine asks to repeat (deadlocks, serialization failures, locks). [healthy]
     - No call holds the event loop for longer than a tenth of a second, as long as it reads or
       restores no more than a thousand items. [event-loop]
-    - The work of a call, except for `restore`, does not grow with the number of stored pets and
-      orders: it searches an index instead of going through them. [cost]
+    - The work of a call, except for `restore` and `list_tokens`, does not grow with the number of
+      stored pets and orders: it searches an index instead of going through them. [cost]
     - After the `Backend.open` context has exited, every method raises `UnavailableError`. [closed]
 
     A write may carry an `IdempotencyToken`. Tokens with equal values are the same token. The rules:
@@ -179,10 +234,32 @@ class Repository(Protocol):
       replay does not extend it. After such a call the record may be deleted, so that a later call
       with an earlier `now` does not find it. [token-expired]
 
+    Expired records must not pile up: a write that adds one deletes two that have expired, or the
+    engine does it. A backend may keep them until they have expired by a clock of its own, too.
+
+    A store has an identity: random text that is made and kept with it. A process that opens
+    the store again sees that it is the same one and not an empty one that has taken its place.
+
+    - `store` is that identity: 1 to 64 printable ASCII characters. All openings of one store have
+      the same, also those in other processes; two stores never do. [store-identity]
+    - If the store is removed, or another one takes its place, `look` raises `WrongStoreError`, or
+      `UnavailableError` if it cannot tell. From then on no call succeeds, and nothing is created.
+      The service calls `look` once a second. [store-gone]
+
     Every method may also raise `UnavailableError` if the storage cannot be reached; a write may or
     may not have taken effect then. The service responds with 503 and ``Retry-After``; to an
     exception that is not defined in this module it responds with 500.
     """
+
+    store: str
+    """The identity of the store."""
+
+    @abstractmethod
+    async def look(self) -> None:
+        """Make sure that the store is still the one that was opened.
+
+        Raises `WrongStoreError` if it is not.
+        """
 
     @abstractmethod
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
@@ -206,10 +283,8 @@ class Repository(Protocol):
         """
 
     @abstractmethod
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Return the first `count` pets whose id is higher than `after`.
-
-        `after` is between 0 and `MAX_ID`, `count` is 1 or more. The page is any `Sequence`.
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        """Return the page of pets that a query asks for.
 
         - Pets are in ascending id. [page-order]
         - The pet whose id is `after` is left out, all pets after it are included; `after` need
@@ -251,10 +326,8 @@ class Repository(Protocol):
         """
 
     @abstractmethod
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        """Return the first `count` orders whose id is higher than `after`, as `list_pets` does.
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        """Return the page of orders that a query asks for, as `list_pets` does.
 
         - Orders are in ascending id, all of them after `after`; there are `count` of them, or
           fewer only if no further order matches. [orders-page]
@@ -275,8 +348,19 @@ class Repository(Protocol):
         """
 
     @abstractmethod
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Store pets and orders of another store, under the ids that they have there.
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        """Return about `count` of the records that have not expired, and a cursor to go on with.
+
+        The first call of a walk has an empty cursor, each later one the cursor of the page before
+        it. A page may have no records and not be the last one.
+
+        - A walk returns each record that exists all the while and whose `until` is later than `now`
+          at least once, exactly as it was stored, and no other record. [token-walk]
+        """
+
+    @abstractmethod
+    async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
+        """Store pets, orders and records of another store, under the ids that they have there.
 
         Each item is stored completely or not at all. If one is refused, all items before it are
         stored; those after it may or may not be. The caller makes no other write during the call.
@@ -289,10 +373,25 @@ class Repository(Protocol):
         - Ids that are assigned later are higher than all restored ones. If none is left, a write
           that needs one changes nothing and raises a `StorageError` that is neither a
           `RefusedError` nor an `UnavailableError`. [restore-next]
+        - A record is in force at once: a write with its token returns its id. If a different record
+          has the token, `ConflictError` is raised. [restore-token]
         - An order whose pet is not stored raises `NotFoundError`. [restore-order]
         - A placed or completed order raises `ConflictError` if its pet does not have the matching
           status, or is in another such order. [restore-live]
         """
+
+
+class Expected(Struct, frozen=True):
+    """What `Backend.open` must find, and what it may do.
+
+    store -- the identity of the store: another one is not opened, and none is created; or None
+    create -- whether it creates the store if there is none
+    upgrade -- whether it upgrades a store of an older schema
+    """
+
+    store: str | None = None
+    create: bool = True
+    upgrade: bool = True
 
 
 class Backend(Struct, frozen=True, kw_only=True):
@@ -301,18 +400,26 @@ class Backend(Struct, frozen=True, kw_only=True):
     contract -- the contract that the plugin was written for, as a literal number
     settings -- a frozen `msgspec.Struct` type; the service fills its fields from the settings
         ``PETSTORE_<NAME>_<FIELD>``. A field's `Meta.description` tells deployers what it takes
-    open -- called with such settings; an asynchronous context manager that yields an open
-        repository and closes it. Raises `SettingsError` or `UnavailableError`
+    open -- called with such settings and an `Expected`; an asynchronous context manager that
+        yields an open repository and closes it. Raises `SettingsError`, `UnavailableError`,
+        `WrongStoreError` or `ChangeNeededError`
     scratch -- called with such settings; an asynchronous context manager that yields settings of a
-        new, empty place (where one store keeps its data: a file, a key prefix, a database), and
-        removes that place when it exits
-    shared -- whether several processes may have the same data open at the same time
+        new, empty location (where one store keeps its data: a file, a key prefix, a database), and
+        removes that location when it exits
+    shared -- whether several openings may have the same data open at the same time, in one process
+        and in several
     durable -- whether acknowledged data outlives the process
+    max_name_bytes -- the longest name that can be stored, in bytes of UTF-8; None if it takes any.
+        The service does not start with a larger PETSTORE_MAX_BODY_BYTES
 
-    - A repository that is opened at a new place of `scratch` is empty. [scratch-empty]
-    - Two places that exist at the same time share nothing, also if one was made from the settings
-      of the other, or another process made it. To make and to remove a place changes no other one.
-      [scratch-apart]
+    - A repository that is opened at a new location of `scratch` is empty. [scratch-empty]
+    - Two locations that exist at the same time share nothing, also if one was made from the
+      settings of the other, or another process made it. To make and to remove a location changes
+      no other one. [scratch-apart]
+    - With the identity of another store, `open` raises `WrongStoreError`; so it does if there is no
+      store. It changes nothing then. [store-expected]
+    - Without leave to create, `open` raises `ChangeNeededError` if there is no store, and changes
+      nothing. A repository that is not durable has nothing to create. [store-kept]
     - `open` and `scratch` pass on what is raised in their block, unchanged. [failure-passed]
     - Durable: after reopening, all acknowledged pets are there, unchanged. [durable-pets]
     - Durable: all orders and the records of tokens are there, too. [durable-orders]
@@ -330,7 +437,8 @@ class Backend(Struct, frozen=True, kw_only=True):
 
     contract: int
     settings: type[Struct]
-    open: Callable[[Any], AbstractAsyncContextManager[Repository]]
+    open: Callable[[Any, Expected], AbstractAsyncContextManager[Repository]]
     scratch: Callable[[Any], AbstractAsyncContextManager[Any]]
     shared: bool
     durable: bool
+    max_name_bytes: int | None = None

@@ -11,12 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.support.services import BACKEND, Live, Start, in_thread, place, process
-
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")  # a busy machine is not a failure
 
 
 @pytest.fixture

@@ -6,40 +6,66 @@ import re
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from petstore.config.errors import PREFIX, ConfigurationError, shorten
 
 _LISTEN: Final = f"{PREFIX}LISTEN"
 
 
-def parse_listen(listen: str) -> tuple[str, int] | Path | int:
-    """Return host and port, the path of a Unix socket, or the number of a descriptor.
+class Address(Struct, frozen=True):
+    """Where to listen: a host and a port, or the path of a Unix socket, or a descriptor.
 
-    Raises `ConfigurationError` if it is malformed.
+    text -- as it was given, for messages
+    port -- 0 for any free port
     """
-    kind, _, rest = listen.partition(":")
-    if kind == "unix" and rest.startswith("/"):
-        return Path(rest)
-    if kind == "fd" and re.fullmatch("[0-9]{1,5}", rest):
-        return int(rest)
-    return split_address(listen)
 
+    text: str
+    host: str = ""
+    port: int = 0
+    path: Path | None = None
+    descriptor: int | None = None
 
-def split_address(listen: str, setting: str = _LISTEN) -> tuple[str, int]:
-    """Split ``HOST:PORT`` or ``[IPV6]:PORT``. Port 0 means any free port.
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Return the address in PETSTORE_LISTEN. Raises `ConfigurationError` if it is malformed."""
+        kind, _, rest = text.partition(":")
+        if kind == "unix" and rest.startswith("/"):
+            return cls(text, path=Path(rest))
+        if kind == "fd" and re.fullmatch("[0-9]{1,5}", rest):
+            return cls(text, descriptor=int(rest))
+        return cls.parse_port(text)
 
-    setting -- the setting that it comes from
+    @classmethod
+    def parse_port(cls, text: str, setting: str = _LISTEN) -> "Address":
+        """Return the address ``HOST:PORT`` or ``[IPV6]:PORT``.
 
-    Raises `ConfigurationError` if it is malformed.
-    """
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+)):([0-9]{1,5})", listen)
-    if match is None or int(match[3]) > 65535:
-        port = 8000 if setting == _LISTEN else 9100  # suggest none that the other setting uses
-        others = ", or unix:/PATH, or fd:N" if setting == _LISTEN else ""
-        raise ConfigurationError(
-            f"{setting} must be HOST:PORT, for instance 127.0.0.1:{port} or [::1]:{port}{others};"
-            f" it is {shorten(repr(listen))}"
-        )
-    return match[1] or match[2], int(match[3])
+        setting -- the setting that it comes from
+
+        Raises `ConfigurationError` if it is malformed.
+        """
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/@\[\]]+)):([0-9]{1,5})", text)
+        if match is None or int(match[3]) > 65535:
+            port = 8000 if setting == _LISTEN else 9100  # suggest none that the other setting uses
+            others = ", or unix:/PATH, or fd:N" if setting == _LISTEN else ""
+            raise ConfigurationError(
+                f"{setting} must be HOST:PORT, for instance 127.0.0.1:{port} or"
+                f" [::1]:{port}{others}; it is {shorten(repr(text))}"
+            )
+        return cls(text, match[1] or match[2], int(match[3]))
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def is_public(self) -> bool:
+        """Whether programs on other machines may be able to reach it."""
+        if not self.host:
+            return False
+        try:
+            return not ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host != "localhost"
 
 
 def to_url(host: str, port: int) -> str:
@@ -47,18 +73,18 @@ def to_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def cannot_listen(listen: str, error: Exception, setting: str) -> ConfigurationError:
+def cannot_listen(address: Address, error: Exception, setting: str) -> ConfigurationError:
     """Return the error for an address on which listening failed.
 
     error -- what the system raised, or `UnicodeError` for an invalid host name
     setting -- the setting that the address comes from
     """
-    kind = listen.partition(":")[0]
+    kind = address.text.partition(":")[0]
     code, text = 0, "the host name is invalid"
     if isinstance(error, OSError):
         code, text = error.errno or 0, error.strerror or str(error)
     reason = _REASONS.get(kind, _REASONS["tcp"]).get(errno.errorcode.get(code, ""), text)
-    return ConfigurationError(f"cannot listen on {listen}: {reason} ({setting})")
+    return ConfigurationError(f"cannot listen on {address}: {reason} ({setting})")
 
 
 _REASONS: Final = {
@@ -80,11 +106,3 @@ _REASONS: Final = {
         "EINVAL": "it is not a bound stream socket that can listen",
     },
 }
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only programs on this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -8,11 +8,17 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-import msgspec
 from msgspec import NODEFAULT, Struct
 
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
-from petstore.config.settings import Settings, convert, description, mask, setting_names
+from petstore.config.settings import (
+    Settings,
+    convert,
+    default_of,
+    description,
+    mask,
+    setting_names,
+)
 from petstore.contract import CONTRACT, Backend
 
 GROUP: Final = "petstore.backends"
@@ -73,7 +79,7 @@ def find(choice: str) -> Plugin:
         listed = (
             ", ".join(names) or "none; install one, for instance: pip install ./backends/memory"
         )
-        near = did_you_mean(name, names, quote="'")
+        near = did_you_mean(name.lower(), names, quote="'")
         raise ConfigurationError(
             f"there is no backend named '{choice}' (installed: {listed}).{near}"
         )
@@ -144,12 +150,11 @@ def masked_settings(plugin: Plugin, settings: Any) -> dict[str, str]:
 
 def describe_settings(plugin: Plugin) -> list[str]:
     """Return a line for each setting of a backend: its name, its default, what it accepts."""
-    fields = msgspec.structs.fields(plugin.backend.settings)
     lines = []
     for name, field in setting_names(plugin.backend.settings, plugin.prefix).items():
-        info = next(info for info in fields if info.name == field)
-        default = info.default if info.default_factory is NODEFAULT else info.default_factory()
-        required = "required" if info.required else f"default {mask(field, default) or 'none'}"
+        default = default_of(plugin.backend.settings, field)
+        shown = mask(field, default) if default is not NODEFAULT else ""
+        required = "required" if default is NODEFAULT else f"default {shown or 'none'}"
         lines.append(f"{name}  {required}  {description(plugin.backend.settings, field)}".rstrip())
     return lines
 

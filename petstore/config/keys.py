@@ -9,13 +9,13 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISREG, S_ISVTX, S_IWOTH
 from typing import Final
 
-from petstore.config.errors import ConfigurationError
+from petstore.config.errors import ConfigurationError, count, why_unreadable
 
 WATCH_SECONDS: Final = 2
 """The seconds between two checks of the key file. The documentation promises five."""
@@ -60,6 +60,9 @@ class Keys:
         cannot be a name in a key file (see `short_name`)
     file -- a file of ``name:sha256-hex`` lines; blank lines and comments (#) are ignored
 
+    `warnings` says what makes the file unsafe. `on_reload` is called whenever `watch` has logged a
+    reload, with whether it succeeded.
+
     Raises `ConfigurationError` for a key that no client could send and for an unusable file.
     """
 
@@ -74,6 +77,8 @@ class Keys:
             (hashed := digest(key.encode())): f"{_DIGEST}{hashed.hex()}" for key in clear
         }
         self._file = file
+        self.warnings: tuple[str, ...] = ()
+        self.on_reload: Callable[[bool], None] = lambda _: None
         self._version: object = None
         self._clients: Mapping[bytes, str] = self._clear
         self._wake = asyncio.Event()
@@ -105,13 +110,15 @@ class Keys:
         except OSError as error:
             self._version = None
             raise ConfigurationError(
-                f"cannot read the key file {self._file}: {error.strerror}"
+                f"cannot read the key file {self._file} of PETSTORE_API_KEYS_FILE:"
+                f" {why_unreadable(str(self._file), error)}"
             ) from None
         except UnicodeDecodeError:
             raise ConfigurationError(f"the key file {self._file} is not UTF-8 text") from None
         except ValueError:  # a NUL in the path, which TOML permits
             raise ConfigurationError(f"cannot read the key file {str(self._file)!r}") from None
         self._clients = {**self._clear, **_parse(text, self._file)}
+        self.warnings = _exposures(self._file)
         return True
 
     def reload_soon(self) -> None:
@@ -132,11 +139,30 @@ class Keys:
             try:
                 if await asyncio.to_thread(self.reload):
                     last = ""
-                    _log.info("reloaded the key file %s: %d keys", self._file, len(self))
+                    self.on_reload(True)
+                    _log.info("reloaded the key file %s: %s", self._file, count(len(self), "key"))
+                    for warning in self.warnings:
+                        _log.warning("%s", warning)
             except ConfigurationError as error:
                 if str(error) != last:
                     last = str(error)
+                    self.on_reload(False)
                     _log.error("%s; the keys stay unchanged", error)
+
+
+def _exposures(file: Path) -> tuple[str, ...]:
+    """Return a warning for the file and its folder each, if any user may change or replace it."""
+    warnings = []
+    for path, what in (
+        (file, "the key file"),
+        (file.absolute().parent, "the folder of the key file"),
+    ):
+        with suppress(OSError):  # it has been replaced just now
+            if path.stat().st_mode & (S_IWOTH | S_ISVTX) == S_IWOTH:
+                warnings.append(
+                    f"every user can write {what}, {path}, and so add a key. Run: chmod o-w {path}"
+                )
+    return tuple(warnings)
 
 
 def _parse(text: str, file: Path) -> dict[bytes, str]:

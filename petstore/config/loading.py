@@ -7,7 +7,6 @@ from typing import Final
 from msgspec import Struct
 
 from petstore.config import discovery, settings
-from petstore.config.addresses import is_loopback, parse_listen
 from petstore.config.discovery import Plugin
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
 from petstore.config.keys import Keys
@@ -61,12 +60,11 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     if dev:
         values = {f"{PREFIX}BACKEND": "memory", f"{PREFIX}LOG": "text"} | values
     chosen = Settings.read(values)
-    for listen in (chosen.listen, chosen.metrics_listen):
-        address = parse_listen(listen) if dev and listen else None
-        if isinstance(address, tuple) and not is_loopback(address[0]):
+    for address in (chosen.listen, chosen.metrics_listen):
+        if dev and address is not None and address.is_public:
             raise ConfigurationError(
-                f"--dev is for trying out and listens only on loopback addresses, not on {listen}."
-                " To accept other clients, leave out --dev"
+                "--dev is for trying out and listens only on loopback addresses, not on"
+                f" {address}. To accept other clients, leave out --dev"
             )
     if chosen.backend is None:
         names = ", ".join(sorted({point.name for point in discovery.installed()})) or "none"
@@ -77,9 +75,15 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     plugin = discovery.find(chosen.backend)
     storage = discovery.configure(plugin, values)
     _check_workers(chosen.workers, plugin)
-    warnings = _unknown(gathered, plugin)
+    longest = plugin.backend.max_name_bytes
+    if longest is not None and chosen.max_body_bytes > longest:
+        raise ConfigurationError(
+            f"the backend '{plugin.name}' stores names of at most {longest} bytes;"
+            f" PETSTORE_MAX_BODY_BYTES is {chosen.max_body_bytes}. Set it to {longest} or less"
+        )
+    unknown = _unknown(gathered, plugin)
     keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
-    return Configuration(chosen, plugin, storage, keys, dev_key, warnings)
+    return Configuration(chosen, plugin, storage, keys, dev_key, unknown + keys.warnings)
 
 
 def _check_workers(workers: int, plugin: Plugin) -> None:
@@ -114,7 +118,7 @@ def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, .
     names = {chosen, *(point.name for point in discovery.installed())}
     others = tuple(discovery.settings_prefix(name) for name in names)
     warnings = []
-    for name in sorted(gathered.values):
+    for name in sorted({*gathered.values, *gathered.in_file}):
         if name in known or name.startswith(others):
             continue
         message = f"{name} is not a setting.{did_you_mean(name, known)}"

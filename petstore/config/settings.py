@@ -6,16 +6,17 @@ the service's own here, those of the chosen backend in `petstore.config.discover
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import NODEFAULT, Meta, Struct
 
-from petstore.config.addresses import parse_listen, split_address
-from petstore.config.errors import PREFIX, ConfigurationError, shorten
+from petstore.config.addresses import Address
+from petstore.config.errors import PREFIX, ConfigurationError, shorten, why_unreadable
 
 # What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
@@ -27,6 +28,9 @@ _SECRET: Final = frozenset({"password", "secret", "token", "key", "keys"})
 _PARAMETER: Final = re.compile(r"((?:password|secret|token|key)=)[^&\s]+", re.IGNORECASE)
 
 
+_WINDOWS: Final = {"s": 1, "m": 60, "h": 3600}
+
+
 class LogFormat(StrEnum):
     """The format of the log."""
 
@@ -35,71 +39,177 @@ class LogFormat(StrEnum):
     OFF = "off"
 
 
-Seconds = Annotated[float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")]
+class LogLevel(StrEnum):
+    """The least severe lines that are logged. The lines of requests are of level info."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class RateLimit(Struct, frozen=True):
+    """A number of requests (quota) within a number of seconds (window)."""
+
+    quota: int
+    window: int
+
+    @classmethod
+    def parse(cls, text: str) -> "RateLimit":
+        """Return the limit of a setting: a number of requests per s, m or h, such as ``100/s``.
+
+        Raises `ValueError` if it is malformed.
+        """
+        if not re.fullmatch("[1-9][0-9]{0,8}/[smh]", text):
+            raise ValueError(text)
+        quota, unit = text.split("/")
+        return cls(int(quota), _WINDOWS[unit])
+
+    def __str__(self) -> str:
+        unit = next(unit for unit, window in _WINDOWS.items() if window == self.window)
+        return f"{self.quota}/{unit}"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """The service's settings: the field `max_body_bytes` is PETSTORE_MAX_BODY_BYTES."""
 
-    backend: Annotated[str, Meta(description="the name of an installed backend")] | None = None
-    api_keys: Annotated[str, Meta(description="API keys, separated by commas")] = ""
-    api_keys_file: Annotated[str, Meta(description="a file of name:sha256-hex lines")] = ""
+    backend: (
+        Annotated[
+            str,
+            Meta(
+                title="where pets and orders are stored",
+                description="the name of an installed backend",
+            ),
+        ]
+        | None
+    ) = None
+    api_keys: Annotated[
+        str, Meta(title="for small installations", description="API keys, separated by commas")
+    ] = ""
+    api_keys_file: Annotated[
+        str, Meta(title="the API keys of clients", description="a file of name:sha256-hex lines")
+    ] = ""
     listen: Annotated[
-        str, Meta(description="HOST:PORT, for instance 127.0.0.1:8000, or unix:/PATH, or fd:N")
-    ] = "127.0.0.1:8000"
-    workers: Annotated[int, Meta(ge=1, le=1024, description="an integer from 1 to 1024")] = 1
+        Address,
+        Meta(
+            title="the address of the service",
+            description="HOST:PORT, for instance 127.0.0.1:8000, or unix:/PATH, or fd:N",
+            extra={"parse": Address.parse},
+        ),
+    ] = Address.parse("127.0.0.1:8000")
+    store: (
+        Annotated[
+            str,
+            Meta(
+                title="the identity of the store to serve",
+                pattern="^[!-~]{1,64}$",
+                description="what petstore check prints as the store",
+            ),
+        ]
+        | None
+    ) = None
+    read_only: Annotated[
+        bool,
+        Meta(
+            title="whether writes get 503 and the store stays as it is", description="true or false"
+        ),
+    ] = False
+    workers: Annotated[
+        int, Meta(ge=1, le=1024, title="worker processes", description="an integer from 1 to 1024")
+    ] = 1
     max_body_bytes: Annotated[
-        int, Meta(ge=1024, le=2**30, description="an integer from 1024 to 1073741824")
+        int,
+        Meta(
+            ge=1024,
+            le=2**30,
+            title="the maximum size of a request body",
+            description="an integer from 1024 to 1073741824",
+        ),
     ] = 65536
     root_path: Annotated[
         str,
         Meta(
+            title="the public prefix that a proxy strips",
             pattern=r"^((/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)+)?$",
             description="a path of letters, digits and -._~ without a slash at its end, two in a"
             " row, or a segment . or .., for instance /shop",
         ),
     ] = ""
-    drain_seconds: Seconds = 1
-    shutdown_seconds: Seconds = 10
+    drain_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            title="how long requests are served after SIGTERM, before the port closes",
+            description="a number of seconds from 0 to 3600",
+        ),
+    ] = 1
+    shutdown_seconds: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=3600,
+            title="how long requests in flight may take after that",
+            description="a number of seconds from 1 to 3600",
+        ),
+    ] = 10
     max_in_flight: Annotated[
-        int, Meta(ge=1, le=10**6, description="an integer from 1 to 1000000")
+        int,
+        Meta(
+            ge=1,
+            le=10**6,
+            title="the maximum number of requests in flight per worker",
+            description="an integer from 1 to 1000000",
+        ),
     ] = 1000
     rate_limit: Annotated[
-        str,
+        RateLimit | None,
         Meta(
-            pattern="^([1-9][0-9]{0,8}/[smh])?$",
+            title="the limit for each client",
             description="a number of requests from 1 to 999999999 per s, m or h, for instance"
             " 100/s",
+            extra={"parse": RateLimit.parse},
         ),
-    ] = ""
+    ] = None
     cors_origins: Annotated[
         str,
         Meta(
+            title="whose pages may call the service from a browser",
             pattern=rf"^(\*|{_ORIGIN}(\s*,\s*{_ORIGIN})*)?$",
             description="origins, separated by commas, for instance https://shop.example, or *",
         ),
     ] = ""
     metrics_listen: Annotated[
-        str, Meta(description="HOST:PORT for /metrics, for instance 127.0.0.1:9100")
-    ] = ""
-    log: Annotated[LogFormat, Meta(description="json, text or off")] = LogFormat.JSON
+        Address | None,
+        Meta(
+            title="the address for Prometheus",
+            description="HOST:PORT for /metrics, for instance 127.0.0.1:9100",
+            extra={"parse": partial(Address.parse_port, setting=f"{PREFIX}METRICS_LISTEN")},
+        ),
+    ] = None
+    log: Annotated[
+        LogFormat,
+        Meta(
+            title="the format of the log; off omits the lines of requests",
+            description="json, text or off",
+        ),
+    ] = LogFormat.JSON
+    log_level: Annotated[
+        LogLevel, Meta(title="the least severe lines to log", description="info, warning or error")
+    ] = LogLevel.INFO
 
     @classmethod
     def read(cls, values: Mapping[str, str]) -> "Settings":
-        """Return the settings made of gathered values, addresses checked.
+        """Return the settings made of gathered values.
 
         Raises `ConfigurationError` for the first mistake.
         """
         settings: Settings = convert(cls, PREFIX, values)
-        address = parse_listen(settings.listen)
-        port = address[1] if isinstance(address, tuple) else 0
-        if settings.metrics_listen:
-            _, other = split_address(settings.metrics_listen, f"{PREFIX}METRICS_LISTEN")
-            if port == other != 0:
-                raise ConfigurationError(
-                    f"{PREFIX}METRICS_LISTEN must use a different port from {PREFIX}LISTEN; both"
-                    f" use {port}"
-                )
+        metrics = settings.metrics_listen
+        if metrics is not None and settings.listen.port == metrics.port != 0:
+            raise ConfigurationError(
+                f"{PREFIX}METRICS_LISTEN must use a different port from {PREFIX}LISTEN; both use"
+                f" {metrics.port}"
+            )
         return settings
 
     @property
@@ -123,18 +233,35 @@ def setting_names(struct: type[Struct], prefix: str) -> dict[str, str]:
     return {prefix + field.upper(): field for field in struct.__struct_fields__}
 
 
+def note_of(struct: type[Struct], field: str, name: str) -> Any:
+    """Return an attribute of the `Meta` of a field, such as its ``title``, or the empty string."""
+    notes = _notes(get_type_hints(struct, include_extras=True)[field])
+    return next((value for note in notes if (value := getattr(note, name))), "")
+
+
 def description(struct: type[Struct], field: str) -> str:
     """Return the `Meta.description` of a field: what it accepts. Empty if there is none."""
-    hint = get_type_hints(struct, include_extras=True)[field]
+    return str(note_of(struct, field, "description"))
+
+
+def default_of(struct: type[Struct], field: str) -> object:
+    """Return the default of a field, or `msgspec.NODEFAULT` if it is required."""
+    info = next(info for info in msgspec.structs.fields(struct) if info.name == field)
+    return info.default if info.default_factory is NODEFAULT else info.default_factory()
+
+
+def _notes(hint: Any) -> Iterator[Meta]:
     for part in (hint, *get_args(hint)):
         for note in getattr(part, "__metadata__", ()):
-            if isinstance(note, Meta) and note.description:
-                return note.description
-    return ""
+            if isinstance(note, Meta):
+                yield note
 
 
 def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
     """Return a settings struct made of the values whose names begin with `prefix`.
+
+    A field whose `Meta.extra` has a function ``parse`` gets what that returns for the text; it
+    raises `ValueError` or, to say more, `ConfigurationError`.
 
     Raises `ConfigurationError` that names the setting and says what it accepts.
     """
@@ -144,8 +271,10 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
         if (text := values.get(name)) is None:
             continue
         try:
-            fields[field] = msgspec.convert(text.strip(), hints[field], strict=False)
-        except (msgspec.ValidationError, UnicodeEncodeError):  # the latter: not UTF-8
+            parsers = (note.extra["parse"] for note in _notes(hints[field]) if note.extra)
+            to_value = partial(msgspec.convert, type=hints[field], strict=False)
+            fields[field] = next(parsers, to_value)(text.strip())
+        except ValueError:  # msgspec's, or text that is not UTF-8
             expected = description(struct, field) or f"a valid value of {struct.__name__}.{field}"
             shown = "" if is_secret(field) else f"; it is {shorten(repr(mask(field, text)))}"
             raise ConfigurationError(f"{name} must be {expected}{shown}") from None
@@ -174,10 +303,12 @@ def gather(environ: Mapping[str, str], flags: Mapping[str, str | None]) -> Gathe
     """
     given = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
     table = _from_file(file) if (file := given.pop(f"{PREFIX}CONFIG", "")) else {}
+    in_file = frozenset(table)
+    table = {name: text for name, text in table.items() if text}
     given = {name: text for name, text in given.items() if not _KUBERNETES.fullmatch(name)}
     values = table | given
     values |= {name: text for name, text in flags.items() if text is not None}
-    return Gathered(values, frozenset(table))
+    return Gathered(values, in_file)
 
 
 def is_secret(field: str) -> bool:
@@ -193,7 +324,7 @@ def mask(field: str, value: object) -> str:
     """
     if value and is_secret(field):
         return "***"
-    text = str(value) if value is not None else ""
+    text = _text(value) if value is not None else ""
     text = re.sub(r"(?s)(?<=://)([^:/@]*):.*@", r"\1:***@", text)
     return _PARAMETER.sub(r"\1***", text)
 
@@ -202,14 +333,20 @@ def _from_file(file: str) -> dict[str, str]:
     try:
         table = tomllib.loads(Path(file).read_text("utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"cannot read PETSTORE_CONFIG {file}: {error.strerror}") from None
+        reason = why_unreadable(file, error)
+        raise ConfigurationError(f"cannot read PETSTORE_CONFIG {file}: {reason}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"PETSTORE_CONFIG {file} is not valid TOML: {error}") from None
     for name, value in table.items():
         if not name.startswith(PREFIX):
+            meant = f"{PREFIX}{name.upper()}"
+            hint = (
+                f"Names begin with {PREFIX}"
+                if isinstance(value, dict)
+                else f"Did you mean {meant}?"
+            )
             raise ConfigurationError(
-                f"PETSTORE_CONFIG {file}: {shorten(name)} is not a setting; settings begin with"
-                f" {PREFIX}"
+                f"PETSTORE_CONFIG {file}: {shorten(name)} is not a setting. {shorten(hint)}"
             )
         if not isinstance(value, str | int | float):
             raise ConfigurationError(
@@ -218,6 +355,6 @@ def _from_file(file: str) -> dict[str, str]:
     return {name: _text(value) for name, value in table.items()}
 
 
-def _text(value: str | float) -> str:
-    """Return a value of the TOML file as it is written there."""
+def _text(value: object) -> str:
+    """Return a value as it is written in the TOML file."""
     return str(value).lower() if isinstance(value, bool) else str(value)

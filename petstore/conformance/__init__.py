@@ -38,11 +38,13 @@ REWRITTEN: Final = tuple(
         "orders",
         "pages",
         "pets",
-        "places",
+        "locations",
         "processes",
+        "records",
         "restore",
         "sequences",
         "sharing",
+        "stores",
         "tokens",
     )
 )

@@ -1,9 +1,10 @@
-"""A time limit that holds even if a plugin loops for ever, or swallows its cancellation."""
+"""Time limits, one of which holds even if a plugin loops for ever, or swallows its cancellation."""
 
+import asyncio
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 from types import FrameType
 from typing import Final
@@ -16,11 +17,32 @@ class AlarmError(BaseException):
     """The alarm has rung. Not an `Exception`, which a plugin might catch, only to continue."""
 
 
+class OverdueError(AssertionError):
+    """Something has not ended in time. Nothing else is wrong, so a busy machine may explain it."""
+
+
+@asynccontextmanager
+async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
+    """Cancel the block after a time; raise `OverdueError` then.
+
+    what -- is named in the message
+    """
+    __tracebackhide__ = True
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise OverdueError(f"{what} has not ended within {seconds:g} s") from error
+
+
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
     """Interrupt the block after a time, wherever it is, and again until it ends.
 
-    Raises `AssertionError` then. It does nothing outside the main thread, and where the operating
+    Raises `OverdueError` then. It does nothing outside the main thread, and where the operating
     system has no interval timers: only `asyncio.timeout` ends a test there.
     """
     __tracebackhide__ = True
@@ -50,4 +72,4 @@ def alarm(seconds: float) -> Iterator[None]:
             left = max(left - (monotonic() - begin), 0.001)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
     if rung:  # also if it was swallowed
-        raise AssertionError(f"the test has not ended within {seconds} s") from rung[0]
+        raise OverdueError(f"the test has not ended within {seconds:g} s") from rung[0]

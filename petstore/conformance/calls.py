@@ -9,14 +9,17 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from petstore.conformance.alarm import OverdueError
 from petstore.conformance.model import Model, Write
 from petstore.contract import (
     ConflictError,
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
@@ -96,7 +99,8 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
             call.cancel()
     with suppress(TimeoutError):
         await asyncio.wait(calls, timeout=CANCEL_SECONDS)
-    assert all(call.done() for call in calls), "a cancelled call has not ended"
+    if not all(call.done() for call in calls):
+        raise OverdueError(f"a cancelled call has not ended within {CANCEL_SECONDS:g} s")
     return done
 
 
@@ -109,8 +113,8 @@ class Stored(Struct):
 
 async def read_all(repository: Repository) -> Stored:
     """Return all pets and orders after checking their types."""
-    pets = list(await repository.list_pets(0, 9999, None))
-    orders = list(await repository.list_orders(0, 9999, None))
+    pets = await repository.list_pets(PetQuery(0, 9999))
+    orders = await repository.list_orders(OrderQuery(0, 9999))
     check_types(pets, orders)
     return Stored(pets, orders)
 
@@ -152,7 +156,7 @@ class Call(Struct):
     make -- calls the repository
     what -- a write; or the id and new status of an order to update; or the id of an item to read
     result -- what was returned, or the type of the refusal that was raised
-    unknown -- whether it was cancelled, or the storage was unavailable: it may have had its effect
+    unknown -- whether it was cancelled, or the repository closed: it may have had its effect
     """
 
     make: Callable[[Repository], Coroutine[Any, Any, Any]]
@@ -160,13 +164,18 @@ class Call(Struct):
     result: Any = None
     unknown: bool = True
 
-    async def run(self, repository: Repository) -> None:
-        """Make the call and keep its result."""
+    async def run(self, repository: Repository, *, closing: bool = False) -> None:
+        """Make the call and keep its result.
+
+        closing -- whether the repository may be closed meanwhile, and so be unavailable
+        """
         try:
             self.result = await self.make(repository)
         except RefusedError as refusal:
             self.result = kind(refusal)
         except UnavailableError:
+            if not closing:
+                raise
             return
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from petstore.conformance.alarm import within
 from petstore.conformance.calls import (
     CANCEL_SECONDS,
     AnyCall,
@@ -26,8 +27,10 @@ from petstore.contract import (
     MAX_ID,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     RefusedError,
     Repository,
@@ -89,7 +92,7 @@ class Trial(Struct):
 
     async def finish(self, result: Awaitable[Any]) -> Any:
         """Wait for a result, which must not hang."""
-        async with asyncio.timeout(CANCEL_SECONDS + 50 * self.length.seconds):
+        async with within(CANCEL_SECONDS + 50 * self.length.seconds, "a call"):
             return await result
 
 
@@ -106,10 +109,10 @@ def methods(
     yield "create_pet with a token", lambda: repository.create_pet(new, token)
     yield "place_order with a token", lambda: repository.place_order(pet_id, AT, placing)
     yield "get_pet", lambda: repository.get_pet(pet_id)
-    yield "list_pets", lambda: repository.list_pets(0, 20, None)
-    yield "list_pets of a status", lambda: repository.list_pets(0, 20, PetStatus.SOLD)
+    yield "list_pets", lambda: repository.list_pets(PetQuery(0, 20))
+    yield "list_pets of a status", lambda: repository.list_pets(PetQuery(0, 20, PetStatus.SOLD))
     yield "get_order", lambda: repository.get_order(order_id)
-    yield "list_orders", lambda: repository.list_orders(0, 20, None)
+    yield "list_orders", lambda: repository.list_orders(OrderQuery(0, 20))
 
 
 async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
@@ -157,7 +160,7 @@ class CancellationClauses(Kit):
         longest, seen = Length(), set[int]()
         async for trial in trials(self, repository):
             await trial.cancel()
-            seen |= {pet.id for pet in await repository.list_pets(0, 9999, None)}
+            seen |= {pet.id for pet in await repository.list_pets(PetQuery(0, 9999))}
             assert await add_pet(repository) not in seen, "an id is assigned again"
             longest = max(longest, trial.length, key=lambda length: length.seconds)
         stored = await settle(repository, longest)
@@ -274,12 +277,12 @@ class CancellationClauses(Kit):
         receipt = await repository.create_pet(new, make_token(f"after {trial.number}", new))
         pet = Pet(receipt.id, new.name, new.category_id, new.status)
         assert not receipt.replayed
-        assert list(await repository.list_pets(pet.id - 1, 1, PetStatus.AVAILABLE)) == [pet], (
+        assert await repository.list_pets(PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)) == [pet], (
             trial.name
         )
         placed = await repository.place_order(pet.id, AT)
         order = Order(placed.id, pet.id, OrderStatus.PLACED, AT)
-        assert list(await repository.list_orders(order.id - 1, 1, None)) == [order], trial.name
+        assert await repository.list_orders(OrderQuery(order.id - 1, 1)) == [order], trial.name
         assert await repository.get_order(order.id) == order, trial.name
         updated = await repository.update_order(order.id, OrderStatus.COMPLETED)
         assert updated == Order(order.id, pet.id, OrderStatus.COMPLETED, AT), trial.name

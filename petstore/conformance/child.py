@@ -7,82 +7,33 @@ functions must be importable by their names.
 import asyncio
 import pickle
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
 from itertools import count
 from typing import Any
 
 from petstore.conformance.calls import CANCEL_SECONDS
-from petstore.conformance.kit import Place
-from petstore.contract import (
-    IdempotencyToken,
-    NewPet,
-    Order,
-    OrderStatus,
-    Pet,
-    PetStatus,
-    Receipt,
-    Repository,
-    UnavailableError,
-)
+from petstore.conformance.forwarding import Forwarding
+from petstore.conformance.kit import Location
+from petstore.contract import Expected, UnavailableError
 
 _READY = -1
-"""Sent in place of the number of a call, once the repository is open."""
+"""Sent instead of the number of a call, once the repository is open."""
 
 
-class Child(Repository):
+class Child(Forwarding):
     """A repository whose calls are made in another process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {_READY: asyncio.Future()}
-        self.opened: Awaitable[None] = self._results[_READY]
+        self.store = ""  # until it is open
         self._reader = asyncio.create_task(self._read())
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        """Call it in the other process, as all methods do."""
-        receipt: Receipt = await self._call("create_pet", new, token)
-        return receipt
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        """Call it in the other process."""
-        pet: Pet | None = await self._call("get_pet", pet_id)
-        return pet
-
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        """Call it in the other process."""
-        pets: Sequence[Pet] = await self._call("list_pets", after, count, status)
-        return pets
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        """Call it in the other process."""
-        receipt: Receipt = await self._call("place_order", pet_id, at, token)
-        return receipt
-
-    async def get_order(self, order_id: int) -> Order | None:
-        """Call it in the other process."""
-        order: Order | None = await self._call("get_order", order_id)
-        return order
-
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        """Call it in the other process."""
-        orders: Sequence[Order] = await self._call("list_orders", after, count, status)
-        return orders
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Call it in the other process."""
-        order: Order = await self._call("update_order", order_id, status)
-        return order
-
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Call it in the other process."""
-        await self._call("restore", items)
+    async def opened(self) -> None:
+        """Wait until the repository is open in the other process. Raises what `open` raises."""
+        self.store = await self._results[_READY]
 
     async def kill(self) -> None:
         """End the process at once; calls in flight raise `UnavailableError`."""
@@ -97,11 +48,12 @@ class Child(Repository):
         self._process.stdin.close()
         await self._process.wait()
 
-    async def _call(self, method: str, *arguments: Any) -> Any:
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Make the call in the other process; return or raise what it does there."""
         number = next(self._numbers)
         self._results[number] = result = asyncio.Future[Any]()
         assert self._process.stdin is not None
-        self._process.stdin.write(_pack((number, method, arguments)))
+        self._process.stdin.write(_pack((number, method, arguments, named)))
         return await result
 
     async def _read(self) -> None:
@@ -121,17 +73,17 @@ class Child(Repository):
 
 
 @asynccontextmanager
-async def child(place: Place, *, closes: bool = False) -> AsyncIterator[Child]:
-    """Open a place in another process, which is killed when the block ends.
+async def child(location: Location, *, closes: bool = False) -> AsyncIterator[Child]:
+    """Open a location in another process, which is killed when the block ends.
 
-    closes -- whether it closes its repository before, because it has made the place itself
+    closes -- whether it closes its repository before, because it has made the location itself
     """
     try:
-        opened = _pack((place.backend, place.settings))
+        opened = _pack((location.backend, location.settings))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
-            f"Another process cannot open the place: {error}. Let `open`, `scratch` and the type of"
-            " the settings be importable by their names, at the top level of a module."
+            f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"
+            " type of the settings be importable by their names, at the top level of a module."
         ) from error
     main = f"import sys; sys.path[:] = {sys.path!r}; from petstore.conformance import child"
     process = await asyncio.create_subprocess_exec(
@@ -143,7 +95,7 @@ async def child(place: Place, *, closes: bool = False) -> AsyncIterator[Child]:
     try:
         assert process.stdin is not None
         process.stdin.write(opened)
-        await repository.opened
+        await repository.opened()
         yield repository
     finally:
         if closes:
@@ -168,7 +120,7 @@ async def _receive(reader: asyncio.StreamReader) -> Any:
 
 
 async def _serve() -> None:
-    """Open a place and make calls, as standard input says; write the results to standard output."""
+    """Open a location; make the calls from standard input, write results to standard output."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -183,18 +135,18 @@ async def _serve() -> None:
         output.write(data)
         output.flush()
 
-    async def run(number: int, call: Callable[..., Awaitable[Any]], arguments: Any) -> None:
+    async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
         try:
-            send(number, await call(*arguments))
+            send(number, await call(*given, **named))
         except BaseException as error:  # noqa: BLE001 - the other process raises it
             send(number, error)
 
     backend, settings = await _receive(reader)
-    async with backend.open(settings) as repository, asyncio.TaskGroup() as group:
-        send(_READY, None)
+    async with backend.open(settings, Expected()) as repository, asyncio.TaskGroup() as group:
+        send(_READY, repository.store)
         while message := await _receive(reader):
-            number, method, arguments = message
-            group.create_task(run(number, getattr(repository, method), arguments))
+            number, method, *arguments = message
+            group.create_task(run(number, getattr(repository, method), *arguments))
 
 
 def main() -> None:

@@ -15,18 +15,20 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 from pluggy import PluggyTeardownRaisedWarning
 
+from petstore.conformance.cores import TOO_SLOW
 from petstore.conformance.reporter import Reporter
 from petstore.conformance.signals import signals_to_stop
 
 
 def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
-    """Run the kit in scratch places of a backend, print a verdict, return an exit status.
+    """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
 
     reporter -- knows the backend and what of the kit is to be run
     seed -- that of the clause `model`: the same one makes the same calls
 
     0 means compliant: no clause failed, and only clauses of capabilities that the backend does
-    not claim were skipped. 1 means that it is not compliant, 130 that the run was interrupted.
+    not claim were skipped. 1 means that it is not compliant, 75 that the machine was too busy to
+    tell, 130 that the run was interrupted.
 
     Call it only in a process that does nothing else: it changes `os.environ` and a class.
     """
@@ -64,10 +66,22 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
     if reporter.interrupted:
         print(f"interrupted: {failed} of {reporter.expected} clauses failed, {missing} not run")
         return 130
+    slow = outcomes.count("too slow")
     if failed or missing or not outcomes:
         verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
+        verdict += f", {slow} too slow to judge" if slow else ""
+        if failed:
+            broken = [clause for clause, word in reporter.outcomes.items() if word == "failed"]
+            verdict += f". Begin with {broken[0]}"
+            verdict += f"; also failed: {', '.join(broken[1:])}" if broken[1:] else ""
         print(f"{name} is NOT compliant: {verdict}")
         return 1
+    if slow:
+        print(
+            f"{name} is not judged: {slow} of {reporter.expected} clauses were too slow to judge,"
+            " because the machine is too busy. Run them again when it is less busy"
+        )
+        return TOO_SLOW
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
     if reporter.partial:
         print(f"{name} passed what was chosen: {counts}")

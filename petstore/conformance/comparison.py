@@ -14,6 +14,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine
 from msgspec.structs import replace
 
+from petstore.conformance.alarm import within
 from petstore.conformance.calls import (
     CANCEL_SECONDS,
     Call,
@@ -24,7 +25,7 @@ from petstore.conformance.calls import (
     read_all,
     settle,
 )
-from petstore.conformance.kit import Kit, Place, reraising
+from petstore.conformance.kit import Kit, Location
 from petstore.conformance.model import Model, Payload, Write, page
 from petstore.conformance.signals import Cleanup
 from petstore.conformance.values import TIMES
@@ -32,8 +33,10 @@ from petstore.contract import (
     ConflictError,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     Repository,
@@ -43,7 +46,7 @@ from petstore.contract import (
 class Comparison(RuleBasedStateMachine):
     """Makes the same calls to a repository and to the model, and compares the results.
 
-    A place that can be shared is opened several times, and any of them may be closed and opened
+    A location that can be shared is opened several times, and any of them may be closed and opened
     again.
 
     kit -- the kit whose backend is tested
@@ -62,7 +65,7 @@ class Comparison(RuleBasedStateMachine):
         self._shows_a_failure = current_build_context().is_final
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
-        self._place: Place
+        self._location: Location
         self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
         self._openings: list[Repository] = []
         self._repository: Repository
@@ -80,9 +83,9 @@ class Comparison(RuleBasedStateMachine):
         """Make the next calls through one of the openings."""
         self._repository = self._openings[opening % len(self._openings)]
 
-    def _make_together(self, crowd: list[Any], cancelled: int, tenth: int) -> None:
-        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(crowd)]
-        targets = [self._openings[drawn[-1] % len(self._openings)] for drawn in crowd]
+    def _make_together(self, drawn_calls: list[Any], cancelled: int, tenth: int) -> None:
+        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
+        targets = [self._openings[drawn[-1] % len(self._openings)] for drawn in drawn_calls]
 
         async def together() -> None:
             pairs = zip(calls, targets, strict=True)
@@ -90,7 +93,7 @@ class Comparison(RuleBasedStateMachine):
             await self._length.wait(tenth)
             if cancelled:
                 await cancel(tasks[:cancelled])
-            async with asyncio.timeout(CANCEL_SECONDS + 50 * self._length.seconds):
+            async with within(CANCEL_SECONDS + 50 * self._length.seconds, "a call"):
                 await asyncio.gather(*tasks[cancelled:])
 
         self._run(together())
@@ -103,10 +106,10 @@ class Comparison(RuleBasedStateMachine):
         else:
             stored = self._run(read_all(self._repository))
         self._model = explain(self._model, calls, stored)
-        self.reached["crowds"] += 1
+        self.reached["overlaps"] += 1
 
     def teardown(self) -> None:
-        """Close the repositories and remove their place; keep the failure that has led here."""
+        """Close the repositories and remove their location; keep the failure that has led here."""
         failure = sys.exc_info()[1]
         failed = isinstance(failure, Exception | pytest.fail.Exception)
         if failed and not isinstance(failure, HypothesisException):
@@ -126,16 +129,15 @@ class Comparison(RuleBasedStateMachine):
             cleanup.end()
 
     async def _open(self, openings: int) -> None:
-        backend = self.kit.backend
-        scratch = reraising(backend.scratch(self.kit.settings))
-        self._place = Place(backend, await self._stack.enter_async_context(scratch))
+        given = Location(self.kit.backend, self.kit.settings)
+        self._location = await self._stack.enter_async_context(given.new())
         for index in range(openings):
             self._managers.append(None)
             await self._reopen(index)
         self._repository = self._openings[0]
 
     async def _reopen(self, index: int) -> None:
-        manager = self._place.open()
+        manager = self._location.open()
         self._openings[index : index + 1] = [await manager.__aenter__()]
         self._managers[index] = manager
 
@@ -173,12 +175,12 @@ class Comparison(RuleBasedStateMachine):
         return replace(write, name=None) if self._model.is_reserved(write) else write
 
     def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:
-        """Return one of the calls of a crowd."""
+        """Return one of several calls that overlap."""
         order = self._placed(index) if index % 3 else self._order(index)
         pet_id = order.pet_id if index % 2 else self._available(index).id
         if kind in ("create", "place"):
             # Writes that differ may have the same name, and so the same token.
-            new = NewPet("in a crowd", number, PetStatus.AVAILABLE)
+            new = NewPet("overlapping", number, PetStatus.AVAILABLE)
             payload = new if kind == "create" else pet_id if index % 6 else -1
             write = Write(payload, name, TIMES[number])
             return Call(lambda repository: self._make(repository, write), write)
@@ -240,12 +242,13 @@ class Comparison(RuleBasedStateMachine):
             assert self._run(call) == expected
 
     def _check_orders(self, after: int, count: int, status: OrderStatus | None) -> None:
-        listed = list(self._run(self._repository.list_orders(after, count, status)))
+        listed = self._run(self._repository.list_orders(OrderQuery(after, count, status)))
         check_types([], listed)
         assert listed == page(self._model.orders, after, count, status)
 
     def _check_page(self, after: int, count: int, status: PetStatus | None) -> list[Pet]:
-        found = list(self._run(self._repository.list_pets(after, count, status)))
+        query = PetQuery(after, count, status)
+        found: list[Pet] = self._run(self._repository.list_pets(query))
         check_types(found, [])
         assert found == page(self._model.pets, after, count, status)
         return found

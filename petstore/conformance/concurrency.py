@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from math import inf
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from petstore.conformance.calls import Length, kind, measure, sample
-from petstore.conformance.kit import Kit, clause
+from petstore.conformance.kit import Kit, Location, clause, location_clause
 from petstore.conformance.orders import absent_ids, add_pet, check_agreement, place_orders
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
@@ -20,10 +21,13 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
+    RefusedError,
     Repository,
     TokenReusedError,
 )
@@ -38,7 +42,7 @@ class ConcurrencyClauses(Kit):
         numbers = await sample(repository, range(200))
         news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
         creates = [repository.create_pet(new) for new in news]
-        reads = [repository.list_pets(0, 400, PetStatus.SOLD) for _ in range(20)]
+        reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
         receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
         expected = {
             receipt.id: Pet(receipt.id, new.name, new.category_id, new.status)
@@ -48,12 +52,12 @@ class ConcurrencyClauses(Kit):
         for page in pages:
             assert all(expected[pet.id] == pet for pet in page)
             assert len({pet.id for pet in page}) == len(page)
-        assert {pet.id: pet for pet in await repository.list_pets(0, 400, None)} == expected
+        assert {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 400))} == expected
         equal = await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
         assert len({receipt.id for receipt in equal}) == 20
         await self._order_together(repository, [receipt.id for receipt in equal])
         expected |= await self._create_beside_refused_writes(repository)
-        stored = {pet.id: pet for pet in await repository.list_pets(0, 9999, None)}
+        stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
         assert expected.items() <= stored.items()
         absent = [id_ + 1 for id_ in stored if id_ + 1 not in stored and id_ < MAX_ID]
         some = await sample(repository, [*expected, *absent[-50:]] * 2)
@@ -61,7 +65,7 @@ class ConcurrencyClauses(Kit):
         by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
         for found in (await asyncio.gather(*by_position), await asyncio.gather(*by_name)):
             assert found == [stored.get(pet_id) for pet_id in some]
-        orders = {order.id: order for order in await repository.list_orders(0, 9999, None)}
+        orders = {order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))}
         ids = await sample(repository, [*orders, *absent_ids(*orders)[-50:]] * 5)
         read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
         assert read == [orders.get(order_id) for order_id in ids]
@@ -83,7 +87,10 @@ class ConcurrencyClauses(Kit):
         }
         expected[-1] = NotFoundError
         assert [kind(result) for result in results] == list(expected.values()), results
-        placed = {order.id for order in await repository.list_orders(0, 999, OrderStatus.PLACED)}
+        placed = {
+            order.id
+            for order in await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        }
         assert {result.id for result in results if isinstance(result, Receipt)} <= placed
         await check_agreement(repository)
 
@@ -116,11 +123,34 @@ class ConcurrencyClauses(Kit):
             Pet(receipt.id, new.name, new.category_id, new.status)
             for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
         ]
-        found = await repository.list_pets(0, 9999, PetStatus.SOLD)
+        found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
         assert [pet for pet in found if pet.name == "beside"] == sorted(
             pets, key=lambda pet: pet.id
         )
         return {pet.id: pet for pet in pets}
+
+    @location_clause("healthy")
+    async def test_contention_is_not_an_outage(self, location: Location) -> None:
+        """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
+        async with AsyncExitStack() as stack:
+            openings = 4 if location.backend.shared else 1
+            opened = [await stack.enter_async_context(location.open()) for _ in range(openings)]
+            pet_ids = [await add_pet(opened[0]) for _ in range(3)]
+
+            async def write(repository: Repository, client: int) -> None:
+                for pet_id in pet_ids[:: 1 - client % 2 * 2]:  # half of them the other way round
+                    token = make_token(f"{client % 5} {pet_id}", pet_id)
+                    for attempt in (token, None):
+                        with suppress(RefusedError):
+                            placed = await repository.place_order(pet_id, AT, attempt)
+                            await repository.update_order(placed.id, OrderStatus.CANCELLED)
+                    await repository.create_pet(REX, make_token(f"create {client % 5}", REX))
+                    await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
+                    await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
+
+            clients = await sample(opened[0], range(40))
+            await asyncio.gather(*(write(opened[n % openings], n) for n in clients))
+            await check_agreement(opened[0])
 
     @clause("read-after-write")
     async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:
@@ -131,16 +161,18 @@ class ConcurrencyClauses(Kit):
             receipt = await repository.create_pet(NewPet(f"{number}", number, status))
             pet = Pet(receipt.id, f"{number}", number, status)
             assert await repository.get_pet(receipt.id) == pet
-            assert list(await repository.list_pets(receipt.id - 1, 1, None)) == [pet]
-            assert list(await repository.list_pets(receipt.id - 1, 1, status)) == [pet]
+            assert await repository.list_pets(PetQuery(receipt.id - 1, 1)) == [pet]
+            assert await repository.list_pets(PetQuery(receipt.id - 1, 1, status)) == [pet]
             if status is PetStatus.AVAILABLE:
                 placed = await repository.place_order(receipt.id, AT)
                 order = Order(placed.id, receipt.id, OrderStatus.PLACED, AT)
                 assert await repository.get_order(placed.id) == order
-                assert list(await repository.list_orders(placed.id - 1, 1, None)) == [order]
+                assert await repository.list_orders(OrderQuery(placed.id - 1, 1)) == [order]
                 done = await repository.update_order(placed.id, OrderStatus.COMPLETED)
                 assert await repository.get_order(placed.id) == done
-                assert list(await repository.list_orders(placed.id - 1, 1, done.status)) == [done]
+                assert await repository.list_orders(OrderQuery(placed.id - 1, 1, done.status)) == [
+                    done
+                ]
 
         for number in range(9):
             await write_and_read(number)
@@ -157,8 +189,8 @@ class ConcurrencyClauses(Kit):
                 await asyncio.gather(
                     repository.get_pet(pet_id),
                     repository.get_order(order_id),
-                    repository.list_pets(pet_id - 1, 1, None),
-                    repository.list_orders(0, 999, OrderStatus.PLACED),
+                    repository.list_pets(PetQuery(pet_id - 1, 1)),
+                    repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED)),
                 )
                 await asyncio.sleep(0)  # a repository in memory may never wait
 
@@ -170,16 +202,16 @@ class ConcurrencyClauses(Kit):
             order = await repository.update_order(order_id, OrderStatus.CANCELLED)
             pet, listed, found, placed = await asyncio.gather(
                 repository.get_pet(pet_id),
-                repository.list_pets(pet_id - 1, 1, None),
+                repository.list_pets(PetQuery(pet_id - 1, 1)),
                 repository.get_order(order_id),
-                repository.list_orders(0, 999, OrderStatus.PLACED),
+                repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED)),
             )
             reading = False
             await asyncio.gather(*readers)
             reading = True
             assert pet is not None
             assert pet.status is PetStatus.AVAILABLE
-            assert list(listed) == [pet]
+            assert listed == [pet]
             assert found == order
             assert order_id not in [other.id for other in placed]
 
@@ -189,7 +221,7 @@ class ConcurrencyClauses(Kit):
     ) -> None:
         """A page is read by offset, or its items are read after they were selected."""
         ids = sorted([await add_pet(repository) for _ in await sample(repository, range(140))])
-        length, _ = await measure(repository.list_orders(0, 100, None))
+        length, _ = await measure(repository.list_orders(OrderQuery(0, 100)))
         overlap = Overlap(repository, ids, length)
         reading = asyncio.gather(overlap.read(0, 200), overlap.read(ids[5], 4), overlap.read(0, 7))
         changing = enumerate(ids[:30:2])  # the others stay
@@ -217,18 +249,18 @@ class Overlap:
     async def read(self, after: int, most: int) -> None:
         """Walk through the pages of every status, from an id, at least one page of each."""
         kinds: Any = (
-            (self._repository.list_pets, self._pets, PetStatus),
-            (self._repository.list_orders, self._orders, OrderStatus),
+            (self._repository.list_pets, self._pets, PetQuery, PetStatus),
+            (self._repository.list_orders, self._orders, OrderQuery, OrderStatus),
         )
         rounds, time = 0, asyncio.get_running_loop().time
         end, begins = time() + 0.5, defaultdict[object, int](lambda: after)
         while rounds < 1 or (rounds < 100 and time() < end):
             rounds += 1
             await asyncio.sleep(0)  # a repository in memory may never wait
-            for read, changes, statuses in kinds:
+            for read, changes, query, statuses in kinds:
                 for status in (None, *statuses):
                     start, begun = begins[read, status], next(self._moments)
-                    items = await read(start, most, status)
+                    items = await read(query(start, most, status))
                     ended = next(self._moments)
                     self.pages.append(Page(changes, start, most, status, items, begun, ended))
                     begins[read, status] = items[-1].id if len(items) == most else after

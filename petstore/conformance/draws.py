@@ -6,7 +6,7 @@ from petstore.conformance.values import CATEGORIES, DAY_SECONDS, NAMES, PET_STAT
 from petstore.contract import NewPet, OrderStatus, PetStatus
 
 OPENINGS = 3
-"""How many times a place that can be shared is opened at once."""
+"""How many times a location that can be shared is opened at once."""
 
 NEW_PETS = st.builds(
     NewPet,
@@ -32,7 +32,7 @@ PLACED_AT = st.sampled_from(TIMES)
 BEHIND = st.sampled_from([0, 0, 1, 3600, DAY_SECONDS])
 SECONDS = st.sampled_from([DAY_SECONDS, DAY_SECONDS, 1, 3600, 10 * DAY_SECONDS])
 
-CROWD = st.lists(
+OVERLAPPING = st.lists(
     st.tuples(
         st.sampled_from(["create", "place", "place", "update", "update", "pet", "order"]),
         FEW_INDEXES,

@@ -7,15 +7,17 @@ from contextlib import suppress
 import pytest
 from msgspec.structs import replace
 
+from petstore.conformance.alarm import within
 from petstore.conformance.calls import CANCEL_SECONDS, cancel, measure, read_all, sample, settle
 from petstore.conformance.kit import (
     CancelledOnPurposeError,
     Kit,
-    Place,
+    Location,
     RaisedOnPurposeError,
-    place_clause,
+    location_clause,
 )
 from petstore.conformance.orders import add_pet, check_agreement, place_orders, update_orders
+from petstore.conformance.records import read_records
 from petstore.conformance.restore import pet_and_order
 from petstore.conformance.values import (
     AT,
@@ -33,8 +35,10 @@ from petstore.contract import (
     IdempotencyToken,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     Repository,
@@ -46,11 +50,11 @@ from petstore.contract import (
 class DurabilityClauses(Kit):
     """Clauses of backends that claim to be durable."""
 
-    @place_clause("durable-pets", needs="durable")
-    async def test_acknowledged_pets_are_there_after_reopening(self, place: Place) -> None:
+    @location_clause("durable-pets", needs="durable")
+    async def test_acknowledged_pets_are_there_after_reopening(self, location: Location) -> None:
         """Closing loses what is still in a buffer."""
-        async with place.open() as repository:
-            news = await sample(repository, HOSTILE_PETS)
+        async with location.open() as repository:
+            news = await sample(repository, self.storable(HOSTILE_PETS))
             creates = (repository.create_pet(new) for new in news)
             pets = [
                 Pet(receipt.id, new.name, new.category_id, new.status)
@@ -61,7 +65,7 @@ class DurabilityClauses(Kit):
                 await repository.place_order(pets[index].id, AT)
                 pets[index] = replace(pets[index], status=PetStatus.PENDING)
             count = len(pets)
-            highest = max(pet.id for pet in await repository.list_pets(0, 9999, None))
+            highest = max(pet.id for pet in await repository.list_pets(PetQuery(0, 9999)))
             many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
             restored = [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ // 900 % 4]) for id_ in many]
             given = [*restored]
@@ -71,12 +75,12 @@ class DurabilityClauses(Kit):
         failures = (RaisedOnPurposeError(), CancelledOnPurposeError(), None, None)
         for turn, failure in enumerate(failures):
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
-                async with place.open() as repository:
+                async with location.open() as repository:
                     created = pets[:count]
                     await repository.restore([*created, *pets[count::7]])  # equal, so skipped
                     for status in (None, *PetStatus):
                         matching = [pet for pet in pets if status in (None, pet.status)]
-                        assert list(await repository.list_pets(0, 9999, status)) == matching
+                        assert await repository.list_pets(PetQuery(0, 9999, status)) == matching
                     for pet in created[turn::7]:
                         assert await repository.get_pet(pet.id) == pet
                     with pytest.raises(ConflictError):
@@ -89,8 +93,8 @@ class DurabilityClauses(Kit):
                         pets.sort(key=lambda pet: pet.id)
                     if failure:  # what was acknowledged before an exception counts, too
                         raise failure
-        await self._close_while_it_writes(place)
-        await self._close_after_cancelling(place)
+        await self._close_while_it_writes(location)
+        await self._close_after_cancelling(location)
 
     async def _order_the_first(self, repository: Repository, pets: list[Pet]) -> None:
         """Order some of the pets that were there at the opening; small pages show it."""
@@ -101,30 +105,30 @@ class DurabilityClauses(Kit):
         for status in PetStatus:
             matching = [pet for pet in pets if pet.status is status]
             for count in (1, 2, 3, 50):
-                assert list(await repository.list_pets(0, count, status)) == matching[:count]
+                assert await repository.list_pets(PetQuery(0, count, status)) == matching[:count]
 
-    async def _close_while_it_writes(self, place: Place) -> None:
+    async def _close_while_it_writes(self, location: Location) -> None:
         """Close a repository with calls in flight: they are stored, or unavailable."""
         news = [NewPet("in flight", number) for number in range(20)]
-        async with place.open() as repository:
+        async with location.open() as repository:
             writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
             await asyncio.sleep(0)
-        async with asyncio.timeout(CANCEL_SECONDS):
+        async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
             results = await asyncio.gather(*writes, return_exceptions=True)
-        async with place.open() as repository:
-            stored = await repository.list_pets(0, 9999, None)
+        async with location.open() as repository:
+            stored = await repository.list_pets(PetQuery(0, 9999))
         for new, result in zip(news, results, strict=True):
             if isinstance(result, Receipt):
                 assert Pet(result.id, new.name, new.category_id) in stored
             else:
                 assert isinstance(result, UnavailableError), result
 
-    async def _close_after_cancelling(self, place: Place) -> None:
+    async def _close_after_cancelling(self, location: Location) -> None:
         """Cancel calls and close the repository: reopening it does not make them again."""
-        async with place.open() as repository:
+        async with location.open() as repository:
             length, _ = await measure(repository.create_pet(REX))
         for tenth in range(0, 10, 3):
-            async with place.open() as repository:
+            async with location.open() as repository:
                 writes = [
                     asyncio.create_task(repository.create_pet(NewPet("cancelled", number)))
                     for number in range(5)
@@ -132,13 +136,13 @@ class DurabilityClauses(Kit):
                 await length.wait(tenth)
                 await cancel(writes)
                 stored = await settle(repository, length)
-            async with place.open() as repository:
+            async with location.open() as repository:
                 assert await read_all(repository) == stored
 
-    @place_clause("durable-orders", needs="durable")
-    async def test_orders_and_records_are_there_after_reopening(self, place: Place) -> None:
+    @location_clause("durable-orders", needs="durable")
+    async def test_orders_and_records_are_there_after_reopening(self, location: Location) -> None:
         """Only pets are stored durably, or the records of tokens are kept in memory."""
-        async with place.open() as repository:
+        async with location.open() as repository:
             orders = await update_orders(repository, await place_orders(repository, 6))
             used = await self._use_tokens(repository)
             early = make_token("twice", REX, NOW - 2 * DAY_SECONDS)
@@ -163,12 +167,14 @@ class DurabilityClauses(Kit):
             await repository.restore([Pet(later.pet_id, "Rex", 7, PetStatus.PENDING), later])
             orders.append(await repository.update_order(later.id, OrderStatus.COMPLETED))
             orders.sort(key=lambda order: order.id)
+            records = await read_records(repository, 100)
         for _ in range(2):
-            async with place.open() as repository:
-                assert list(await repository.list_orders(0, 999, None)) == orders
+            async with location.open() as repository:
+                assert await read_records(repository, 3) == records
+                assert await repository.list_orders(OrderQuery(0, 999)) == orders
                 for status in OrderStatus:
                     matching = [order for order in orders if order.status is status]
-                    assert list(await repository.list_orders(0, 999, status)) == matching
+                    assert await repository.list_orders(OrderQuery(0, 999, status)) == matching
                 again = await repository.create_pet(REX, make_token("create", REX))
                 assert again == Receipt(first.id, replayed=True)
                 again = await repository.place_order(first.id, AT, make_token("place", first.id))
@@ -182,7 +188,7 @@ class DurabilityClauses(Kit):
                     again = await repository.place_order(order.pet_id, AT, token)
                     assert again == Receipt(order.id, replayed=True)
                 await check_agreement(repository)
-        async with place.open() as repository:
+        async with location.open() as repository:
             expired = replace(late, now=late.until, until=late.until + 1, fingerprint=bytes(32))
             assert not (await repository.create_pet(REX, expired)).replayed
             new = (await place_orders(repository))[0]
@@ -199,13 +205,13 @@ class DurabilityClauses(Kit):
             used.append((token, await repository.update_order(receipt.id, status)))
         return used
 
-    @place_clause("durable-ids", needs="durable")
-    async def test_no_id_is_assigned_again_after_reopening(self, place: Place) -> None:
+    @location_clause("durable-ids", needs="durable")
+    async def test_no_id_is_assigned_again_after_reopening(self, location: Location) -> None:
         """The counter starts again at 1, or at the number of pets."""
         seen, ordered = set[int](), set[int]()
         restored = 0
         for turn in range(4):
-            async with place.open() as repository:
+            async with location.open() as repository:
                 for _ in range(5):
                     receipt = await repository.create_pet(NewPet("Rex", 7))
                     assert receipt.id not in seen
@@ -232,22 +238,22 @@ class DurabilityClauses(Kit):
                     refused = Order(restored - 1, receipt.id, OrderStatus.PLACED, AT)
                     with pytest.raises(ConflictError):
                         await repository.restore([*items, refused])
-        await self._write_after_closing(place)
+        await self._write_after_closing(location)
 
-    async def _write_after_closing(self, place: Place) -> None:
+    async def _write_after_closing(self, location: Location) -> None:
         """Cancel creates and close the repository at once; create and retry after reopening it."""
-        async with place.open() as repository:
+        async with location.open() as repository:
             length, _ = await measure(repository.create_pet(REX))
         for tenth in range(0, 10, 2):
             news = [NewPet(f"cancelled {tenth}", number) for number in range(8)]
             tokens = [make_token(f"{new}", new) if new.category_id % 2 else None for new in news]
             pairs = list(zip(news, tokens, strict=True))
-            async with place.open() as repository:
+            async with location.open() as repository:
                 writes = [asyncio.create_task(repository.create_pet(*pair)) for pair in pairs]
                 await length.wait(tenth)
                 await cancel(writes)
-            async with place.open() as repository:
-                seen = await repository.list_pets(0, 9999, None)
+            async with location.open() as repository:
+                seen = await repository.list_pets(PetQuery(0, 9999))
                 creates = [repository.create_pet(REX) for _ in news]
                 creates += [repository.create_pet(*pair) for pair in pairs if pair[1]]
                 receipts = await asyncio.gather(*creates)
@@ -260,26 +266,26 @@ class DurabilityClauses(Kit):
             for new, token in pairs:
                 assert counts[new.category_id] in ((1,) if token else (0, 1)), "made twice"
 
-    @place_clause("durable-reads", needs="durable")
-    async def test_a_pet_that_was_read_is_there_after_reopening(self, place: Place) -> None:
+    @location_clause("durable-reads", needs="durable")
+    async def test_a_pet_that_was_read_is_there_after_reopening(self, location: Location) -> None:
         """A new pet is visible to reads before it is stored durably."""
         seen: dict[int, Pet] = {}
         for _ in range(5):
-            async with place.open() as repository:
+            async with location.open() as repository:
                 writes = [
                     asyncio.create_task(repository.create_pet(NewPet(f"{n}", n))) for n in range(20)
                 ]
                 new: dict[int, Pet] = {}
                 while not new and not all(write.done() for write in writes):
                     await asyncio.sleep(0)  # not after the read: a commit may end meanwhile
-                    page = await repository.list_pets(0, 999, None)
+                    page = await repository.list_pets(PetQuery(0, 999))
                     new = {pet.id: pet for pet in page if pet.id not in seen}
                 seen |= new
                 for write in writes:
                     write.cancel()
                 await asyncio.wait(writes)
-            async with place.open() as repository:
-                stored = {pet.id: pet for pet in await repository.list_pets(0, 999, None)}
+            async with location.open() as repository:
+                stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 999))}
                 assert seen.items() <= stored.items()
                 for pet_id, pet in new.items():
                     assert await repository.get_pet(pet_id) == pet

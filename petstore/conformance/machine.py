@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from petstore.conformance.alarm import within
 from petstore.conformance.calls import CANCEL_SECONDS, measure, read_all
 from petstore.conformance.comparison import Comparison
 from petstore.conformance.draws import (
     BEHIND,
-    CROWD,
     GAPS,
     HOURS,
     INDEXES,
@@ -21,6 +21,7 @@ from petstore.conformance.draws import (
     OFFSETS,
     OPENINGS,
     ORDER_FILTERS,
+    OVERLAPPING,
     PET_FILTERS,
     PLACED_AT,
     RARELY,
@@ -56,8 +57,8 @@ class ModelMachine(Comparison):
     """The rules, in an order that Hypothesis draws.
 
     A few pets, orders and recorded writes are stored first, and later steps choose among them by
-    index: otherwise nearly every run would read from an empty store. A place that can be shared is
-    opened up to three times, and one that is durable is closed and opened again.
+    index: otherwise nearly every run would read from an empty store. A location that can be shared
+    is opened up to three times, and one that is durable is closed and opened again.
     """
 
     @initialize(
@@ -88,38 +89,42 @@ class ModelMachine(Comparison):
         """Create a pet, perhaps with a token that was used before."""
         self._write(self._timed(new, name, behind, seconds))
 
-    @step(crowd=CROWD)
-    def overlap(self, crowd: list[Any]) -> None:
+    @step(drawn_calls=OVERLAPPING)
+    def overlap(self, drawn_calls: list[Any]) -> None:
         """Make several calls at the same time."""
-        self._make_together(crowd, 0, 0)
+        self._make_together(drawn_calls, 0, 0)
 
-    @step(crowd=CROWD, cancelled=st.sampled_from([1, 2, 9]), tenth=st.integers(0, 9))
-    def overlap_and_cancel(self, crowd: list[Any], cancelled: int, tenth: int) -> None:
+    @step(drawn_calls=OVERLAPPING, cancelled=st.sampled_from([1, 2, 9]), tenth=st.integers(0, 9))
+    def overlap_and_cancel(self, drawn_calls: list[Any], cancelled: int, tenth: int) -> None:
         """Make several calls at the same time, and cancel the first ones, or all."""
-        self._make_together(crowd, cancelled, tenth)
+        self._make_together(drawn_calls, cancelled, tenth)
 
     @precondition(lambda self: self.kit.backend.durable)
     @step(
-        crowd=st.sampled_from([[], []]) | CROWD,
+        drawn_calls=st.sampled_from([[], []]) | OVERLAPPING,
         tenth=st.integers(0, 9),
         failure=st.sampled_from([None, RaisedOnPurposeError, asyncio.CancelledError]),
         all_=st.booleans(),
     )
     def reopen(
-        self, crowd: list[Any], tenth: int, failure: type[BaseException] | None, *, all_: bool
+        self, drawn_calls: list[Any], tenth: int, failure: type[BaseException] | None, *, all_: bool
     ) -> None:
         """Close one of the openings, or all, perhaps with calls in flight; check everything."""
         index = self._openings.index(self._repository)
-        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(crowd)]
+        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
         closed = range(len(self._openings)) if all_ else [index]
 
         async def again() -> None:
-            tasks = [asyncio.create_task(call.run(self._repository)) for call in calls]
+            tasks = [
+                asyncio.create_task(call.run(self._repository, closing=True)) for call in calls
+            ]
             await self._length.wait(tenth)
             for number in closed:
                 await self._close(number, failure() if failure else None)
             if tasks:
-                async with asyncio.timeout(CANCEL_SECONDS):
+                async with within(
+                    CANCEL_SECONDS, "a call in flight while the repository was closed"
+                ):
                     await asyncio.gather(*tasks)
             for number in closed:
                 await self._reopen(number)

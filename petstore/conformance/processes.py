@@ -1,7 +1,7 @@
-"""Clauses of places that several processes open, and of processes that are killed."""
+"""Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -10,16 +10,21 @@ from msgspec.structs import replace
 
 from petstore.conformance.calls import kind
 from petstore.conformance.child import Child, child
-from petstore.conformance.kit import Kit, Place, place_clause
+from petstore.conformance.kit import Kit, Location, location_clause
 from petstore.conformance.orders import FINAL_STATUSES, add_pet, check_agreement
+from petstore.conformance.restore import pet_and_order
 from petstore.conformance.values import AT, REX, TIMES, make_token
 from petstore.contract import (
+    MAX_ID,
     Backend,
     ConflictError,
+    Expected,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     Repository,
@@ -28,47 +33,99 @@ from petstore.contract import (
 
 
 @asynccontextmanager
-async def _open_new(backend: Backend, settings: Any) -> AsyncIterator[Repository]:
-    async with backend.scratch(settings) as scratch, backend.open(scratch) as repository:
+async def _open_new(
+    backend: Backend, settings: Any, expected: Expected
+) -> AsyncIterator[Repository]:
+    async with (
+        backend.scratch(settings) as scratch,
+        backend.open(scratch, expected) as repository,
+    ):
         yield repository
 
 
 class ProcessClauses(Kit):
     """Clauses of `Backend` for which a second process is started."""
 
-    @place_clause("shared-processes", needs="shared")
-    async def test_two_processes_share_a_place(self, place: Place) -> None:
-        """A lock, counter or cache is local to a process, or two get the same scratch place."""
-        async with place.open() as one, child(place) as other:
+    @location_clause("shared-processes", needs="shared")
+    async def test_two_processes_share_a_location(self, location: Location) -> None:
+        """A lock, counter or cache is local to a process, or two get the same scratch location."""
+        async with location.open() as one, child(location) as other:
             openings: tuple[Repository, Repository] = one, other
+            assert other.store == one.store, "each process has an identity of its own"
             creates = [r.create_pet(NewPet(f"{n}", n)) for n in range(40) for r in openings]
             receipts = await asyncio.gather(*creates)
             assert len({receipt.id for receipt in receipts}) == 80
             for opening in openings:
-                listed = await opening.list_pets(0, 999, None)
+                listed = await opening.list_pets(PetQuery(0, 999))
                 assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
             for number in range(20):
                 writer, reader = openings if number % 2 else openings[::-1]
                 pet_id = await add_pet(writer)
                 pet = Pet(pet_id, "Rex", 7, PetStatus.AVAILABLE)
                 assert await reader.get_pet(pet_id) == pet
-                assert pet in await reader.list_pets(0, 999, PetStatus.AVAILABLE)
+                assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))
                 order = await self._sell_once(openings, pet_id, number)
                 for opening in openings:
                     assert await opening.get_order(order.id) == order
-                    assert order in await opening.list_orders(0, 999, order.status)
+                    assert order in await opening.list_orders(OrderQuery(0, 999, order.status))
             await check_agreement(other)
-        await self._make_new_places(place)
+            for reader, writer in (openings, openings[::-1]):
+                await self._only_read(reader, writer)
+        await self._make_new_locations(location)
 
-    async def _make_new_places(self, place: Place) -> None:
-        """Let two processes make their first new place at once: each must have its own."""
-        backend = replace(place.backend, open=partial(_open_new, place.backend))
-        new = Place(backend, self.settings)
+    async def _only_read(self, reader: Repository, writer: Repository) -> None:
+        """Read all that may change through one process, while only the other one writes."""
+        pet_ids, order_ids = set[int](), set[int]()
+
+        async def views(repository: Repository) -> list[Any]:
+            # The ids that come next, too: it may remember that they were not there.
+            near = {id_ + more for id_ in (*pet_ids, *order_ids) for more in range(2)} | {1}
+            near = {id_ for id_ in near if id_ <= MAX_ID}
+            after = max(0, max(near) - 3)
+            reads: list[Coroutine[Any, Any, Any]] = [repository.get_pet(id_) for id_ in near]
+            reads += [repository.get_order(id_) for id_ in near]
+            for first, count in ((0, 999), (after, 2)):
+                queries = (PetQuery(first, count, status) for status in (None, *PetStatus))
+                reads += [repository.list_pets(query) for query in queries]
+                of_orders = (OrderQuery(first, count, status) for status in (None, *OrderStatus))
+                reads += [repository.list_orders(query) for query in of_orders]
+            return await asyncio.gather(*reads)
+
+        async def create() -> None:
+            pet_ids.add(await add_pet(writer))
+
+        async def place() -> None:
+            token = make_token(f"{len(order_ids)} of {max(pet_ids)}", max(pet_ids))
+            order_ids.add((await writer.place_order(max(pet_ids), AT, token)).id)
+
+        async def restore() -> None:
+            id_ = min(max(*pet_ids, *order_ids) + 1, MAX_ID)
+            await writer.restore(pet_and_order(id_))
+
+        for write in (
+            create,
+            place,
+            lambda: writer.update_order(max(order_ids), OrderStatus.CANCELLED),
+            place,
+            lambda: writer.update_order(max(order_ids), OrderStatus.COMPLETED),
+            restore,
+            create,
+        ):
+            before = await views(reader)
+            await write()
+            after = await views(reader)
+            assert after == await views(writer), "it does not see what only the other has written"
+            assert after != before
+
+    async def _make_new_locations(self, location: Location) -> None:
+        """Let two processes make their first new location at once: each must have its own."""
+        backend = replace(location.backend, open=partial(_open_new, location.backend))
+        new = Location(backend, self.settings)
         async with child(new, closes=True) as one, child(new, closes=True) as other:
             for opening in (one, other):
-                assert list(await opening.list_pets(0, 9, None)) == []
+                assert await opening.list_pets(PetQuery(0, 9)) == []
                 await add_pet(opening)
-            assert len(await one.list_pets(0, 9, None)) == 1
+            assert len(await one.list_pets(PetQuery(0, 9))) == 1
 
     async def _sell_once(
         self, openings: tuple[Repository, Repository], pet_id: int, number: int
@@ -91,16 +148,18 @@ class ProcessClauses(Kit):
         assert {kind(result) for result in updated} == {Order, ConflictError}, updated
         return order
 
-    @place_clause("durable-killed", needs="durable")
-    async def test_what_was_acknowledged_survives_a_kill(self, place: Place) -> None:
+    @location_clause("durable-killed", needs="durable")
+    async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
         """What was written is saved on closing, or by a timer."""
         pets, orders = dict[int, Pet](), dict[int, Order]()
         for turn in range(3):
-            async with child(place) as killed:
+            async with child(location) as killed:
                 receipts = await self._write_until_killed(killed, turn, pets, orders)
-            async with place.open() as repository:
-                stored = {pet.id: pet for pet in await repository.list_pets(0, 9999, None)}
-                placed = {order.id: order for order in await repository.list_orders(0, 9999, None)}
+            async with location.open() as repository:
+                stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
+                placed = {
+                    order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))
+                }
                 assert pets.items() <= stored.items()
                 assert orders.items() <= placed.items()
                 for name, receipt in receipts.items():
@@ -127,7 +186,8 @@ class ProcessClauses(Kit):
             restored = Pet(highest + 100, "restored", turn, PetStatus.SOLD)
             await killed.restore([restored])
             pets[restored.id] = restored
-        more = [asyncio.create_task(killed.create_pet(NewPet("last", n))) for n in range(20)]
+        last = range(1 if turn == 2 else 20)  # one that nothing follows, or others in flight
+        more = [asyncio.create_task(killed.create_pet(NewPet("last", n))) for n in last]
         await asyncio.wait(more, return_when=asyncio.FIRST_COMPLETED)
         await killed.kill()
         for number, result in enumerate(await asyncio.gather(*more, return_exceptions=True)):

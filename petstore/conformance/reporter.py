@@ -1,6 +1,7 @@
 """A pytest plugin that prints a line for each clause, and what was compared where one fails."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Generator
 from typing import Any, Final
 
@@ -8,10 +9,17 @@ import pytest
 from msgspec import Struct
 
 from petstore.conformance import REWRITTEN
-from petstore.conformance.kit import clauses, sentences
+from petstore.conformance.kit import TOO_SLOW_TO_JUDGE, clauses, sentences
 from petstore.contract import Backend
 
-_WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-"}
+_WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-", "too slow": "SLOW"}
+
+
+SIMPLEST_FIRST: Final = (
+    *("pets", "pages", "orders", "tokens", "concurrency", "cancellation", "locations", "stores"),
+    *("restore", "records", "durability", "sharing", "processes", "costs", "sequences"),
+)
+"""The modules of clauses. What fails one of them probably fails some of those after it, too."""
 
 
 class Reporter:
@@ -20,7 +28,7 @@ class Reporter:
     chosen -- the names of the clauses to run; all if there are none
     quick -- whether each clause is tried with fewer values, sequences and cancelled calls
     partial -- whether something is left out, so that the backend may not be called compliant
-    outcomes -- name of the clause -> "passed", "failed" or "skipped"
+    outcomes -- name of the clause -> "passed", "failed", "skipped" or "too slow"
     expected -- how many clauses are to be run
     interrupted -- whether Ctrl-C or a signal that does the same has ended the run
     stopping -- returns whether such a signal has arrived since it was last called
@@ -45,6 +53,7 @@ class Reporter:
         self._quick = quick
         self.partial = quick or bool(chosen)
         self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
+        self._order: list[str] = []  # of tests
         self._sentences = sentences()
         parts = (backend.open, backend.scratch, backend.settings)
         modules = [getattr(part, "__module__", None) or "" for part in parts]
@@ -56,19 +65,25 @@ class Reporter:
         from petstore.conformance.selected import TestSelected  # noqa: PLC0415 - see above
 
         if self._quick:
-            from petstore.conformance import calls, cancellation  # noqa: PLC0415 - see above
+            from petstore.conformance import calls, cancellation, costs  # noqa: PLC0415 - see above
+
+            costs.MANY_ITEMS = costs.ITEMS
 
             calls.SLOW_SECONDS = cancellation.TRIAL_SECONDS = 0.0
             TestSelected.machine_examples = 10
         TestSelected.backend, TestSelected.settings = self._backend, self._settings
         for clause, test in clauses(TestSelected).items():
             self._clauses[test] = clause, inspect.getdoc(getattr(TestSelected, test)) or ""
+        modules = {test: getattr(TestSelected, test).__module__ for test in self._clauses}
+        ranks = {f"petstore.conformance.{name}": n for n, name in enumerate(SIMPLEST_FIRST)}
+        self._order = sorted(modules, key=lambda test: ranks[modules[test]])
         self.expected = len(self._chosen or self._clauses)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out the clauses that were not chosen."""
+        """Leave out the clauses that were not chosen; put the simplest first."""
         if self._chosen:
             items[:] = [i for i in items if self._clauses[i.name][0] in self._chosen]
+        items.sort(key=lambda item: self._order.index(item.name))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -88,10 +103,15 @@ class Reporter:
         if report.when != "call" and report.passed:
             return
         clause, doc = self._clauses[report.location[2].rpartition(".")[2]]
-        self.outcomes[clause] = report.outcome
-        print(f"{_WORDS[report.outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""  # of a skip
+        slow = TOO_SLOW_TO_JUDGE in reason
+        outcome = self.outcomes[clause] = "too slow" if slow else report.outcome
+        print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
         if report.failed:
-            print(f"        Probably: {doc}\n\n{report.longreprtext}\n", flush=True)
+            shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
+            print(f"        Probably: {doc}\n\n{shown}\n", flush=True)
+        if slow:
+            print(f"        {reason.removeprefix('Skipped: ')}", flush=True)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from petstore.conformance.calls import read_all, sample
-from petstore.conformance.kit import Kit, Place, clause, place_clause
+from petstore.conformance.kit import Kit, Location, clause, location_clause
 from petstore.conformance.orders import absent_ids, add_pet, place_orders, status_of
 from petstore.conformance.pages import check_counts
 from petstore.conformance.tokens import count_stored
@@ -32,8 +32,10 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
@@ -96,16 +98,17 @@ async def check_stored(
     orders = sorted(orders, key=lambda order: order.id)
     for status in (None, *PetStatus):
         matching = [pet for pet in pets if status in (None, pet.status)]
-        assert list(await repository.list_pets(0, 999, status)) == matching
+        assert await repository.list_pets(PetQuery(0, 999, status)) == matching
     for order_status in (None, *OrderStatus):
         of_status = [order for order in orders if order_status in (None, order.status)]
-        assert list(await repository.list_orders(0, 999, order_status)) == of_status
+        assert await repository.list_orders(OrderQuery(0, 999, order_status)) == of_status
     for pet in pets:
         assert await repository.get_pet(pet.id) == pet
-        assert list(await repository.list_pets(pet.id - 1, 1, None)) == [pet]
+        assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
     for order in orders:
         assert await repository.get_order(order.id) == order
-        assert list(await repository.list_orders(order.id - 1, 1, order.status)) == [order]
+        query = OrderQuery(order.id - 1, 1, order.status)
+        assert await repository.list_orders(query) == [order]
 
 
 def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
@@ -141,16 +144,16 @@ class RestoreClauses(Kit):
         for id_ in range(1, 12):  # beside the first ones, too
             assert (await repository.get_pet(id_) is None) == (id_ not in RESTORED_PET_IDS)
             assert (await repository.get_order(id_) is None) == (id_ not in order_ids)
-        for found in await repository.list_orders(0, 99, None):
+        for found in await repository.list_orders(OrderQuery(0, 99)):
             assert found.placed_at.utcoffset() == timedelta(0)
             assert type(found.status) is OrderStatus
-        page = await repository.list_pets(0, 3, None)
-        listed = await repository.list_orders(0, 3, None)
+        page = await repository.list_pets(PetQuery(0, 3))
+        listed = await repository.list_orders(OrderQuery(0, 3))
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
         await repository.restore([pet, order])  # lower than the end of these pages
-        next_pets = await repository.list_pets(page[-1].id, 3, None)
-        next_orders = await repository.list_orders(listed[-1].id, 3, None)
-        assert list(next_pets) == RESTORED_PETS[3:6]
+        next_pets = await repository.list_pets(PetQuery(page[-1].id, 3))
+        next_orders = await repository.list_orders(OrderQuery(listed[-1].id, 3))
+        assert next_pets == RESTORED_PETS[3:6]
         assert next_orders[0].id == 8
         await check_stored(repository, [*RESTORED_PETS, pet], [*RESTORED_ORDERS, order])
         # Restored orders can be updated, and restored pets ordered, like any others.
@@ -174,7 +177,7 @@ class RestoreClauses(Kit):
         ids = [id_ for id_ in (*IDS, *range(70_100, 70_200)) if id_ not in used]
         pets = [
             Pet(id_, new.name, new.category_id, new.status)
-            for id_, new in zip(ids, HOSTILE_PETS, strict=False)
+            for id_, new in zip(ids, self.storable(HOSTILE_PETS), strict=False)
         ]
         orders = [
             Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[number % len(TIMES)])
@@ -186,14 +189,16 @@ class RestoreClauses(Kit):
         assert all_.orders == sorted([*stored.orders, *orders], key=lambda order: order.id)
         for pet, order in await sample(repository, list(zip(pets, orders, strict=True))):
             assert await repository.get_pet(pet.id) == pet
-            assert list(await repository.list_pets(pet.id - 1, 1, None)) == [pet]
+            assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
             assert await repository.get_order(order.id) == order
-            assert list(await repository.list_orders(order.id - 1, 1, order.status)) == [order]
+            query = OrderQuery(order.id - 1, 1, order.status)
+            assert await repository.list_orders(query) == [order]
 
-    @place_clause("restore-sizes")
-    async def test_any_number_of_items_is_restored(self, place: Place) -> None:
+    @location_clause("restore-sizes")
+    async def test_any_number_of_items_is_restored(self, location: Location) -> None:
         """A call is cut into parts, and what is at their borders is lost; or ids are padded."""
-        news = [*HOSTILE_PETS, *(NewPet("n" * 70_000 + f"{n}", n) for n in range(130))]
+        long = "n" * self.longest_name(70_000)
+        news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
         # Pets of a status come in a row, so that others must be skipped to find them.
         news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
         pets = [Pet(1000 + 3 * n, p.name, p.category_id, p.status) for n, p in enumerate(news)]
@@ -207,17 +212,17 @@ class RestoreClauses(Kit):
         many: tuple[Pet | Order, ...] = (*pets[:4200], *(o for o in orders if o.pet_id <= 13_600))
         refused = [*(Pet(500_000 + n, "Rex", n) for n in range(150)), replace(pets[0], name="x")]
         more = [Pet(600_000 + n, "Rex", n) for n in range(150)]
-        async with place.open() as repository:
+        async with location.open() as repository:
             for size in await sample(repository, BORDERS):
                 await repository.restore(tuple(left[:size]))
                 del left[:size]
             await repository.restore(left)
             restoring = asyncio.create_task(repository.restore(many))
-            if place.backend.shared:  # an opening meanwhile changes nothing
+            if location.backend.shared:  # an opening meanwhile changes nothing
                 for turns in (1, 3, 20):
                     for _ in range(turns):
                         await asyncio.sleep(0)
-                    async with place.open() as other:
+                    async with location.open() as other:
                         await other.get_pet(1)
             await restoring
             with pytest.raises(ConflictError):
@@ -239,19 +244,19 @@ class RestoreClauses(Kit):
             completed = Order(2**41 + 1500, last.id, OrderStatus.COMPLETED, AT)
             await repository.restore([*rows, *cancelled, completed])
             for size in (1, 3):
-                found = await repository.list_pets(2**41, size, PetStatus.SOLD)
+                found = await repository.list_pets(PetQuery(2**41, size, PetStatus.SOLD))
                 assert found[0] == last
-                done = await repository.list_orders(2**41, size, OrderStatus.COMPLETED)
+                done = await repository.list_orders(OrderQuery(2**41, size, OrderStatus.COMPLETED))
                 assert done[0] == completed
             for begin in range(0, len(rows), 5000):
                 some = rows[begin : begin + 5000]
-                assert list(await repository.list_pets(some[0].id - 1, len(some), None)) == some
-        if place.backend.durable:
-            async with place.open() as repository:
+                assert await repository.list_pets(PetQuery(some[0].id - 1, len(some))) == some
+        if location.backend.durable:
+            async with location.open() as repository:
                 pets = sorted([*pets, *rows], key=lambda pet: pet.id)
-                assert list(await repository.list_pets(0, 30_000, None)) == pets
+                assert await repository.list_pets(PetQuery(0, 30_000)) == pets
                 orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
-                assert list(await repository.list_orders(0, 9999, None)) == orders
+                assert await repository.list_orders(OrderQuery(0, 9999)) == orders
 
     async def _check_all(
         self, repository: Repository, pets: list[Pet], orders: list[Order]
@@ -261,13 +266,13 @@ class RestoreClauses(Kit):
         for status in (None, *OrderStatus):
             matching = [order for order in orders if status in (None, order.status)]
             for size in await sample(repository, (9999, *BORDERS[-12:])):
-                assert list(await repository.list_orders(0, size, status)) == matching[:size]
+                assert await repository.list_orders(OrderQuery(0, size, status)) == matching[:size]
                 after = matching[size % 97].id
                 later = [order for order in matching if order.id > after]
-                assert list(await repository.list_orders(after, size, status)) == later[:size]
+                assert await repository.list_orders(OrderQuery(after, size, status)) == later[:size]
         for id_ in await sample(repository, IDS):
             page = [pet for pet in pets if pet.id >= id_]
-            assert list(await repository.list_pets(id_ - 1, 3, None)) == page[:3]
+            assert await repository.list_pets(PetQuery(id_ - 1, 3)) == page[:3]
 
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
@@ -358,9 +363,12 @@ class RestoreClauses(Kit):
             created = await repository.create_pet(REX, make_token(f"at {id_}", REX))
             replayed = await repository.create_pet(REX, make_token(f"at {id_}", REX))
             assert replayed == replace(created, replayed=True)
-        pets = await repository.list_pets(0, 999, None)
+        pets = await repository.list_pets(PetQuery(0, 999))
         assert len({pet.id for pet in pets}) == len(pets) > 9 * 8
-        placed = {order.id for order in await repository.list_orders(0, 999, OrderStatus.PLACED)}
+        placed = {
+            order.id
+            for order in await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        }
         assert len(set(order_ids)) == len(order_ids) == len(placed & set(order_ids))
         await repository.restore(pet_and_order(MAX_ID))
         writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
@@ -392,8 +400,8 @@ class RestoreClauses(Kit):
         for id_ in late:  # its pet comes too late in the same call
             with pytest.raises(NotFoundError):
                 await repository.restore(pet_and_order(id_)[::-1])
-        assert list(await repository.list_orders(0, 9, None)) == []
-        stored = {pet.id for pet in await repository.list_pets(0, 9, None)}
+        assert await repository.list_orders(OrderQuery(0, 9)) == []
+        stored = {pet.id for pet in await repository.list_pets(PetQuery(0, 9))}
         assert {pet_id} <= stored <= {pet_id} | late
 
     @clause("restore-live")

@@ -4,4 +4,4 @@ from petstore.conformance import Conformance
 
 
 class TestSelected(Conformance):
-    """All clauses."""
+    """Has the backend that was named on the command line."""

@@ -1,4 +1,4 @@
-"""Clauses of shared backends: a place that is opened several times."""
+"""Clauses of shared backends: a location that is opened several times."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from petstore.conformance.calls import kind, read_all, sample
-from petstore.conformance.kit import Kit, Place, place_clause, reraising
+from petstore.conformance.kit import Kit, Location, location_clause
 from petstore.conformance.orders import (
     FINAL_STATUSES,
     add_pet,
@@ -23,8 +23,10 @@ from petstore.contract import (
     ConflictError,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     Repository,
@@ -34,10 +36,12 @@ from petstore.contract import (
 class SharingClauses(Kit):
     """Clauses of backends that claim to be shared."""
 
-    @place_clause("shared-reads", needs="shared")
-    async def test_each_repository_sees_what_the_other_has_written(self, place: Place) -> None:
+    @location_clause("shared-reads", needs="shared")
+    async def test_each_repository_sees_what_the_other_has_written(
+        self, location: Location
+    ) -> None:
         """Each repository reads from its own copy or cache."""
-        async with place.open() as one, place.open() as two, place.open() as three:
+        async with location.open() as one, location.open() as two, location.open() as three:
             openings, last = (one, two, three), 0
             for number in await sample(one, range(7)):
                 writer, *readers = (*openings[number % 3 :], *openings[: number % 3])
@@ -45,9 +49,9 @@ class SharingClauses(Kit):
                     for id_ in range(last + 1, min(last + 4, MAX_ID)):
                         await reader.get_pet(id_)
                         await reader.get_order(id_)
-                        await reader.list_pets(id_ - 1, 1, None)
+                        await reader.list_pets(PetQuery(id_ - 1, 1))
                     await self._read(reader, 0, 0)
-                    await reader.list_pets(0, 1 + number % 3, None)  # a full page, or not
+                    await reader.list_pets(PetQuery(0, 1 + number % 3))  # a full page, or not
                 receipt = await writer.create_pet(NewPet(f"{number}", 7, PetStatus.AVAILABLE))
                 pet = Pet(receipt.id, f"{number}", 7, PetStatus.AVAILABLE)
                 for opening in openings:
@@ -64,16 +68,16 @@ class SharingClauses(Kit):
             await self._fill_gaps(openings)
             await self._write_many(openings)
             lower, higher = sorted([await add_pet(one), await add_pet(one)])
-            await three.list_pets(lower - 1, 1, None)  # it may read the page after it, too
+            await three.list_pets(PetQuery(lower - 1, 1))  # it may read the page after it, too
             await two.place_order(higher, AT)
-            (next_pet,) = await three.list_pets(lower, 1, None)
+            (next_pet,) = await three.list_pets(PetQuery(lower, 1))
             assert next_pet.id != higher or next_pet.status is PetStatus.PENDING
             first, second = await place_orders(one, 2)
-            await three.list_orders(first.id - 1, 1, None)
+            await three.list_orders(OrderQuery(first.id - 1, 1))
             done = await two.update_order(second.id, OrderStatus.COMPLETED)
-            (next_order,) = await three.list_orders(first.id, 1, None)
+            (next_order,) = await three.list_orders(OrderQuery(first.id, 1))
             assert next_order.id != done.id or next_order == done
-            async with place.open() as reader:  # closing it brings nothing back that it has read
+            async with location.open() as reader:  # closing it brings nothing back that it has read
                 pet_id = await add_pet(one)
                 await self._read(reader, pet_id, order.id)
                 order_id = (await two.place_order(pet_id, AT)).id
@@ -93,7 +97,7 @@ class SharingClauses(Kit):
             receipts = await asyncio.gather(*(openings[0].create_pet(REX) for _ in some))
             ids += [receipt.id for receipt in receipts]
             for opening in openings[1:]:
-                listed = await opening.list_pets(0, 9999, None)
+                listed = await opening.list_pets(PetQuery(0, 9999))
                 assert [pet.id for pet in listed] == sorted(ids)
                 assert await opening.get_pet(listed[-1].id) == listed[-1]
                 assert await opening.get_pet(ids[-1]) in listed
@@ -112,8 +116,8 @@ class SharingClauses(Kit):
                     found = await opening.get_pet(id_), await opening.get_order(id_)
                     assert found == ((pet, order) if restored else (None, None))
                     for count in (1, 2, 99):
-                        pets = list(await opening.list_pets(last, count, None))
-                        orders = list(await opening.list_orders(last, count, None))
+                        pets = await opening.list_pets(PetQuery(last, count))
+                        orders = await opening.list_orders(OrderQuery(last, count))
                         assert (pet in pets[:1], order in orders[:1]) == (restored, restored)
 
     async def _read(
@@ -121,31 +125,30 @@ class SharingClauses(Kit):
     ) -> tuple[Pet | None, Order | None]:
         """Read a pet and an order, and every list; return both after checking that all agree."""
         for count in (1, 3):
-            await repository.list_pets(0, count, None)
+            await repository.list_pets(PetQuery(0, count))
         pet = await repository.get_pet(pet_id or 1)
         if pet is not None:
-            assert list(await repository.list_pets(pet.id - 1, 1, None)) == [pet]
+            assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
         order = await repository.get_order(order_id or 1)
         for status in (None, *PetStatus):
-            listed = await repository.list_pets(0, 999, status)
+            listed = await repository.list_pets(PetQuery(0, 999, status))
             assert pet is None or (pet in listed) == (status in (None, pet.status))
         for order_status in (None, *OrderStatus):
-            orders = await repository.list_orders(0, 999, order_status)
+            orders = await repository.list_orders(OrderQuery(0, 999, order_status))
             assert order is None or (order in orders) == (order_status in (None, order.status))
         return pet, order
 
-    @place_clause("shared-ids", needs="shared")
-    async def test_two_repositories_assign_no_id_twice(self, place: Place) -> None:
+    @location_clause("shared-ids", needs="shared")
+    async def test_two_repositories_assign_no_id_twice(self, location: Location) -> None:
         """Each repository has its own counter."""
-        async with AsyncExitStack() as stack:  # all are the first to open a place
-            scratch = reraising(place.backend.scratch(place.settings))
-            new = Place(place.backend, await stack.enter_async_context(scratch))
+        async with AsyncExitStack() as stack:  # all are the first to open a location
+            new = await stack.enter_async_context(location.new())
             several = [stack.enter_async_context(new.open()) for _ in range(17)]
             openings = await asyncio.gather(*several)
             await self._create_together(set(), *openings)
             for opening in openings:
-                assert len(await opening.list_pets(0, 99, None)) == 5 * len(openings)
-        async with place.open() as one, place.open() as other:
+                assert len(await opening.list_pets(PetQuery(0, 99))) == 5 * len(openings)
+        async with location.open() as one, location.open() as other:
             creates = [
                 repository.create_pet(NewPet(f"{number}", number))
                 for number in await sample(one, range(509))  # each may reserve ids in blocks
@@ -153,8 +156,8 @@ class SharingClauses(Kit):
             ]
             receipts = await asyncio.gather(*creates)
             assert len({receipt.id for receipt in receipts}) == len(creates)
-            listed = await one.list_pets(0, 9999, None)
-            assert list(await other.list_pets(0, 9999, None)) == list(listed)
+            listed = await one.list_pets(PetQuery(0, 9999))
+            assert await other.list_pets(PetQuery(0, 9999)) == listed
             assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
             (order,) = await place_orders(other)
             id_ = max(listed[-1].id, order.id) + 1000
@@ -164,20 +167,20 @@ class SharingClauses(Kit):
             assert min(order.id, order.pet_id) > id_, "it uses ids that it had reserved"
         seen = set[int]()
         async with AsyncExitStack() as stack:
-            one = await stack.enter_async_context(place.open())
-            async with place.open() as other:
+            one = await stack.enter_async_context(location.open())
+            async with location.open() as other:
                 for _ in range(5):  # each time after the last one was closed
-                    async with place.open() as third:
+                    async with location.open() as third:
                         await self._create_together(seen, one, other, third)
                 await stack.aclose()
                 for _ in range(3):  # after the first one was closed
-                    async with place.open() as third:
+                    async with location.open() as third:
                         await self._create_together(seen, other, third)
-        async with place.open() as one:
+        async with location.open() as one:
             tasks = [asyncio.create_task(one.create_pet(REX)) for _ in range(5)]
             for _ in range(3):
                 await asyncio.sleep(0)
-            async with place.open() as other:  # while ids are being assigned
+            async with location.open() as other:  # while ids are being assigned
                 tasks += [asyncio.create_task(other.create_pet(REX)) for _ in range(5)]
                 ids = {receipt.id for receipt in await asyncio.gather(*tasks)}
                 assert len(ids) == len(tasks), "an id is assigned twice"
@@ -189,10 +192,10 @@ class SharingClauses(Kit):
         seen |= {receipt.id for receipt in await asyncio.gather(*creates)}
         assert len(seen) == before + len(creates), "an id is assigned twice"
 
-    @place_clause("shared-orders", needs="shared")
-    async def test_two_repositories_order_no_pet_twice(self, place: Place) -> None:
+    @location_clause("shared-orders", needs="shared")
+    async def test_two_repositories_order_no_pet_twice(self, location: Location) -> None:
         """One repository checks the pet, and the other changes it before the first one writes."""
-        async with place.open() as one, place.open() as other:
+        async with location.open() as one, location.open() as other:
             for number in range(12):
                 pet_id = await add_pet(one)
                 token = make_token(f"place {number}", pet_id)
@@ -225,13 +228,15 @@ class SharingClauses(Kit):
                 assert [receipt.replayed for receipt in created].count(False) == 1
             await check_agreement(one)
             await check_agreement(other)
-            await self._retry_after_closing(place, one, other)
+            await self._retry_after_closing(location, one, other)
             await self._expire_elsewhere(one, other)
 
-    async def _retry_after_closing(self, place: Place, one: Repository, other: Repository) -> None:
+    async def _retry_after_closing(
+        self, location: Location, one: Repository, other: Repository
+    ) -> None:
         """Close an opening while others have written; no record of any of them is lost."""
         tokens = [make_token(f"closing {number}", REX) for number in range(3)]
-        async with place.open() as third:
+        async with location.open() as third:
             openings = (third, one, other)
             pairs = zip(openings, tokens, strict=True)
             receipts = [await opening.create_pet(REX, token) for opening, token in pairs]

@@ -1,4 +1,4 @@
-"""Signals to stop, of which none must be lost, nor keep a place from being removed."""
+"""Signals to stop, of which none must be lost, nor keep a location from being removed."""
 
 import signal
 import socket

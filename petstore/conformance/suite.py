@@ -4,14 +4,16 @@ from petstore.conformance.cancellation import CancellationClauses
 from petstore.conformance.concurrency import ConcurrencyClauses
 from petstore.conformance.costs import CostClauses
 from petstore.conformance.durability import DurabilityClauses
+from petstore.conformance.locations import LocationClauses
 from petstore.conformance.orders import OrderClauses
 from petstore.conformance.pages import PageClauses
 from petstore.conformance.pets import PetClauses
-from petstore.conformance.places import PlaceClauses
 from petstore.conformance.processes import ProcessClauses
+from petstore.conformance.records import RecordClauses
 from petstore.conformance.restore import RestoreClauses
 from petstore.conformance.sequences import ModelClause
 from petstore.conformance.sharing import SharingClauses
+from petstore.conformance.stores import StoreClauses
 from petstore.conformance.tokens import ExpiryClauses, TokenClauses
 
 
@@ -34,13 +36,15 @@ class Conformance(
     RemoteConformance,
     CostClauses,
     ExpiryClauses,
-    PlaceClauses,
+    LocationClauses,
     DurabilityClauses,
     SharingClauses,
     ProcessClauses,
     RestoreClauses,
+    StoreClauses,
+    RecordClauses,
 ):
-    """All clauses."""
+    """The clauses of a backend: its tests subclass this, with `backend` and `settings`."""
 
     machine_advances_time = True
     machine_restores = True

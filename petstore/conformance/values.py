@@ -18,7 +18,7 @@ NAMES: Final = (
     *("null", "None", "true", "nan", "-", "0", "007", "1", "1.0", "1e5", "0x1F", "9" * 25),
     *("%s", "%00", "50%", "a_b", "\\x00", "\\", "a\\", "a\\nb", "\\\\t", "%%", "$1", "${a}", "{0}"),
     *("'", "''", '"', "`", "''; DROP TABLE pets; --", "<b>&amp;</b>", "&lt;", "\\u0041", "%41"),
-    *("a+b", "=1+1"),  # quoting
+    *("a+b", "=1+1", '"Rex"', "'Rex'", "`Rex`", '\\"Rex\\"'),  # quoting
     *("{ps}", "*", "?", "[a]", "^a$", "a:b", "a,b", "a;b", "a|b", "a/b", "../a", "a=b", "#a"),
     *("available", "pending", "sold", "pets", "id", "b'Rex'", "\x1e\x1f", "key\tvalue"),
     *("\u00e9", "e\u0301", "\u212b", "\u00c5", "\ufb01", "\u2460"),  # normalization
@@ -91,6 +91,12 @@ _BASE: Final = bytes(range(160, 192))
 DIGESTS: Final = (
     *(bytes(32), b"\xff" * 32, b"\n" * 32, b" " * 32, b"\0" * 31 + b"\n", b"{}" * 16, b"%s:*" * 8),
     *(b"token".ljust(32, b"\0"), b"token".ljust(32), b"Token".ljust(32), b"TOKEN".ljust(32, b"\0")),
+    *(b"\r" * 32, b"\r\n" * 16, b"\n" * 16 + bytes(16), b"\n" * 16 + b" " * 16),  # ends of lines
+    *(
+        b"token" + end + more * 26
+        for end in (b"\x1a", b"\0", b"\n", b"\r")
+        for more in (b"a", b"b")
+    ),
     *(b"0" * 32, b"-" + b"0" * 31, b"1" * 32, b"\x80" * 32),
     *(b"\xc3\xa9" * 16, b"\xed\xa0\x80  " * 6 + b"xx"),
     *(bytes(31 - at) + b"\x01" + bytes(at) for at in range(32)),
@@ -138,6 +144,9 @@ NOW: Final = 4_000_000_000
 
 PAST: Final = 1_000_000_000
 """The clock of another caller, in 2001: earlier than any clock that a backend may read."""
+
+SPANS: Final = (1, 2, 3, 7, 10, 59, 60, 61, 3599, 3600, 3601, 40_000, 86_399, 86_401, 4_000_000)
+"""The lifetimes of records, in seconds."""
 
 DAY_SECONDS: Final = 24 * 60 * 60
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)

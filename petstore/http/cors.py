@@ -7,8 +7,6 @@ it may allow comes from the table of routes.
 from collections.abc import Callable
 from typing import Any, Final
 
-from litestar.types import ASGIApp, Message, Receive, Send
-
 from petstore.http.headers import Header
 
 ALLOWED_HEADERS: Final = (
@@ -26,35 +24,19 @@ _MAX_AGE: Final = b"7200"  # seconds that a preflight is valid; browsers accept 
 
 
 class Cors:
-    """Adds the headers that let pages of other origins read responses.
+    """The headers that let pages of other origins read responses.
 
     allow -- returns the methods of a path, as in ``Allow``, or None for an unknown path
     origins -- as browsers send them, for instance ``https://shop.example``; ``*`` is any origin
     """
 
-    def __init__(
-        self, app: ASGIApp, allow: Callable[[str], str | None], origins: tuple[str, ...]
-    ) -> None:
-        self._app = app
+    def __init__(self, allow: Callable[[str], str | None], origins: tuple[str, ...]) -> None:
         self._allow = allow
         self._any = "*" in origins
         self._origins = {origin.encode() for origin in origins}
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Pass the request on and add headers to its response."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        added = self._headers(scope)
-
-        async def add(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *added]
-            await send(message)
-
-        await self._app(scope, receive, add)
-
-    def _headers(self, scope: Any) -> list[Header]:
+    def headers(self, scope: Any) -> list[Header]:
+        """Return the headers to add to the response to a request."""
         sent = dict(scope["headers"])
         origin = sent.get(b"origin")
         headers = [] if self._any else [(b"vary", b"origin")]  # RFC 9110, section 12.5.5
@@ -63,7 +45,7 @@ class Cors:
         headers.append((b"access-control-allow-origin", b"*" if self._any else origin))
         allow = None
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in sent:
-            allow = self._allow(scope["raw_path"].decode("latin-1"))
+            allow = self._allow(scope["path"])
         if allow is not None:
             headers += [
                 (b"access-control-allow-methods", allow.encode()),

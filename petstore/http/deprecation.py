@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from functools import cache
 
 from msgspec import Struct
 
@@ -15,32 +14,21 @@ class Deprecation(Struct, frozen=True):
     since -- when it was deprecated (RFC 9745)
     sunset -- when it will be removed (RFC 8594), later than `since`
     successor -- the path of its replacement, without the public prefix (RFC 5829)
-
-    Raises `ValueError` if `sunset` is not later than `since`.
     """
 
     since: datetime
     sunset: datetime
     successor: str
 
-    def __post_init__(self) -> None:
-        if not self.since.astimezone(UTC) < self.sunset.astimezone(UTC):
-            raise ValueError("an operation is removed after it is deprecated, not before")
+    @property
+    def sunset_text(self) -> str:
+        """When it will be removed, as HTTP writes a time."""
+        return format_datetime(self.sunset.astimezone(UTC), usegmt=True)
 
-    def headers(self, root_path: str) -> dict[str, str]:
-        """Return the headers that announce it, names in lower case.
-
-        root_path -- the public prefix in front of the successor's path
-        """
-        return {
-            "deprecation": f"@{int(self.since.timestamp())}",
-            "sunset": format_datetime(self.sunset.astimezone(UTC), usegmt=True),
-            "link": f'<{root_path}{self.successor}>; rel="successor-version"',
-        }
-
-
-@cache
-def deprecation_headers(deprecation: Deprecation, root_path: str) -> list[Header]:
-    """Return the headers of a deprecation as ASGI represents them."""
-    headers = deprecation.headers(root_path).items()
-    return [(name.encode(), value.encode()) for name, value in headers]
+    def headers(self, root_path: str) -> list[Header]:
+        """Return the headers that announce it, with the public prefix before the successor."""
+        return [
+            (b"deprecation", b"@%d" % int(self.since.timestamp())),
+            (b"sunset", self.sunset_text.encode()),
+            (b"link", f'<{root_path}{self.successor}>; rel="successor-version"'.encode()),
+        ]

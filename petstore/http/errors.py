@@ -6,12 +6,13 @@ Every error body of the service is encoded here.
 from collections.abc import Callable
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, Self
 
 import msgspec
 from litestar.exceptions import HTTPException
 
 from petstore.contract import (
+    ChangeNeededError,
     ConflictError,
     NotFoundError,
     RefusedError,
@@ -19,6 +20,7 @@ from petstore.contract import (
     StorageError,
     TokenReusedError,
     UnavailableError,
+    WrongStoreError,
 )
 
 RETRY_AFTER_SECONDS: Final = 1
@@ -28,33 +30,32 @@ RETRY_AFTER_SECONDS: Final = 1
 class ErrorCode(StrEnum):
     """The closed set of error codes."""
 
-    INVALID_REQUEST = "invalid_request"
-    UNAUTHORIZED = "unauthorized"
-    NOT_FOUND = "not_found"
-    METHOD_NOT_ALLOWED = "method_not_allowed"
-    CONFLICT = "conflict"
-    PAYLOAD_TOO_LARGE = "payload_too_large"
-    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
-    RATE_LIMITED = "rate_limited"
-    INTERNAL_ERROR = "internal_error"
-    UNAVAILABLE = "unavailable"
+    status: HTTPStatus  # a code always comes with the same one
+
+    def __new__(cls, code: str, status: HTTPStatus) -> Self:
+        """Return a code with its status."""
+        self = str.__new__(cls, code)
+        self._value_, self.status = code, status
+        return self
+
+    INVALID_REQUEST = "invalid_request", HTTPStatus.BAD_REQUEST
+    UNAUTHORIZED = "unauthorized", HTTPStatus.UNAUTHORIZED
+    NOT_FOUND = "not_found", HTTPStatus.NOT_FOUND
+    METHOD_NOT_ALLOWED = "method_not_allowed", HTTPStatus.METHOD_NOT_ALLOWED
+    CONFLICT = "conflict", HTTPStatus.CONFLICT
+    PAYLOAD_TOO_LARGE = "payload_too_large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    RATE_LIMITED = "rate_limited", HTTPStatus.TOO_MANY_REQUESTS
+    INTERNAL_ERROR = "internal_error", HTTPStatus.INTERNAL_SERVER_ERROR
+    UNAVAILABLE = "unavailable", HTTPStatus.SERVICE_UNAVAILABLE
 
 
-STATUS: Final = {
-    ErrorCode.INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
-    ErrorCode.UNAUTHORIZED: HTTPStatus.UNAUTHORIZED,
-    ErrorCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    ErrorCode.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
-    ErrorCode.CONFLICT: HTTPStatus.CONFLICT,
-    ErrorCode.PAYLOAD_TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    ErrorCode.UNSUPPORTED_MEDIA_TYPE: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    ErrorCode.RATE_LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
-    ErrorCode.INTERNAL_ERROR: HTTPStatus.INTERNAL_SERVER_ERROR,
-    ErrorCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-}
-"""The HTTP status of each code; a code always comes with the same status."""
+CODES: Final[dict[int, ErrorCode]] = {code.status: code for code in ErrorCode}
+"""The codes by their HTTP statuses."""
 
-_CODES: Final[dict[int, ErrorCode]] = {status: code for code, status in STATUS.items()}
+
+Refusal = Literal["no_key", "invalid_key", "rate_limited", "overloaded"]
+"""Why a guard or a limit refuses a request, for the metrics. (Members of an enum hash slowly.)"""
 
 
 class Error(msgspec.Struct, frozen=True):
@@ -73,62 +74,57 @@ class ApiError(Exception):
     code -- determines the status
     message -- what is wrong and what was expected, for the client's developer
     headers -- headers of this response, names in lower case
+    refusal -- why, if a guard or a limit refuses the request
     """
 
     def __init__(
-        self, code: ErrorCode, message: str, headers: dict[str, str] | None = None
+        self,
+        code: ErrorCode,
+        message: str,
+        headers: dict[str, str] | None = None,
+        refusal: Refusal | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.status = STATUS[code]
+        self.status = code.status
         self.message = message
         self.headers = headers or {}
+        self.refusal = refusal
 
 
 def invalid(message: str) -> ApiError:
-    """Return a 400 (RFC 9110, section 15.5.1).
-
-    message -- the part of the request and what was expected of it: "limit: expected an integer
-        from 1 to 100."
-    """
+    """Return a 400: which part of the request is wrong, and what was expected of it."""
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def not_found(what: str) -> ApiError:
-    """Return a 404 (RFC 9110, section 15.5.5).
-
-    what -- what was not found, as a sentence begins: "Pet"
-    """
+    """Return a 404: what was not found, as the beginning of a sentence."""
     return ApiError(ErrorCode.NOT_FOUND, f"{what} not found.")
 
 
 def method_not_allowed(allow: str) -> ApiError:
-    """Return a 405 with ``Allow`` (RFC 9110, section 15.5.6).
-
-    allow -- the methods that the path supports, separated by commas
-    """
+    """Return a 405 with ``Allow``: the methods of the path, separated by commas."""
     message = f"Method not allowed: this path supports {allow}."
     return ApiError(ErrorCode.METHOD_NOT_ALLOWED, message, {"allow": allow})
 
 
 def conflict(message: str) -> ApiError:
-    """Return a 409 (RFC 9110, section 15.5.10).
-
-    message -- what conflicts, as a sentence: "The pet is not available."
-    """
+    """Return a 409: what conflicts, as a sentence."""
     return ApiError(ErrorCode.CONFLICT, message)
 
 
-def unavailable(message: str) -> ApiError:
+def unavailable(message: str, refusal: Refusal | None = None) -> ApiError:
     """Return a 503 with ``Retry-After`` (RFC 9110, sections 15.6.4 and 10.2.3).
 
     message -- what is unavailable at present, as a sentence
+    refusal -- ``overloaded`` if a limit is reached
     """
-    return ApiError(ErrorCode.UNAVAILABLE, message, {"retry-after": str(RETRY_AFTER_SECONDS)})
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)}
+    return ApiError(ErrorCode.UNAVAILABLE, message, headers, refusal)
 
 
 def internal() -> ApiError:
-    """Return a 500 (RFC 9110, section 15.6.1) that reveals nothing; the log has the cause."""
+    """Return a 500 that reveals nothing; the log has the cause."""
     return ApiError(
         ErrorCode.INTERNAL_ERROR,
         "Internal server error. The log has the cause under this X-Request-Id.",
@@ -145,6 +141,8 @@ TABLE: Final[dict[type[StorageError], Callable[[], ApiError]]] = {
     ),
     RefusedError: lambda: conflict("The storage refused this request."),
     UnavailableError: lambda: unavailable("The storage is unavailable. Try again."),
+    WrongStoreError: lambda: unavailable("The storage is unavailable."),
+    ChangeNeededError: internal,
     SettingsError: internal,
     StorageError: internal,
 }
@@ -162,7 +160,7 @@ def to_api_error(error: Exception) -> ApiError:
         if (row := TABLE.get(class_)) is not None:
             return row()
     if isinstance(error, HTTPException) and error.status_code < 500:  # one of Litestar's
-        code = _CODES.get(error.status_code, ErrorCode.INVALID_REQUEST)
+        code = CODES.get(error.status_code, ErrorCode.INVALID_REQUEST)
         return ApiError(code, f"{error.detail}.", error.headers)
     return internal()
 

@@ -1,23 +1,99 @@
-"""Guards that need nothing but the scope of a request."""
+"""The guards of the interface, in the order in which they run."""
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
 
-from litestar.connection import ASGIConnection
-from litestar.handlers.base import BaseRouteHandler
+from litestar.types import Guard
+
+from petstore.config.keys import Keys
+from petstore.http.errors import ApiError, ErrorCode, Refusal, unavailable
+from petstore.http.limits import InFlight, RateLimiter
+from petstore.http.request import ServiceRequest
+
+_CHALLENGE: Final = 'Bearer realm="petstore"'
+_BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
 
 
-class ScopeGuard:
-    """A guard of Litestar that is a function of the scope, so that the fast path can call it.
+def service_guard(check: Callable[[ServiceRequest, Any], Awaitable[None] | None]) -> Guard:
+    """Declare a function of a request and its handler to be a guard; it raises to refuse.
 
-    check -- raises `ApiError` for a request that is refused; may leave keys in the scope
+    Litestar's type of a guard does not say which requests it is given.
+    """
+    return cast("Guard", check)
+
+
+def key_guard(keys: Keys) -> Guard:
+    """Return the guard that admits clients with a valid key (RFC 6750, section 2.1).
+
+    It makes the client's name the request's `auth`. It raises `ApiError` (401) if the key is
+    missing or invalid, or if there is more than one ``Authorization``. The response carries a
+    challenge (RFC 9110, section 11.6.1), with ``invalid_token`` if a key was sent (RFC 6750,
+    section 3).
     """
 
-    def __init__(self, check: Callable[[Any], None]) -> None:
-        self.check = check
+    @service_guard
+    def require_key(request: ServiceRequest, _: Any) -> None:
+        scope = request.scope
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        bearer = [match for value in values if (match := _BEARER.fullmatch(value))]
+        if not bearer:
+            message = "API key missing: send Authorization: Bearer <API_KEY>."
+            raise _unauthorized(message, "no_key")
+        client = keys.client(bearer[0][1]) if len(values) == 1 else None
+        if client is None:
+            raise _unauthorized("Invalid API key.", "invalid_key", ', error="invalid_token"')
+        scope["auth"] = client
 
-    async def __call__(
-        self, connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
-    ) -> None:
-        """Check a request on Litestar's own path."""
-        self.check(connection.scope)
+    return require_key
+
+
+def _unauthorized(message: str, refusal: Refusal, parameters: str = "") -> ApiError:
+    challenge = {"www-authenticate": _CHALLENGE + parameters}
+    return ApiError(ErrorCode.UNAUTHORIZED, message, challenge, refusal)
+
+
+def rate_guard(limiter: RateLimiter) -> Guard:
+    """Return the guard that applies the rate limit; the guard that sets the client comes first.
+
+    It leaves the response headers in the request's `limit_headers` and raises `ApiError` (429,
+    RFC 6585, section 4) if the quota is used up.
+    """
+
+    @service_guard
+    def limit_rate(request: ServiceRequest, _: Any) -> None:
+        wait, request.limit_headers = limiter.take(request.auth)
+        if wait:
+            raise ApiError(
+                ErrorCode.RATE_LIMITED,
+                "Too many requests with this API key. Wait as long as Retry-After says.",
+                {"retry-after": str(wait)},
+                "rate_limited",
+            )
+
+    return limit_rate
+
+
+@service_guard
+def read_only_guard(request: ServiceRequest, _: Any) -> None:
+    """Refuse a write with 503: the service is read-only."""
+    if request.scope["method"] not in {"GET", "HEAD"}:
+        raise unavailable(
+            "The service is read-only for now, for instance because its data is being moved. Send"
+            " the request again later, with the same Idempotency-Key if it has one."
+        )
+
+
+def in_flight_guard(in_flight: InFlight) -> Guard:
+    """Return the guard that acquires a slot for a request; the response releases it.
+
+    It is the last guard, so that a request that another guard refuses needs no slot. It raises
+    `ApiError` (503) if no slot is free, or if too much of earlier responses was not read.
+    """
+
+    @service_guard
+    def acquire_slot(request: ServiceRequest, _: Any) -> None:
+        in_flight.acquire(request.auth)
+        request.slot = in_flight
+
+    return acquire_slot

@@ -8,7 +8,7 @@ Header = tuple[bytes, bytes]
 API_PREFIX: Final = "/v1"
 """The prefix of all paths of the interface."""
 
-JSON_CONTENT: Final[Header] = (b"content-type", b"application/json")
+JSON: Final = "application/json"
 
 NO_SNIFF: Final[Header] = (b"x-content-type-options", b"nosniff")
 """On every response: browsers must not guess another content type (Fetch standard)."""

@@ -6,14 +6,14 @@ any visible ASCII characters, not the quoted string of a structured field.
 
 import hashlib
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from petstore.contract import IdempotencyToken
 from petstore.http.clock import nanoseconds
 from petstore.http.errors import invalid
-from petstore.http.state import get_state
+from petstore.http.request import ServiceRequest
 
 MAX_KEY: Final = 255
 """The maximum length of a key in characters."""
@@ -21,23 +21,23 @@ MAX_KEY: Final = 255
 _KEY: Final = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
 
 
-def to_token(scope: Any, body: object) -> IdempotencyToken | None:
+def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
     """Return the token of a request, or None if it has no ``Idempotency-Key``.
 
     body -- the decoded body
 
     Raises `ApiError` (400) for a key that is malformed or sent twice.
     """
-    keys = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not keys:
         return None
     if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
         raise invalid(f"Idempotency-Key: expected once, 1 to {MAX_KEY} visible ASCII characters.")
-    handler: Any = scope["route_handler"]
     # Neither a client's name nor an operation contains a NUL, so different triples stay different.
-    identity = f"{scope['auth']}\0{handler.operation_id}\0".encode() + keys[0]
-    state = get_state(scope)
-    now, until = state.token_clock.read(nanoseconds(state.clock()))
+    operation = request.route_handler.operation_id
+    identity = f"{request.auth}\0{operation}\0".encode() + keys[0]
+    service = request.service
+    now, until = service.token_clock.read(nanoseconds(service.clock()))
     return IdempotencyToken(
         value=hashlib.sha256(identity).digest(),
         fingerprint=hashlib.sha256(msgspec.json.encode(body)).digest(),

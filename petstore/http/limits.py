@@ -3,101 +3,143 @@
 Clients see their rate limit in the headers of draft-ietf-httpapi-ratelimit-headers-11.
 """
 
+import ctypes
 from collections.abc import Callable
-from math import ceil
+from hashlib import blake2b
+from itertools import chain
+from math import ceil, floor
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
-
-from petstore.http.errors import ApiError, ErrorCode, unavailable
-from petstore.http.guards import ScopeGuard
+from petstore.config.settings import RateLimit
+from petstore.http.errors import ApiError, unavailable
 from petstore.http.headers import Header
 
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-_ONE_REQUEST: Final = 1 - 1e-9  # sums of fractions are not exact
+_SLACK: Final = 1e-3  # of a request: differences of large numbers are not exact
 
 
-class RateLimit(Struct, frozen=True):
-    """A number of requests (quota) within a number of seconds (window)."""
+class Row(NamedTuple):
+    """What is written down about a client: two numbers of each worker, which nobody else writes.
 
-    quota: int
-    window: int
+    position, digest -- where the row is, and what identifies its client
+    admitted -- how many requests each worker has admitted
+    lowest -- the lowest debt that each worker has seen; see `RateLimiter`
+    """
 
-    @classmethod
-    def parse(cls, text: str) -> "RateLimit":
-        """Return the limit of a setting: a number of requests per s, m or h, such as ``100/s``."""
-        quota, unit = text.split("/")
-        return cls(int(quota), _SECONDS[unit])
+    position: int
+    digest: int
+    admitted: "memoryview[float]"
+    lowest: "memoryview[float]"
 
 
-class _Bucket(Struct):
-    tokens: float
-    updated: float
+class Ledger:
+    """What the workers of a service write down about clients: a hash table in shared memory.
+
+    Rows are never freed: there are as many as there are names of clients.
+
+    memory -- zeros, as many bytes as `ledger_bytes` says
+    worker, workers -- which of how many workers this one is
+    """
+
+    def __init__(
+        self, memory: "bytearray | ctypes.Array[ctypes.c_byte]", worker: int = 0, workers: int = 1
+    ) -> None:
+        self.worker = worker
+        self._workers = workers
+        self._rows = len(memory) // _row_bytes(workers)
+        view = memoryview(memory).cast("B")
+        self._digests = view[: self._rows * 8].cast("Q")
+        self._numbers = view[self._rows * 8 :].cast("d")
+
+    def find(self, client: str) -> Row:
+        """Return the row of a client, by its name.
+
+        If all rows are taken, it shares one, and so the quota, with another.
+        """
+        digests = self._digests
+        digest = int.from_bytes(blake2b(client.encode(), digest_size=8).digest()) or 1
+        home = digest % self._rows
+        for position in chain(range(home, self._rows), range(home)):
+            if digests[position] in (0, digest):
+                digests[position] = digest
+                break
+        else:
+            position, digest = home, digests[home]
+        begin = position * self._workers * 2
+        middle, end = begin + self._workers, begin + self._workers * 2
+        return Row(position, digest, self._numbers[begin:middle], self._numbers[middle:end])
+
+    def has(self, row: Row) -> bool:
+        """Return False if another worker took the row for another client at the same instant."""
+        return self._digests[row.position] == row.digest
+
+
+def ledger_bytes(clients: int, workers: int = 1) -> int:
+    """Return the size of a ledger with room for twice as many clients, and 2,000 at least."""
+    return 2 * max(clients, 1000) * _row_bytes(workers)
+
+
+def _row_bytes(workers: int) -> int:
+    return 8 + 16 * workers
 
 
 class RateLimiter:
-    """What each client of this process has left of its quota.
+    """What each client has left of its quota, counted by all workers together, without a lock.
 
-    It is a token bucket per client, which holds up to `quota` tokens and refills evenly. Buckets
-    are kept until the process ends; there are as many as there are names of clients.
+    It is a token bucket per client, which holds up to `quota` tokens and refills evenly. What the
+    workers have admitted, less what was refilled since the clock began, is the client's debt: it
+    rises by one with each request, and falls steadily. The bucket was last full when the debt was
+    at its lowest; it has lost what the debt has risen since. So each worker writes down how many
+    requests it has admitted, and the lowest debt that it has seen.
 
-    clock -- returns seconds that never go back
+    Workers that look at the same instant may admit one request too many each. It is in the debt
+    then, so the next ones wait for it.
+
+    ledger -- where all workers write that down
+    clock -- returns seconds that never go back, the same for all workers
     """
 
-    def __init__(self, limit: RateLimit, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        limit: RateLimit,
+        ledger: Ledger,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._ledger = ledger
         self._limit = limit
         self._clock = clock
         self._rate = limit.quota / limit.window
-        self._buckets: dict[str, _Bucket] = {}
+        self._rows: dict[str, Row] = {}
         policy = f'"client";q={limit.quota};w={limit.window}'
         self._policy: Header = (b"ratelimit-policy", policy.encode())
 
-    def take(self, client: str) -> tuple[int, list[Header]]:
+    def take(self, client: str) -> tuple[int, tuple[Header, ...]]:
         """Count a request of a client, by its name.
 
         Return how many seconds to wait, 0 if the request is admitted, and the response headers.
         """
-        now = self._clock()
-        quota = self._limit.quota
-        bucket = self._buckets.get(client)
-        if bucket is None:
-            bucket = self._buckets[client] = _Bucket(quota, now)
-        bucket.tokens = min(quota, bucket.tokens + (now - bucket.updated) * self._rate)
-        bucket.updated = now
+        row = self._rows.get(client)
+        if row is None or not self._ledger.has(row):
+            row = self._rows[client] = self._ledger.find(client)
+        _, _, admitted, lowest = row
+        worker = self._ledger.worker
+        refilled = self._clock() * self._rate  # before the sum, so that the debt is not too low
+        debt = sum(admitted) - refilled
+        lowest[worker] = min(lowest[worker], debt)
+        tokens = self._limit.quota - (debt - min(lowest)) + _SLACK
         wait = 0
-        if bucket.tokens >= _ONE_REQUEST:
-            bucket.tokens = max(0.0, bucket.tokens - 1)
+        if tokens >= 1:
+            admitted[worker] += 1
+            tokens -= 1
         else:
-            wait = self._seconds_to_next(bucket.tokens)
-        reset = self._seconds_to_next(bucket.tokens)
-        return wait, [
-            self._policy,
-            (b"ratelimit", b'"client";r=%d;t=%d' % (int(bucket.tokens), reset)),
-        ]
+            wait = self._seconds_to_next(tokens)
+        reset = self._seconds_to_next(tokens)
+        left = (b"ratelimit", b'"client";r=%d;t=%d' % (max(0, int(tokens)), reset))
+        return wait, (self._policy, left)
 
     def _seconds_to_next(self, tokens: float) -> int:
         """Return in how many whole seconds, at least 1, there is one more token than now."""
-        return max(1, ceil((int(tokens) + 1 - tokens) / self._rate))
-
-
-def rate_guard(limiter: RateLimiter) -> ScopeGuard:
-    """Return the guard that applies the rate limit; the guard that sets the client comes first.
-
-    It leaves the response headers in ``scope["rate_limit"]`` and raises `ApiError` (429, RFC 6585,
-    section 4) if the quota is used up.
-    """
-
-    def limit_rate(scope: Any) -> None:
-        wait, scope["rate_limit"] = limiter.take(scope["auth"])
-        if wait:
-            raise ApiError(
-                ErrorCode.RATE_LIMITED,
-                "Too many requests with this API key. Wait as long as Retry-After says.",
-                {"retry-after": str(wait)},
-            )
-
-    return ScopeGuard(limit_rate)
+        return max(1, ceil((floor(tokens) + 1 - tokens) / self._rate))
 
 
 SMALL_BODY_BYTES: Final = 65536
@@ -106,9 +148,14 @@ SMALL_BODY_BYTES: Final = 65536
 LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
 """The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""
 
+UNREAD_BYTES: Final = 64 * 1024 * 1024
+"""How much of responses may wait for clients to read it, in bytes; one client may have half."""
+
 
 class InFlight:
     """The slots of the requests that are in flight in this process, and the size of their bodies.
+
+    Responses that are not read count, too: beyond a total, clients get no further ones.
 
     slots -- how many requests may be in flight at once
     max_body_bytes -- the maximum size of one body
@@ -117,21 +164,45 @@ class InFlight:
     def __init__(self, slots: int, max_body_bytes: int) -> None:
         self._free = slots
         self._free_bytes = max(LARGE_BODIES_BYTES, max_body_bytes)
+        self._unread: dict[str, int] = {}  # by the names of clients that read slowly
 
-    def acquire(self) -> None:
-        """Acquire a slot. Raises `ApiError` (503) if none is free."""
+    def acquire(self, client: str) -> None:
+        """Acquire a slot for a client. Raises `ApiError` (503) if none is free.
+
+        That is also raised if too much waits for this client, or for all, to be read.
+        """
+        if self._unread:
+            self.check_unread(client)
         if not self._free:
-            raise unavailable("Too many requests in flight.")
+            raise _overloaded("Too many requests in flight.")
         self._free -= 1
 
     def release(self) -> None:
         """Release a slot."""
         self._free += 1
 
+    def check_unread(self, client: str) -> None:
+        """Raise `ApiError` (503) if a client has no claim to a response that it may not read."""
+        if not self._unread:  # usually
+            return
+        own = self._unread.get(client, 0)
+        if own > UNREAD_BYTES // 2 or sum(self._unread.values()) > UNREAD_BYTES:
+            raise _overloaded("Too much of earlier responses has not been read.")
+
+    def count_unread(self, scope: Any, change: int) -> None:
+        """Count bytes of a response that wait for the client to read them.
+
+        Not if it has no key: what it can request is stored once, however many read it.
+        """
+        if (client := scope.get("auth")) is not None:
+            self._unread[client] = self._unread.get(client, 0) + change
+            if not self._unread[client]:
+                del self._unread[client]
+
     def acquire_bytes(self, size: int) -> None:
         """Acquire memory for a large body. Raises `ApiError` (503) if there is not enough."""
         if size > self._free_bytes:
-            raise unavailable("Too many large request bodies in flight.")
+            raise _overloaded("Too many large request bodies in flight.")
         self._free_bytes -= size
 
     def release_bytes(self, size: int) -> None:
@@ -139,23 +210,6 @@ class InFlight:
         self._free_bytes += size
 
 
-def in_flight_guard(in_flight: InFlight) -> ScopeGuard:
-    """Return the guard that acquires a slot for a request; `release` releases it.
-
-    It is the last guard, so that a request that another guard refuses needs no slot.
-    """
-
-    def acquire(scope: Any) -> None:
-        in_flight.acquire()
-        scope["slot"] = in_flight
-
-    return ScopeGuard(acquire)
-
-
-def release(scope: Any) -> None:
-    """Release the slot that a request holds, if it holds one.
-
-    This happens when the response starts: a client that reads slowly holds no slot.
-    """
-    if (in_flight := scope.pop("slot", None)) is not None:
-        in_flight.release()
+def _overloaded(message: str) -> ApiError:
+    """Return a 503 for a request beyond a limit."""
+    return unavailable(message, "overloaded")

@@ -8,13 +8,12 @@ they stay valid over restarts and workers, and reveal nothing that the ids do no
 
 import re
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar, get_args, get_type_hints
 from urllib.parse import unquote_to_bytes
 
-from msgspec import Struct
-
+from petstore.contract import OrderQuery, PetQuery
 from petstore.http.errors import invalid
+from petstore.http.response import Response
 
 DEFAULT_LIMIT: Final = 20
 """The number of items on a page if the client does not choose one."""
@@ -22,7 +21,7 @@ DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 100
 """The maximum number of items on a page."""
 
-Status = TypeVar("Status", bound=StrEnum)
+Query = TypeVar("Query", bound=PetQuery | OrderQuery)
 
 _LIMIT: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -53,45 +52,37 @@ class HasId(Protocol):
 Item = TypeVar("Item", bound=HasId)
 
 
-class PageQuery(Struct, Generic[Status], frozen=True):
-    """Which page a client asks for: up to `limit` items after the id `after`.
-
-    limit -- from 1 to `MAX_LIMIT`
-    after -- from 0, the beginning, to `MAX_ID`
-    status -- None for items of any status
-    """
-
-    limit: int
-    after: int
-    status: Status | None
-
-
-class Collection(Generic[Status]):
+class Collection(Generic[Query]):
     """How one collection is divided into pages.
 
     letter -- the first letter of its cursors, so that no other collection accepts them
-    statuses -- the enumeration of its `status` filter
+    query -- what its repository is asked for
     path -- its path below the public prefix, for ``Link``
     """
 
-    def __init__(self, letter: str, statuses: type[Status], path: str) -> None:
+    def __init__(self, letter: str, query: type[Query], path: str) -> None:
         self.letter: Final = letter
+        self._query: type[Query] = query
         self._cursor = re.compile(cursor_pattern(letter)[:-1], re.ASCII)
+        statuses, _none = get_args(get_type_hints(query)["status"])
         self._statuses = {str(status): status for status in statuses}
         self._path = path
         status = f"(?:&status=({'|'.join(self._statuses)}))?"
         link = f"limit=([1-9][0-9]?){status}&cursor={letter}([01][0-9a-f]{{13}})"
         self._link = re.compile(link.encode())
 
-    def parse(self, query_string: bytes) -> PageQuery[Status]:
+    def parse(self, query_string: bytes) -> Query:
         """Parse `limit`, `status` and `cursor` strictly; other parameters are ignored.
+
+        The query asks for one item more than the limit: it shows that there is a next page.
 
         Raises `ApiError` (400) for a value that is out of range or malformed, for a parameter
         that is sent twice, and for a query string that is not percent-encoded UTF-8.
         """
         if own := self._link.fullmatch(query_string):  # as `page` makes it: the usual case
             size, name, last = own.groups()
-            return PageQuery(int(size), int(last, 16), name and self._statuses[name.decode()])
+            status = self._statuses[name.decode()] if name else None
+            return self._query(int(last, 16), int(size) + 1, status)
         sent = parse_query(query_string, ("limit", "status", "cursor"))
         limit, after, status = DEFAULT_LIMIT, 0, None
         if (text := sent.get("limit")) is not None:
@@ -106,27 +97,24 @@ class Collection(Generic[Status]):
             if not self._cursor.fullmatch(text):
                 raise invalid("cursor: expected the cursor of a next link, unchanged.")
             after = int(text[1:], 16)
-        return PageQuery(limit, after, status)
+        return self._query(after, limit + 1, status)
 
-    def page(
-        self, query: PageQuery[Status], items: Sequence[Item], root_path: str
-    ) -> tuple[Sequence[Item], str | None]:
-        """Return the page, and the value of its ``Link`` header if there is a next page.
+    def page(self, query: Query, items: list[Item], root_path: str) -> Response[list[Item]]:
+        """Return the page, with a ``Link`` header if there is a next page.
 
-        items -- up to `query.limit` + 1 items, as the repository lists them; the one beyond the
-            page shows that there is a next page
+        items -- those that the repository lists
         root_path -- the public prefix of the service
 
         The link (RFC 8288) repeats the request's `limit` and `status`.
         """
-        if type(items) is not list:  # any `Sequence` is a page for the contract
-            items = list(items)
-        if len(items) <= query.limit:
-            return items, None
-        page = items[: query.limit]
+        limit = query.count - 1
+        if len(items) <= limit:
+            return Response(items)
+        page = items[:limit]
         status = "" if query.status is None else f"&status={query.status}"
-        parameters = f"limit={query.limit}{status}&cursor={encode_cursor(self.letter, page[-1].id)}"
-        return page, f'<{root_path}{self._path}?{parameters}>; rel="next"'
+        parameters = f"limit={limit}{status}&cursor={encode_cursor(self.letter, page[-1].id)}"
+        link = f'<{root_path}{self._path}?{parameters}>; rel="next"'
+        return Response(page, [(b"link", link.encode())])
 
 
 def parse_query(query_string: bytes, names: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from petstore.contract import Repository
 from petstore.http.clock import TokenClock, nanoseconds
@@ -11,7 +10,7 @@ from petstore.observability.storage_health import StorageHealth
 
 
 class ServiceState:
-    """The state of one service; handlers get it from `get_state`.
+    """The state of one service; guards and handlers get it as their request's `service`.
 
     root_path -- the public prefix in front of ``/v1``, or the empty string
     document -- returns the encoded OpenAPI document
@@ -33,9 +32,3 @@ class ServiceState:
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
         self.token_clock = TokenClock(nanoseconds(self.clock()))
         self.draining = False
-
-
-def get_state(scope: Any) -> ServiceState:
-    """Return the state of the service that a request was sent to, by the scope of the request."""
-    state: ServiceState = scope["service"]
-    return state

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from petstore.config.settings import LogFormat
+from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability.output import standard_error
 
 _FIELDS: Final = ("request_id",)
@@ -60,9 +61,9 @@ class RequestLog:
         self._encode = _to_json
         self._lines: list[RequestLine] = []
 
-    def set_up(self, log_format: LogFormat) -> None:
-        """Choose the format of the lines; with `LogFormat.OFF` there are none."""
-        self.on = log_format is not LogFormat.OFF
+    def set_up(self, log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
+        """Choose the format of the lines; there are none if the format or the level says so."""
+        self.on = log_format is not LogFormat.OFF and level is LogLevel.INFO
         self._encode = _to_json if log_format is LogFormat.JSON else _to_text
 
     def write(self, line: RequestLine) -> None:
@@ -83,15 +84,21 @@ class RequestLog:
 request_log: Final = RequestLog()
 
 
-def set_up(log_format: LogFormat) -> None:
-    """Send the log to standard error, as text or as one JSON object per line."""
+def set_up(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
+    """Send the log to standard error, as text or as one JSON object per line.
+
+    level -- drops less severe lines
+    """
     handler = _Handler()
     handler.setFormatter(_Text() if log_format is LogFormat.TEXT else _Json())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("petstore").setLevel(logging.INFO)
-    request_log.set_up(log_format)
+    root.setLevel(logging.ERROR if level is LogLevel.ERROR else logging.WARNING)
+    log = logging.getLogger("petstore")
+    log.setLevel(level.upper())
+    request_log.set_up(log_format, level)
+    # Such as a driver's about a password file that others can read.
+    warnings.showwarning = lambda message, *_: log.warning("%s", message)
     # uvicorn logs in many lines what the service reports in one.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
 

@@ -1,6 +1,6 @@
 """The Prometheus metrics of one process.
 
-Imported only where PETSTORE_METRICS_LISTEN is set, and only after `metrics_server.serve_metrics`
+Imported only where PETSTORE_METRICS_LISTEN is set, and only after `metrics_server.collected`
 was entered: the client library decides on import where it stores its counts.
 """
 
@@ -9,14 +9,19 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter as Counts
+from collections.abc import Awaitable, Callable, Sequence
 from multiprocessing import current_process
 from pathlib import Path
-from typing import Final
+from time import perf_counter
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 
 from petstore.config.errors import ConfigurationError
+from petstore.contract import Repository
 from petstore.observability.output import standard_error
+from petstore.observability.processes import process_file
 
 DURATION_BUCKETS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -24,11 +29,26 @@ DURATION_BUCKETS: Final = (
 )
 """Upper bounds in seconds."""
 
-_KINDS: Final = ("counter", "gauge_mostrecent", "gauge_livesum", "histogram")
-_SIZE: Final = 65536
-"""The files of the client library, and their initial size in bytes."""
+_SIZES: Final = {
+    "counter": 65536,
+    "gauge_mostrecent": 65536,
+    "gauge_livesum": 65536,
+    "gauge_livemin": 65536,
+    "histogram": 131072,
+}
+"""The files of the client library, and their initial size in bytes: more than they ever need."""
 
 _REPEAT_SECONDS: Final = 1
+
+
+class _Calls:
+    """The calls of one method of the storage that are not stored yet: by bucket, and in total."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(DURATION_BUCKETS) + 1)
+        self.seconds = 0.0
 
 
 class Metrics:
@@ -41,12 +61,13 @@ class Metrics:
     Raises `ConfigurationError` if there is no space for the files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_only: bool) -> None:
         first = True
         if directory := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             name = current_process().name
-            first = not Path(directory, f"{_KINDS[0]}_{name}.db").exists()
+            first = not Path(directory, f"counter_{name}.db").exists()
             _reserve(directory, name)
+            process_file(directory, name).write_text(str(os.getpid()))
             values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call] # it has no types
         registry = CollectorRegistry()
         self._requests = Counter(
@@ -82,6 +103,50 @@ class Metrics:
         if first:  # what replaces a worker keeps its last value
             self._writable.set(1)
         self._writable_until = 0.0  # then it is set again, to stay the most recent one
+        self._storage_seconds = Histogram(
+            "petstore_storage_duration_seconds",
+            "Seconds that a call of the storage took, by its method; also one that failed.",
+            ("method",),
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+        self._looked = Gauge(
+            "petstore_storage_look_timestamp_seconds",
+            "When the store was last seen to be the same; of several workers, the earliest time.",
+            registry=registry,
+            multiprocess_mode="livemin",
+        )
+        self._looked.set_to_current_time()
+        read_only_workers = Gauge(
+            "petstore_read_only",
+            "Workers that refuse writes, because PETSTORE_READ_ONLY is set.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        read_only_workers.set(read_only)
+        self._connections = Gauge(
+            "petstore_connections",
+            "Connections of clients that are open.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self._refused = Counter(
+            "petstore_refused_requests",
+            "Requests refused by a guard or a limit, by the reason and the client.",
+            ("reason", "client"),
+            registry=registry,
+        )
+        self._reload_failures = Counter(
+            "petstore_key_reload_failures",
+            "Reloads of the key file that failed. Each worker reloads it.",
+            registry=registry,
+        )
+        self._keys_stale = Gauge(
+            "petstore_keys_stale",
+            "Workers that use older keys, because the key file is unusable.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
         dropped = Counter(
             "petstore_log_lines_dropped",
             "Log lines that were dropped because standard error was not read.",
@@ -91,6 +156,8 @@ class Metrics:
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._ended: dict[tuple[str, int], list[float]] = {}
         self._begun = 0
+        self._calls: dict[str, _Calls] = {}
+        self._refusals: Counts[tuple[str, str]] = Counts()
 
     def begin(self) -> None:
         """Count a request that has arrived."""
@@ -103,6 +170,63 @@ class Metrics:
         if not self._begun and not self._ended:
             asyncio.get_running_loop().call_soon(self._flush)
         self._ended.setdefault((operation, status), []).append(seconds)
+
+    def refuse(self, reason: str, client: str) -> None:
+        """Count a request that a guard or a limit refuses; `client` is empty if it is unknown."""
+        self._refusals[reason, client] += 1
+
+    def observe_calls(self, repository: Repository) -> Repository:
+        """Return a repository that passes calls on and measures how long each takes.
+
+        Whatever methods the contract has are measured.
+        """
+        methods = Repository.__abstractmethods__
+        calls = {name: self._observe_call(name, getattr(repository, name)) for name in methods}
+        return cast("Repository", SimpleNamespace(**calls))
+
+    def _observe_call(
+        self, method: str, function: Callable[..., Awaitable[Any]]
+    ) -> Callable[..., Awaitable[Any]]:
+        calls = self._calls[method] = _Calls()
+        buckets = calls.buckets
+
+        async def call(*arguments: Any) -> Any:
+            begin = perf_counter()
+            try:
+                return await function(*arguments)
+            finally:
+                seconds = perf_counter() - begin
+                buckets[bisect_left(DURATION_BUCKETS, seconds)] += 1
+                calls.seconds += seconds
+
+        return call
+
+    def tick(self, connections: int) -> None:
+        """Show how many connections are open; store the counts of calls and of refusals.
+
+        It is called once a second: a killed process loses a second of these, but no request waits
+        for them to be stored.
+        """
+        self._connections.set(connections)
+        for method, calls in self._calls.items():
+            if any(calls.buckets):
+                histogram = self._storage_seconds.labels(method)
+                _add(histogram, calls.seconds, calls.buckets)
+                calls.buckets[:] = [0] * len(calls.buckets)
+                calls.seconds = 0.0
+        for (reason, client), number in self._refusals.items():
+            self._refused.labels(reason, client).inc(number)
+        self._refusals.clear()
+
+    def keys_reloaded(self, succeeded: bool) -> None:  # noqa: FBT001 - it is all that it is told
+        """Show whether the last reload of the key file succeeded."""
+        if not succeeded:
+            self._reload_failures.inc()
+        self._keys_stale.set(not succeeded)
+
+    def storage_looked(self) -> None:
+        """Show that the store was looked at, and is the same."""
+        self._looked.set_to_current_time()
 
     def storage_failed(self) -> None:
         """Count a request that failed because of the storage."""
@@ -133,22 +257,23 @@ class Metrics:
                 self._children[operation, status] = children
             counter, histogram = children
             counter.inc(len(durations))
-            observe_all(histogram, durations)
+            for seconds in durations:
+                histogram.observe(seconds)
             begun -= len(durations)
         if begun:
             self._in_flight.inc(begun)
 
 
-def observe_all(histogram: Histogram, amounts: list[float]) -> None:
-    """Observe several amounts at once; the same as `Histogram.observe` of each.
+def _add(histogram: Histogram, total: float, buckets: Sequence[int]) -> None:
+    """Add what was observed to a histogram: its sum, and how much of it is in which bucket.
 
-    The library offers only the latter, which stores the sum each time. The three attributes are
-    private: a test compares the results.
+    The library offers only `Histogram.observe`, which stores the sum each time. The two attributes
+    are private: a test compares the results.
     """
-    buckets = Counts(bisect_left(histogram._upper_bounds, amount) for amount in amounts)  # noqa: SLF001 - see above
-    histogram._sum.inc(sum(amounts))  # noqa: SLF001 - see above
-    for index, count in buckets.items():
-        histogram._buckets[index].inc(count)  # noqa: SLF001 - see above
+    histogram._sum.inc(total)  # noqa: SLF001 - see above
+    for index, count in enumerate(buckets):
+        if count:
+            histogram._buckets[index].inc(count)  # noqa: SLF001 - see above
 
 
 def _reserve(directory: str, name: str) -> None:
@@ -156,9 +281,9 @@ def _reserve(directory: str, name: str) -> None:
     if not hasattr(os, "posix_fallocate"):
         return
     try:
-        for kind in _KINDS:
+        for kind, size in _SIZES.items():
             with Path(directory, f"{kind}_{name}.db").open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, _SIZE)
+                os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         raise ConfigurationError(
             f"no space for metrics in {directory}: {error.strerror} (PETSTORE_METRICS_LISTEN)"

@@ -1,58 +1,69 @@
-"""The address that Prometheus scrapes: the sum of the metrics of all worker processes.
+"""What Prometheus scrapes: the sum of the metrics of all worker processes.
 
 The processes write to small shared files, in memory where the system offers that, so that no
 count is lost when a worker dies.
 """
 
 import fcntl
-import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Final
+from typing import Any, Final
 
-from petstore.config.addresses import cannot_listen, split_address, to_url
 from petstore.config.errors import ConfigurationError
 
 _SETTING: Final = "PETSTORE_METRICS_LISTEN"
 _DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"  # the client library's own name
 _IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - a private directory is created in it
 _PREFIX: Final = "petstore-metrics-"
+_OPENMETRICS: Final = "application/openmetrics-text"
 
-_log = logging.getLogger("petstore")
+App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @contextmanager
-def serve_metrics(listen: str) -> Iterator[str]:
-    """Serve ``/metrics`` on ``HOST:PORT`` until the block is left; yield its URL.
+def collected(build: Mapping[str, str]) -> Iterator[App]:
+    """Collect the metrics of processes started within the block; yield what serves ``/metrics``.
 
-    Processes started within the block are included. Raises `ConfigurationError` if listening
-    fails or the files cannot be created.
+    build -- the labels of ``petstore_build_info``
+
+    Raises `ConfigurationError` if the files cannot be created.
     """
     with _directory() as directory:
         os.environ[_DIRECTORY] = directory
         # Only now: on import the library decides where it stores its counts.
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import choose_encoder
         from prometheus_client.multiprocess import MultiProcessCollector
+
+        from petstore.observability.processes import ProcessCollector
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types
-        host, port = split_address(listen)
+        registry.register(ProcessCollector(directory, build))
+
+        async def app(scope: Any, _: Any, send: Any) -> None:
+            accepted = b",".join([value for name, value in scope["headers"] if name == b"accept"])
+            types = {item.partition(b";")[0].strip() for item in accepted.split(b",")}
+            # Without parameters: the library raises TypeError for a version such as 1.x.
+            encode, content_type = choose_encoder(
+                _OPENMETRICS if _OPENMETRICS.encode() in types else ""
+            )
+            status, body = (200, encode(registry)) if scope["path"] == "/metrics" else (404, b"")
+            headers = [
+                (b"content-type", content_type.encode()),
+                (b"content-length", b"%d" % len(body)),
+            ]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
         try:
-            server, thread = start_http_server(port, host, registry)
-        except (OSError, UnicodeError) as error:
-            raise cannot_listen(listen, error, _SETTING) from None
-        server.handle_error = _ignore  # type: ignore[assignment] # the default prints a traceback
-        try:
-            yield f"{to_url(host, server.server_port)}/metrics"
+            yield app
         finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
             del os.environ[_DIRECTORY]
 
 
@@ -99,8 +110,3 @@ def _remove_unless_used(directory: Path) -> None:
             shutil.rmtree(directory)
         finally:
             os.close(lock)
-
-
-def _ignore(*_: object) -> None:
-    """Ignore a scraper that has closed its connection."""
-    _log.debug("a scraper closed its connection early")

@@ -10,6 +10,8 @@ from stat import S_ISFIFO, S_ISSOCK
 from threading import Lock
 from typing import Final
 
+from petstore.config.errors import count
+
 MAX_WAITING_BYTES: Final = 2**20
 """How much of the log is kept while nobody reads it. Further lines are dropped."""
 
@@ -70,8 +72,8 @@ class Output:
             except OSError:  # the reader is gone
                 self._waiting.clear()
         if self._dropped:
-            count, self._dropped = self._dropped, 0
-            _log.warning("%d log lines were dropped: standard error was not read", count)
+            dropped, self._dropped = self._dropped, 0
+            _log.warning("%s dropped: standard error was not read", count(dropped, "log line"))
 
     def _resume_later(self) -> None:
         try:

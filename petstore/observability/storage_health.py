@@ -1,14 +1,21 @@
 """What the service notices about its storage: failures, and whether it accepts writes."""
 
+import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Final
+
+from petstore.config.errors import count
+from petstore.contract import Repository, UnavailableError, WrongStoreError
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
 
 LOG_SECONDS: Final = 1
 """Failed writes, and failed reads, are logged once in this time; those in between are counted."""
+
+LOOK_SECONDS: Final = 1
+"""How often the service looks whether its store is still the one that it opened."""
 
 _log = logging.getLogger("petstore")
 
@@ -24,6 +31,23 @@ class StorageHealth:
         self._logged = dict.fromkeys((True, False), float("-inf"))  # of writes, of reads: when last
         self._unlogged = 0
         self._refusing = False  # the log says that the storage accepts no writes
+
+    async def watch(self, repository: Repository) -> None:
+        """Look at the store once a second; log once that it is another one, and end then."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await repository.look()
+            except WrongStoreError as error:
+                _log.error("%s; nothing is served until the service is restarted", error)
+                return
+            except UnavailableError:
+                pass  # requests get this error, too, and it is logged for them
+            except Exception:  # noqa: BLE001 - whatever a backend raises, look again
+                _log.exception("the store could not be looked at")
+            else:
+                if self._metrics is not None:
+                    self._metrics.storage_looked()
 
     def failed(self, reason: str, request_id: str, *, write: bool) -> None:
         """Log that the storage failed a request, unless another failure has just been logged."""
@@ -51,9 +75,8 @@ class StorageHealth:
 
     def _more(self) -> str:
         """Return how many failures were not logged since the last time."""
-        count, self._unlogged = self._unlogged, 0
-        requests = "request" if count == 1 else "requests"
-        return f" (and {count} more {requests} failed)" if count else ""
+        failed, self._unlogged = self._unlogged, 0
+        return f" (and {count(failed, 'more request')} failed)" if failed else ""
 
     def wrote(self) -> None:
         """Note that the storage has stored something new: it accepts writes."""

@@ -16,6 +16,9 @@ from litestar.types import ASGIApp, Receive, Send
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _SANITIZE: Final = "OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SANITIZE_FIELDS"
 
+_CHECK_SECONDS: Final = 2
+"""How long `Tracing.can_send` tries."""
+
 _SHUTDOWN_SECONDS: Final = 0.5
 """How long the end of the process waits for a collector that does not respond."""
 
@@ -30,6 +33,9 @@ class Tracing:
         os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
         if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             os.environ.setdefault("OTEL_SERVICE_NAME", "petstore")
+        # Of a malformed header they log the client's own text, in a line for each request.
+        for name in ("opentelemetry.baggage", "opentelemetry.trace"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         # Imported only here: they belong to an extra, and take 0.3 s of a start.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
@@ -64,6 +70,14 @@ class Tracing:
         except Exception as error:  # noqa: BLE001 - whatever it raises for wrong variables
             _log.warning("no traces: OpenTelemetry cannot start: %s", str(error) or repr(error))
         return None
+
+    @staticmethod
+    def can_send() -> bool:
+        """Send an empty batch; return whether the collector accepts it. The log says why not."""
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        return OTLPSpanExporter(timeout=_CHECK_SECONDS).export([]) is SpanExportResult.SUCCESS
 
     def trace_id(self) -> str | None:
         """Return the id of the current trace as 32 hexadecimal digits, or None outside a trace."""

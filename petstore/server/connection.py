@@ -7,6 +7,7 @@ section 2.2; for Host section 3.2). uvicorn's server creates the connections, an
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from petstore.server import sockets
 from petstore.server.exchange import Exchange
 from petstore.server.head import (
     MAX_HEADERS,
@@ -26,6 +28,7 @@ from petstore.server.head import (
     check_headers,
     parse_target,
 )
+from petstore.server.unread import CountUnread, Unread
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """The maximum size of everything but the body: head, chunk extensions and trailers together."""
@@ -42,8 +45,8 @@ REQUEST_SECONDS: Final = 20.0
 KEEP_ALIVE_SECONDS: Final = 75.0
 """How long an idle connection is kept: longer than proxies do, so that they close first."""
 
-RESPONSE_SECONDS: Final = 30.0
-"""How long a client may read nothing of a response that is ready for it."""
+ARRIVAL_SECONDS: Final = 0.5
+"""How long a stop waits for a request whose connection, or a part of it, has arrived."""
 
 LINGER_SECONDS: Final = 2.0
 """How long a client may still send after its last response, so that it gets to read it."""
@@ -55,13 +58,21 @@ It is given what is wrong, the headers that have arrived, and the request's scop
 knows it.
 """
 
+_log = logging.getLogger("petstore.server")
+
 _CHUNK_FRAME_BYTES: Final = 20
 """The framing of one chunk: at most 16 digits and two line breaks."""
 
+# Every request line that the parser accepts and that can be valid ends like this.
+_LINE_END: Final = re.compile(rb"/1\.[01]\r\n")
+
+_NOT_HTTP: Final = "expected a method, a target and HTTP/1.1 or HTTP/1.0, with single spaces"
+_UNKNOWN_METHOD: Final = "the method is unknown, or this is not HTTP/1.1"
 _TOO_LARGE: Final = "the head, with chunk extensions and trailers, is too large"
 
 # RFC 9112, section 3. A method that is longer than any known one gets no response of its own.
-_REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) [^ ]+ HTTP/1\.[01]\r\n")
+_METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= |\Z)")
+_REST_OF_LINE: Final = re.compile(rb" [^ \r\n]+ HTTP/1\.[01]\r\n")
 
 
 class Phase(Enum):
@@ -80,11 +91,13 @@ class HttpConnection(asyncio.Protocol):
     server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
     app_state -- the state that the application's lifespan has set for its requests
     reject -- makes the response to a rejected request
+    count_unread -- is told how much of responses a client leaves unread, if it is much
+    closed -- called once the connection is closed
     """
 
     transport: asyncio.Transport
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - two have a default
         self,
         config: Any,
         server_state: Any,
@@ -92,16 +105,21 @@ class HttpConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         reject: Reject,
+        count_unread: CountUnread | None = None,
+        closed: Callable[[], None] | None = None,
     ) -> None:
         self._app = config.loaded_app
         self._root_path: str = config.root_path
         self._server = server_state
         self._app_state = app_state
         self._make_rejection = reject
+        self._count_unread = count_unread
+        self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
         self._parser = self._new_parser()
         self._phase = Phase.IDLE
         self._deadline: float | None = None  # by when something must happen
+        self._stopping = False  # the next response is the last
         # Requests
         self._url = b""
         self._host = b""  # the last valid one
@@ -110,7 +128,12 @@ class HttpConnection(asyncio.Protocol):
         self._waiting: deque[Exchange] = deque()  # complete requests behind it, but for the last
         self._last: Exchange | None = None  # the request that arrived last
         self._data = b""  # what is being parsed
-        self._head = b""  # what was parsed earlier of an incomplete head
+        self._head = b""  # what has arrived of an incomplete request line
+        self._line_checked = False  # that of the request whose head arrives
+        self._method = b""  # of this request, if the parser does not know it
+        self._unparsed = b""  # an incomplete request line with such a method
+        self._offset = 0  # where the last of the pieces that `_feed_lines` makes begins
+        self._first = False  # whether that line is the first in the data that it began in
         self._rejection = ""  # why the request after those that are being served is rejected
         # What bounds their size
         self._fresh = 0  # bytes that are being parsed, if no request has begun in them yet
@@ -121,8 +144,7 @@ class HttpConnection(asyncio.Protocol):
         self.write_paused = False
         self._drained: asyncio.Future[None] | None = None
         self._reading = True
-        self._unread = 0  # bytes that the client has not read yet
-        self._unread_since = 0.0
+        self._read_until: float | None = None  # the deadline when it had last read everything
         self._defaults: HeaderList | None = None
         self._default_bytes = b""
 
@@ -131,6 +153,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock: a client that sends nothing is disconnected."""
         self.transport = transport  # type: ignore[assignment] # of a TCP or Unix socket
+        self._unread = Unread(self.transport, self._count_unread)
         self._server.connections.add(self)
         self._context = copy_context()  # so that no request inherits that of the one before it
         server, client = (_address(transport, name) for name in ("sockname", "peername"))
@@ -148,57 +171,113 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         """Tell the requests that are being served or are waiting."""
         self._server.connections.discard(self)
+        if self._closed is not None:
+            self._closed()
         self._deadline = None
         if self._active is not None:
             self._active.disconnect()
-        for exchange in self._waiting:
-            exchange.forget()
         self._active = None
         self._waiting.clear()
         self.resume_writing()
         del self._parser, self._last  # they refer to this connection: a reference cycle
 
-    def data_received(self, data: bytes) -> None:  # noqa: C901 - a call more would cost each read
+    def data_received(self, data: bytes) -> None:  # noqa: C901, PLR0912 - a call more would cost each read
         """Parse the data; what is not a body must not grow without bound."""
         if len(data) > MAX_HEAD_BYTES:  # so that no read can hide more than that
             for start in range(0, len(data), MAX_HEAD_BYTES):
                 self.data_received(data[start : start + MAX_HEAD_BYTES])
             return
+        whole = False  # whether it is one request at most, with all of its head
         if self._phase is Phase.IDLE:
             self._fresh = len(data)
+            end = data.find(b"\r\n\r\n") + 4
+            if end >= 4 and data[0] > 32:
+                whole = end == len(data) or data.count(b"/1.") < 2
         elif self._phase is Phase.DISCARD:
             self._discard(data)
             return
         else:
             self._overhead += len(data)
+            if self._unparsed:
+                self._parse_unknown_method(self._unparsed + data)
+                return
         self._data = data
+        unknown = b""
         try:
-            self._parser.feed_data(data)
+            if whole:
+                self._parser.feed_data(data)
+                if self._phase is Phase.HEAD:  # of a second one, whose line is incomplete
+                    self._head, self._first = data, False
+            else:
+                self._feed_lines(data)
         except httptools.HttpParserUpgrade:  # serve the request without; the parser has stopped
             if self._last is not None:
                 self._last.keep_alive = False
-        except httptools.HttpParserError as error:
-            self._reject_unparsed(error)
+            self._phase = Phase.DISCARD
             return
-        self._data = b""
+        except (httptools.HttpParserError, MalformedError) as error:
+            unknown = self._begun_with_unknown_method(error, 0 if whole else self._offset)
+            if not unknown:
+                self._reject_unparsed(error)
+                return
+        finally:
+            self._data = b""
+        if unknown:
+            self._parse_unknown_method(unknown)
+            return
         if self._overhead > MAX_HEAD_BYTES:
             if self._phase is Phase.IDLE:  # it is complete, but its application has not seen that
                 self._phase = Phase.BODY
-            self._reject(_TOO_LARGE)
-        elif self._phase is Phase.HEAD:
-            self._head += data
+            if self._phase is Phase.BODY and self._last is None:  # it has its response
+                self.transport.close()
+            else:
+                self._reject(_TOO_LARGE)
         elif self._phase is Phase.IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
 
-    def _reject_unparsed(self, error: httptools.HttpParserError) -> None:
-        """Reject what the parser did not take, unless it is only the method."""
-        problem = "not a valid HTTP/1.1 request"
-        if str(error).startswith("Invalid method"):
-            if self._feed_unknown_method():
-                return
-            problem = "the method is unknown, or this is not HTTP/1.1"
-        cause = error.__context__  # what one of the callbacks below has raised
-        self._reject(str(cause) if isinstance(cause, MalformedError) else problem)
+    def _feed_lines(self, data: bytes) -> None:
+        """Parse data with a pause behind each request line, so that the line can be checked."""
+        start = 0
+        while start < len(data):
+            if self._phase is Phase.HEAD and not self._line_checked:
+                end = data.find(b"\n", start) + 1
+            else:
+                match = _LINE_END.search(data, start)
+                end = match.end() if match else 0
+            piece = data[start:end] if end else data[start:]
+            self._offset = start
+            start += len(piece)
+            self._parser.feed_data(piece)
+            if self._phase is Phase.HEAD and not self._line_checked:
+                if not self._head:
+                    self._first = self._overhead == len(data)
+                self._head += piece
+                if piece.endswith(b"\n"):
+                    self._check_line()
+
+    def _check_line(self) -> None:
+        """Check the request line that has just ended (RFC 9112, section 3).
+
+        The parser takes more: other protocols than HTTP, other versions, more than one space.
+        """
+        version = self._parser.get_http_version()
+        line = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version.encode())
+        if version not in ("1.0", "1.1") or not self._head.endswith(line):
+            raise MalformedError(_NOT_HTTP)
+        self._line_checked = True
+        self._head = b""
+
+    def _reject_unparsed(self, error: Exception) -> None:
+        """Reject what the parser did not take."""
+        unknown = str(error).startswith("Invalid method")
+        problem = _UNKNOWN_METHOD if unknown else "not a valid HTTP/1.1 request"
+        raised = isinstance(error, httptools.HttpParserCallbackError)
+        cause = error.__context__ if raised else error  # what one of the callbacks has raised
+        if isinstance(cause, MalformedError):
+            problem = str(cause)
+        elif raised:
+            _log.error("exception while parsing a request", exc_info=cause)
+        self._reject(problem)
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
@@ -215,10 +294,13 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Let responses wait: the client reads more slowly than they are written."""
         self.write_paused = True
+        if self._active is not None:
+            self._unread.begin(self._active.scope)
 
     def resume_writing(self) -> None:
         """Let responses continue."""
         self.write_paused = False
+        self._unread.end()
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         if self._active is not None and self._active.complete:
@@ -232,6 +314,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers = []
         self._phase = Phase.HEAD
         self._head = b""
+        self._line_checked = False
         self._discarded = 0
         # If other requests came first in the data, the share of this one is not known: count 1.
         self._overhead, self._fresh = self._fresh or 1, 0
@@ -254,10 +337,9 @@ class HttpConnection(asyncio.Protocol):
         """Check the head as a whole, then start the request."""
         data = self._data
         end = data.find(b" ") + 1 + len(self._url)  # of the target, in data that begins with it
-        if self._overhead == len(data) and data.startswith(b" HTTP/1.1\r\n", end):
-            version = "1.1"  # the usual case, faster than asking the parser
-        else:
-            version = self._check_line()
+        version = "1.1"
+        if self._overhead != len(data) or not data.startswith(b" HTTP/1.1\r\n", end):
+            version = self._check_head()  # it is not alone in its data, not all there, or odd
         checked = check_headers(self._headers, version, self._host)
         self._host, expects_continue, has_body = checked
         if has_body and self._parser.should_upgrade():  # its body would not be read
@@ -268,9 +350,12 @@ class HttpConnection(asyncio.Protocol):
         exchange = Exchange(
             self,
             self._scope(version),
-            keep_alive=version == "1.1" and self._parser.should_keep_alive(),
+            keep_alive=version == "1.1" and not self._stopping and self._parser.should_keep_alive(),
             expects_continue=expects_continue,
         )
+        if self._method:
+            exchange.scope["method"] = self._method.decode("ascii")
+            exchange.keep_alive, self._method = False, b""
         self._last = exchange
         if self._active is None:
             self._start(exchange)
@@ -279,12 +364,15 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.append(exchange)
         self._phase = Phase.BODY
 
-    def _check_line(self) -> str:
-        """Return the version of a request that is not alone in its data, not all there, or odd."""
+    def _check_head(self) -> str:
+        """Return the version of a request; its line was checked if it can be valid."""
         version = self._parser.get_http_version()
-        line = self._url + b" HTTP/1."  # the parser accepts RTSP and ICE, too
-        if version not in ("1.0", "1.1") or line not in self._head + self._data:
-            raise MalformedError("expected HTTP/1.1 or HTTP/1.0")
+        data = self._data
+        if not self._line_checked and not (
+            self._overhead == len(data)
+            and data.startswith(b"%b %b HTTP/1.0\r\n" % (self._parser.get_method(), self._url))
+        ):
+            raise MalformedError(_NOT_HTTP)
         size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
         if size > MAX_HEAD_BYTES:
             raise MalformedError(_TOO_LARGE)
@@ -306,33 +394,54 @@ class HttpConnection(asyncio.Protocol):
         if self._last is not None:
             self._last.end()
         if self._active is None:
-            self._start_clock(KEEP_ALIVE_SECONDS)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Wait for the next request, and keep nothing of the last one meanwhile."""
+        self._deadline = self.loop.time() + KEEP_ALIVE_SECONDS
+        self._last = None
+        self._url = b""
+        self._headers = []
 
     # The server calls these.
 
+    @property
+    def idle_until(self) -> float | None:
+        """When the connection will be closed if nothing arrives; None while it is in use."""
+        return None if self._active is not None else self._deadline
+
     def sweep(self, now: float) -> None:
         """Disconnect a client that is too slow. Called once a second."""
-        unread = self.transport.get_write_buffer_size()
-        if unread != self._unread:
-            self._unread, self._unread_since = unread, now
-        elif unread and now - self._unread_since >= RESPONSE_SECONDS:
-            self.transport.abort()
-            return
+        if self._deadline is None or self._deadline != self._read_until:
+            self._unread.look(now)
+            if not self._unread.size:
+                self._read_until = self._deadline
         if self._deadline is None or now < self._deadline or self.transport.is_closing():
             return
         if not self._reading:  # it is the application that is slow
             self._start_clock(REQUEST_SECONDS)
         elif self._phase in (Phase.HEAD, Phase.BODY):
             self._reject("the request took too long to arrive")
-        else:
+        elif self._phase is Phase.IDLE or not self._unread.size:
             self.transport.close()
 
     def shutdown(self) -> None:
-        """Close the connection because the service stops, after the responses in progress."""
-        if self._active is None:
-            self.transport.close()
-        else:
+        """Close the connection because the service stops, after the responses in progress.
+
+        A client that has just connected or sent something gets its response, too.
+        """
+        self._stopping = True
+        new = self._defaults is None  # it has not had a response
+        if self._active is not None:
             self._close_after_last()
+        elif new or self._phase is Phase.HEAD or sockets.has_data(self.transport):
+            self.loop.call_later(ARRIVAL_SECONDS, self._close_unless_active)
+        else:
+            self.transport.close()
+
+    def _close_unless_active(self) -> None:
+        if self._active is None and not self.transport.is_closing():
+            self.transport.close()
 
     # Exchanges call these.
 
@@ -384,19 +493,19 @@ class HttpConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
-            if self._phase is Phase.BODY:  # let a client that still sends read its response
-                self._linger()
-            else:
+            if exchange.half_closed or (self._phase is Phase.IDLE and not self._waiting):
                 self.transport.close()
+            else:  # let a client that still sends read its response
+                self._linger()
             return
         if self._waiting:
             self._start(self._waiting.popleft())
             return
         self.resume_reading()
         if self._phase is Phase.IDLE:
-            self._start_clock(KEEP_ALIVE_SECONDS)
+            self._rest()
         elif self._phase is Phase.DISCARD:
-            self._respond_400(self._rejection, None)
+            self._write_rejection(self._rejection, None)
             if exchange.half_closed:  # nothing more will arrive
                 self.transport.close()
 
@@ -424,7 +533,6 @@ class HttpConnection(asyncio.Protocol):
             "query_string": query,
             "headers": self._headers,
             "state": self._app_state.copy(),
-            "extensions": {},
         }
         if version != "1.1":
             scope["http_version"] = version
@@ -435,33 +543,41 @@ class HttpConnection(asyncio.Protocol):
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
-    def _feed_unknown_method(self) -> bool:
-        """Parse a request whose method the parser does not know; return whether that succeeded.
+    def _begun_with_unknown_method(self, error: Exception, offset: int) -> bytes:
+        """Return a request whose method the parser does not know, from its first byte on.
 
-        The application decides what to make of the method. The request line must be the beginning
-        of the data, and no other request in progress. The connection is closed afterwards.
+        Return nothing if the error is another one, or if it is not known where the request begins.
+
+        offset -- where the piece that the parser was given begins in its data
         """
-        line = _REQUEST_LINE.match(self._data)
-        if line is None or self._active is not None or self._overhead != len(self._data):
-            return False
-        self._parser = self._new_parser()
-        self._fresh = len(self._data)
-        try:
-            self._parser.feed_data(b"TRACE" + self._data[line.end(1) :])
-        except httptools.HttpParserUpgrade:
-            pass
-        except httptools.HttpParserError:
-            self._rename_method(line[1])
-            return False
-        return self._rename_method(line[1])
+        unknown = str(error).startswith("Invalid method")
+        first = self._first if self._head else self._overhead == len(self._data)
+        if not (unknown and first and self._phase is Phase.HEAD):
+            return b""
+        return (self._head + self._data[offset:]).lstrip(b"\r\n")
 
-    def _rename_method(self, method: bytes) -> bool:
-        """Give the request that has just begun its method; return False if there is none."""
-        if self._active is None:  # its head is incomplete or invalid
-            return False
-        self._active.scope["method"] = method.decode()
-        self._active.keep_alive = False
-        return True
+    def _parse_unknown_method(self, data: bytes) -> None:
+        """Parse a request whose method the parser does not know, under another method.
+
+        The application decides what to make of the method. The connection is closed afterwards.
+
+        data -- begins with the request; if its line is incomplete, it is kept for the next data
+        """
+        method = _METHOD.match(data)
+        rest = method and _REST_OF_LINE.match(data, method.end())
+        if method is None or (rest is None and b"\n" in data):
+            self._reject(_UNKNOWN_METHOD)
+        elif rest is None:
+            self._unparsed = data
+            if len(data) > MAX_HEAD_BYTES:
+                self._reject(_TOO_LARGE)
+        else:
+            self._unparsed, self._method = b"", method[0]
+            self._parser = self._new_parser()
+            self._phase, deadline = Phase.IDLE, self._deadline
+            self.data_received(b"TRACE" + data[method.end() :])
+            if self._phase in (Phase.HEAD, Phase.BODY):
+                self._deadline = deadline
 
     def _reject(self, message: str) -> None:
         """Respond with 400 if that is still possible, and close the connection.
@@ -471,7 +587,6 @@ class HttpConnection(asyncio.Protocol):
         rejected = self._last if self._phase is Phase.BODY else None
         if rejected is not None and rejected in self._waiting:
             self._waiting.remove(rejected)
-            rejected.forget()
             rejected = None
         if rejected is not None and rejected is self._active:
             rejected.disconnect()
@@ -479,16 +594,17 @@ class HttpConnection(asyncio.Protocol):
         if rejected is not None and rejected.started:  # it has its response, or a part of it
             self.transport.close()
             return
-        if self._active is not None and self._active.complete and not self._waiting:
+        active = self._active
+        if active is not None and active.complete and active.keep_alive and not self._waiting:
             self._active = None  # its response is written, and only waits for the client
         if self._active is not None:
             self._phase = Phase.DISCARD
             self._deadline = None
             self._rejection = message
             return
-        self._respond_400(message, None if rejected is None else rejected.scope)
+        self._write_rejection(message, None if rejected is None else rejected.scope)
 
-    def _respond_400(self, message: str, scope: dict[str, Any] | None) -> None:
+    def _write_rejection(self, message: str, scope: dict[str, Any] | None) -> None:
         headers, body = self._make_rejection(message, self._headers, scope)
         length = (b"content-length", b"%d" % len(body))
         headers = [*headers, length, (b"connection", b"close")]

@@ -1,7 +1,8 @@
 """One request and its response: the ASGI 3.0 side of a connection.
 
-An application may hand over a whole response in one call instead of two ASGI messages: see
-`Exchange.respond`. Both ways check every header before the first byte is written.
+What an application is given as `send` is the `Exchange`. An application that knows it may hand over
+a whole response in one call instead of two ASGI messages: see `Exchange.respond`. Both ways check
+every header before the first byte is written.
 """
 
 import asyncio
@@ -12,9 +13,6 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from petstore.server.head import HeaderList
-
-EXTENSION: Final = "petstore.exchange"
-"""The key of the exchange in ``scope["extensions"]``."""
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """The connection is not read while more than this of a body waits for the application."""
@@ -34,6 +32,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _NOT_IN_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # section 5.5
 _NO_CONTENT: Final = frozenset({204, 304})  # and 1xx, which an application cannot send
+_LARGE_BYTES: Final = 64 * 1024  # a body from this size on is not copied behind its head
 
 _KNOWN_NAMES: Final[dict[bytes, bytes]] = {}  # as an application sends it -> as it is written
 _MAX_KNOWN_NAMES: Final = 1000
@@ -69,6 +68,7 @@ class Exchange:
     complete = False
     disconnected = False
     half_closed = False
+    _body: bytes | bytearray = b""  # what has arrived of it and was not received yet
     _delivered = False  # whether the application has received the end of the body
     _pending = b""  # the head, until the first part of the body is there
     _chunked = False
@@ -88,14 +88,11 @@ class Exchange:
         self.scope = scope
         self.keep_alive = keep_alive
         self.expects_continue = expects_continue
-        self.send = self._send  # one object, by which an application can recognize this exchange
-        scope["extensions"][EXTENSION] = self
-        self._body = bytearray()
 
     async def run(self, app: Any) -> None:
         """Let the application serve the request. Whatever it does, the client gets a response."""
         try:
-            result = None if self.disconnected else await app(self.scope, self.receive, self.send)
+            result = None if self.disconnected else await app(self.scope, self.receive, self)
             if result is not None:
                 _log.error("the ASGI application returned %r instead of None", result)
             elif not (self.complete or self.disconnected):
@@ -109,17 +106,12 @@ class Exchange:
         finally:
             if not (self.complete or self.disconnected):
                 self._fail()
-            self.forget()
             self._connection.finished(self)
 
-    def forget(self) -> None:
-        """Break the reference cycles: the exchange is no longer used."""
-        self.scope["extensions"].clear()
-        del self.send
-
     def _fail(self) -> None:
-        """Respond with 500, or cut the connection if the response has begun."""
-        if not self.started:
+        """Respond with 500, or cut the connection if a part of the response was written."""
+        if self._pending or not self.started:
+            self._pending, self.started = b"", False
             self.keep_alive = False
             headers = [(b"content-type", b"text/plain; charset=utf-8")]
             self.respond(500, headers, b"Internal Server Error")
@@ -128,7 +120,12 @@ class Exchange:
 
     def feed(self, data: bytes) -> None:
         """Take a part of the body."""
-        self._body += data
+        if not self._body:
+            self._body = data  # usually this is all of it
+        elif isinstance(self._body, bytes):
+            self._body = bytearray(self._body + data)
+        else:
+            self._body += data
         if len(self._body) > HIGH_WATER_BYTES:
             self._connection.pause_reading()
         self._wake()
@@ -159,7 +156,7 @@ class Exchange:
                 self._connection.transport.write(_CONTINUE)
         while not (self.disconnected or self.complete):
             if self._body or (not self.more_body and not self._delivered):
-                body, self._body = bytes(self._body), bytearray()
+                body, self._body = bytes(self._body), b""
                 self._delivered = not self.more_body
                 return {"type": "http.request", "body": body, "more_body": self.more_body}
             if self.half_closed:
@@ -201,10 +198,10 @@ class Exchange:
         if self.scope["method"] == "HEAD" or not length:
             body = b""
         if not self.disconnected:
-            self._connection.transport.write(b"%b\r\n\r\n%b" % (head, body))
+            self._write(head, body)
         self._finish()
 
-    async def _send(self, message: Any) -> None:
+    async def __call__(self, message: Any) -> None:
         """Take an ASGI message: ``http.response.start``, then ``http.response.body``.
 
         Raises `RuntimeError` for one that does not fit, and for an invalid header.
@@ -218,21 +215,27 @@ class Exchange:
             headers = [*message.get("headers", ())]
             head = self._head(message["status"], self._frame(message["status"], headers))
             self.started = True
-            self._pending = b"%b\r\n\r\n" % head
+            self._pending = head
         elif self.complete:
             raise RuntimeError(f"got the message {kind!r} after the end of the response")
         elif kind != "http.response.body":
             raise RuntimeError(f"expected the message 'http.response.body', got {kind!r}")
         else:
             more = bool(message.get("more_body", False))
-            data = self._pending + self._framed(message.get("body", b""), more=more)
-            self._pending = b""
+            data = self._framed(message.get("body", b""), more=more)
+            head, self._pending = self._pending, b""
             if self._connection.write_paused:
                 await self._connection.drain()
             if not self.disconnected:
-                self._connection.transport.write(data)
+                self._write(head, data)
             if not more:
                 self._finish()
+
+    def _write(self, head: bytes, body: bytes) -> None:
+        if len(body) < _LARGE_BYTES:
+            self._connection.transport.write(head + body)
+        else:
+            self._connection.transport.writelines((head, body))
 
     def _frame(self, status: int, headers: HeaderList) -> HeaderList:
         """Decide how the end of the body is marked (RFC 9112, section 6); return all headers."""
@@ -280,7 +283,7 @@ class Exchange:
     def _head(
         self, status: int, headers: HeaderList, encoded: bytes = b"", length: bytes = b""
     ) -> bytes:
-        """Return status line and headers, checked, without the empty line after them."""
+        """Return status line and headers, checked, with the empty line after them."""
         encoded += self.encode(headers) + length
         if self.expects_continue and self.more_body:  # the client may send its body, or not
             self.keep_alive = False
@@ -288,10 +291,15 @@ class Exchange:
             self.keep_alive = False
         elif not self.keep_alive:
             encoded += b"\r\nconnection: close"
-        return b"%b%b%b" % (_STATUS_LINES[status], self._connection.default_headers(), encoded)
+        return b"%b%b%b\r\n\r\n" % (
+            _STATUS_LINES[status],
+            self._connection.default_headers(),
+            encoded,
+        )
 
     def _finish(self) -> None:
         self.complete = True
+        self._body = b""
         self._wake()
         if not self.disconnected:
             self._connection.response_complete(self)
@@ -303,8 +311,8 @@ class Exchange:
 
 def _closes(headers: HeaderList) -> bool:
     """Return whether a ``Connection`` header says close."""
-    options = b",".join([value for name, value in headers if name.lower() == b"connection"])
-    return b"close" in [option.strip().lower() for option in options.split(b",")]
+    values = b",".join([value for name, value in headers if name.lower() == b"connection"])
+    return b"close" in [value.strip().lower() for value in values.split(b",")]
 
 
 def _check_name(name: bytes) -> bytes:

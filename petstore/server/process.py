@@ -19,9 +19,16 @@ import uvicorn
 
 from petstore.config.settings import Settings
 from petstore.http.app import Application
-from petstore.http.state import ServiceState
+from petstore.server import sockets as listening
 from petstore.server.connection import HttpConnection
+from petstore.server.listener import Listener, Turns
 from petstore.server.sockets import BACKLOG
+
+HANDSHAKE_SECONDS: Final = 0.1
+"""How long a client may take to connect that had begun to when the port was about to close."""
+
+ACCEPT_SECONDS: Final = 1
+"""How long the end of the drain may take: refusing connections, and accepting those that wait."""
 
 CLOSING_SECONDS: Final = 1
 """What is reserved of PETSTORE_SHUTDOWN_SECONDS for closing the storage: this, or half of it."""
@@ -31,7 +38,7 @@ _log = logging.getLogger("petstore")
 
 def stop_seconds(settings: Settings) -> float:
     """Return how long a process may take from a signal to its end."""
-    return settings.drain_seconds + max(settings.shutdown_seconds, CLOSING_SECONDS)
+    return settings.drain_seconds + settings.shutdown_seconds
 
 
 def exit_at_once(_number: int, _frame: FrameType | None) -> None:
@@ -39,32 +46,54 @@ def exit_at_once(_number: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
-class Server(uvicorn.Server):
+class SweepingServer(uvicorn.Server):
+    """uvicorn's server, which looks at its connections once a second."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """Disconnect clients that are too slow."""
+        if counter % 10 == 0:
+            self.sweep()
+        return await super().on_tick(counter)
+
+    def sweep(self) -> None:
+        """Disconnect clients that are too slow."""
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, HttpConnection):
+                connection.sweep(now)
+
+
+class Server(SweepingServer):
     """uvicorn's server, with a drain before it closes, and exit status 0 after a signal.
 
     A stop has a time limit. If it is exceeded, whatever is waited for, the process ends with
     status 1.
 
     config -- uvicorn's own settings
-    state -- its `draining` is set here; its `startup_error` is raised
+    app -- `draining` is set in its state; the `startup_error` there is raised
     settings -- how long requests are still served after a signal, and the time limit
     ready -- called once the port is open
     reload -- called at SIGHUP; None if that is a stop, like SIGTERM
+    turns -- what several workers tell each other; None if there is one
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - `make_server` has the defaults
         self,
         config: uvicorn.Config,
-        state: ServiceState,
+        app: Application,
         settings: Settings,
         ready: Callable[[], None],
         reload: Callable[[], None] | None,
+        turns: Turns | None,
     ) -> None:
         super().__init__(config)
-        self._state = state
+        self._state = app.state
+        self._tick = app.tick
         self._settings = settings
         self._ready = ready
         self._reload = reload
+        self._turns = turns
+        self._listener: Listener | None = None
         self._signaled = 0.0  # when the first signal came
         self._out_of_files = False
 
@@ -86,9 +115,15 @@ class Server(uvicorn.Server):
         """End the process when the time for its stop is over. A normal end comes before."""
         limit = stop_seconds(self._settings)
         time.sleep(limit)
-        message = "still running %g s after the signal: exiting without closing the storage"
         # In a thread, because the log may be what the stop waits for.
-        line = Thread(target=_log.error, args=(message, limit), daemon=True)
+        line = Thread(
+            target=_log.error,
+            args=(
+                "still running %g s after the signal: exiting without closing the storage",
+                limit,
+            ),
+            daemon=True,
+        )
         line.start()
         line.join(0.2)
         os._exit(1)
@@ -97,15 +132,31 @@ class Server(uvicorn.Server):
         """Open the storage, then the port. Raises whatever opening the storage raised."""
         self._loop = asyncio.get_running_loop()
         try:
-            await super().startup(sockets)
+            await super().startup(sockets if self._turns is None else [])
         except SystemExit:  # without a message: uvicorn's own log is off
             if self._state.startup_error is not None:
                 raise self._state.startup_error from None
             raise
+        if self._turns is not None and sockets:
+            self._listener = self._take_turns(sockets[0], self._turns)
         if current_thread() is main_thread():  # Python handles signals only there
             signal.signal(signal.SIGHUP, self._hang_up)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked in a worker
         self._ready()
+
+    def _take_turns(self, sock: socket.socket, turns: Turns) -> Listener:
+        def make_connection() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg] # see `make_server`
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                closed=listener.closed,
+            )
+
+        listener = Listener(sock, turns, make_connection)
+        self.servers = [listener]  # type: ignore[list-item] # uvicorn closes it
+        listener.start()
+        return listener
 
     def _hang_up(self, sig: int, frame: FrameType | None) -> None:
         """Handle SIGHUP: reload; or stop, if it means that the terminal of --dev was closed."""
@@ -114,15 +165,11 @@ class Server(uvicorn.Server):
         else:
             self._loop.call_soon_threadsafe(self._reload)
 
-    async def on_tick(self, counter: int) -> bool:
-        """Check the connections every second."""
-        if counter % 10 == 0:
-            self._sweep()
-        return await super().on_tick(counter)
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close connections gracefully during the drain, then finish the requests in flight."""
         self._state.draining = True
+        if self._listener is not None:
+            self._listener.leave()
         parent = parent_process()
         orphaned = parent is not None and not parent.is_alive()  # its successor needs the port
         drain = 0 if orphaned else self._settings.drain_seconds
@@ -131,6 +178,9 @@ class Server(uvicorn.Server):
         end = (self._signaled or time.monotonic()) + drain
         while time.monotonic() < end and not self.force_exit:  # noqa: ASYNC110 - a signal ends it too
             await asyncio.sleep(0.05)
+        if not self.force_exit:
+            for sock in sockets or ():
+                await self._accept_rest(sock, refuse=parent is None or orphaned)
         seconds = self._settings.shutdown_seconds
         left = end + max(seconds - CLOSING_SECONDS, seconds / 2) - time.monotonic()
         self.config.timeout_graceful_shutdown = max(0.0, left)  # type: ignore[assignment] # floats work
@@ -145,12 +195,31 @@ class Server(uvicorn.Server):
         sweeper.cancel()
         _log.info("stopped")
 
+    async def _accept_rest(self, sock: socket.socket, *, refuse: bool) -> None:
+        """Accept all that have connected: when the socket closes, the kernel resets the others.
+
+        refuse -- whether this process has to refuse new connections; otherwise its parent does
+        """
+        if self._settings.listen.descriptor is not None:
+            return  # it stays open: the process that has it next accepts them
+        end = time.monotonic() + ACCEPT_SECONDS
+        if refuse:
+            listening.refuse(sock)
+        elif self._settings.listen.path is None:
+            await _until(lambda: listening.refuses(sock), end)
+        await asyncio.sleep(HANDSHAKE_SECONDS)
+        listener = self._listener
+        await _until(
+            lambda: not (listener.is_waited_for if listener else listening.has_connection(sock)),
+            end,
+        )
+
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self._sweep()
+            self.sweep()
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Disconnect clients that are too slow. Report when the limit on open files is reached.
 
         The event loop does not report it: it accepts the connections beyond the limit and closes
@@ -162,14 +231,18 @@ class Server(uvicorn.Server):
         except OSError as error:
             out_of_files = error.errno in (EMFILE, ENFILE)
         if out_of_files and not self._out_of_files:
-            _log.error("out of file descriptors (ulimit -n): closing new connections")
+            _log.error("out of file descriptors (ulimit -n): cannot serve new connections")
         elif self._out_of_files and not out_of_files:
             _log.info("file descriptors are available again")
         self._out_of_files = out_of_files
-        now = asyncio.get_running_loop().time()
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, HttpConnection):
-                connection.sweep(now)
+        super().sweep()
+        self._tick(len(self.server_state.connections))
+
+
+async def _until(holds: Callable[[], bool], end: float) -> None:
+    """Wait until a condition of the kernel holds, or until a time of the monotonic clock."""
+    while not holds() and time.monotonic() < end:  # noqa: ASYNC110 - the kernel sets no event
+        await asyncio.sleep(0.01)
 
 
 def make_server(
@@ -177,16 +250,20 @@ def make_server(
     settings: Settings,
     ready: Callable[[], None],
     reload: Callable[[], None] | None = None,
+    turns: Turns | None = None,
 ) -> Server:
     """Return a server for the application; its `run([sock])` serves until a signal.
 
     settings -- the durations of drain and shutdown; the address is that of the socket
     ready -- called once the port is open
     reload -- called at SIGHUP; None if that is a stop, like SIGTERM
+    turns -- what several workers tell each other; None if there is one
     """
     config = uvicorn.Config(
         app.asgi,
-        http=partial(HttpConnection, reject=app.reject),  # type: ignore[arg-type] # any callable works
+        http=partial(  # type: ignore[arg-type] # any callable works
+            HttpConnection, reject=app.reject, count_unread=app.count_unread
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -195,4 +272,4 @@ def make_server(
         proxy_headers=False,
         backlog=BACKLOG,
     )
-    return Server(config, app.state, settings, ready, reload)
+    return Server(config, app, settings, ready, reload, turns)

@@ -5,26 +5,30 @@ import logging
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
+from platform import python_version
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from petstore import __version__
 from petstore.config.loading import Configuration
-from petstore.config.settings import Settings
-from petstore.http.limits import RateLimit
+from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.server import sockets
 from petstore.server.process import make_server
 
 _BANNER: Final = """
-petstore for trying out; press Ctrl-C to stop. {kept}
+petstore in development mode; press Ctrl-C to stop. {kept}
 
   service    {base}/v1
   reference  {base}/docs
   API key    {key}
 
-Add a pet:
+Add a pet, in another terminal:
 
-  curl -i{via} {base}/v1/pets -H 'Authorization: Bearer {key}' \\
+  export KEY={key}
+  curl -i{via} {base}/v1/pets -w '\\n' -H "Authorization: Bearer $KEY" \\
     -H 'Content-Type: application/json' \\
     -d '{{"name": "Rex", "categoryId": 7, "status": "available"}}'
 """
@@ -42,15 +46,19 @@ def serve(
     Raises `ConfigurationError` and the errors of the storage contract.
     """
     settings = configuration.settings
-    open_once(configuration)
+    opened = open_once(configuration, changes=not settings.read_only)
+    if configuration.plugin.backend.durable:  # from here on, no worker creates a store
+        settings = replace(settings, store=opened.store)
     with ExitStack() as stack:
         sock = stack.enter_context(sockets.bind(settings.listen))
         stack.enter_context(standard_error.nonblocking())
         metrics = ""
-        if settings.metrics_listen:
-            from petstore.observability.metrics_server import serve_metrics
+        if settings.metrics_listen is not None:
+            from petstore.server.metrics_port import serve_metrics
 
-            metrics = stack.enter_context(serve_metrics(settings.metrics_listen))
+            build = {"version": __version__, "python": python_version()}
+            build["backend"] = configuration.plugin.name
+            metrics = stack.enter_context(serve_metrics(settings.metrics_listen, build))
 
         def ready() -> None:
             _announce(configuration, sock, metrics)
@@ -71,18 +79,34 @@ def serve(
                 **flags,
                 "PETSTORE_BACKEND": settings.backend,
                 "PETSTORE_LOG": settings.log,
+                "PETSTORE_LOG_LEVEL": settings.log_level,
+                "PETSTORE_STORE": settings.store,
             }
-            Supervisor({**environ, **more}, flags, sock, settings, reloads=not more).run(ready)
+            Supervisor({**environ, **more}, flags, sock, configuration).run(ready)
 
 
-def open_once(configuration: Configuration) -> float:
-    """Open the storage, read from it and close it again. Return the seconds of the read."""
+class Opened(NamedTuple):
+    """What opening the storage has shown: the identity of the store, and the seconds of a read."""
 
-    async def ping() -> float:
-        async with configuration.plugin.backend.open(configuration.storage) as repository:
+    store: str
+    seconds: float
+
+
+def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
+    """Open the storage, read from it and close it again.
+
+    changes -- whether the store may be created or upgraded
+
+    Raises the errors of `Backend.open`.
+    """
+
+    async def ping() -> Opened:
+        expected = Expected(configuration.settings.store, create=changes, upgrade=changes)
+        backend = configuration.plugin.backend
+        async with backend.open(configuration.storage, expected) as repository:
             begin = perf_counter()
-            await repository.list_pets(0, 1, None)
-            return perf_counter() - begin
+            await repository.list_pets(PetQuery(0, 1))
+            return Opened(repository.store, perf_counter() - begin)
 
     return asyncio.run(ping())
 
@@ -96,24 +120,16 @@ def _announce(configuration: Configuration, sock: socket.socket, metrics: str) -
         f"workers: {settings.workers}",
         f"keys: {len(configuration.keys)}",
     ]
-    if settings.rate_limit:
-        parts.append(f"rate limit: {_total(settings)}")
+    if settings.rate_limit is not None:
+        parts.append(f"rate limit: {settings.rate_limit} per client")
+    if settings.read_only:
+        parts.append("read-only")
     if metrics:
         parts.append(f"metrics on {metrics}")
     _log.info("%s", ", ".join(parts))
     if configuration.dev_key:
         durable = plugin.backend.durable
-        kept = f"Data is kept in {plugin.name}." if durable else "All data is lost then."
+        kept = f"Data is kept in {plugin.name}." if durable else "All data is then lost."
         via = f" --unix-socket {sock.getsockname()}" if local else ""
         base = "http://localhost" if local else base
         print(_BANNER.format(base=base, via=via, key=configuration.dev_key, kept=kept), flush=True)
-
-
-def _total(settings: Settings) -> str:
-    """Return the rate limit of a client whose requests reach all workers."""
-    limit = settings.rate_limit
-    each = f"{limit} per client"
-    if settings.workers == 1:
-        return each
-    quota = RateLimit.parse(limit).quota * settings.workers
-    return f"{each} and worker, {quota}{limit[limit.index('/') :]} in total"

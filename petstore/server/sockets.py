@@ -1,50 +1,138 @@
-"""The socket that the service listens on."""
+"""The socket that the service listens on, and what Linux tells and does about its connections."""
 
+import asyncio
+import ctypes
+import fcntl
 import os
+import select
 import socket
+import struct
+import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from errno import EINVAL, ENAMETOOLONG, ENOTSOCK
 from pathlib import Path
 from typing import Final
 
-from petstore.config.addresses import cannot_listen, parse_listen, to_url
+from petstore.config.addresses import Address, cannot_listen, to_url
 
 BACKLOG: Final = 2048
 """How many connections the kernel queues until the service accepts them."""
 
 MAX_PATH_BYTES: Final = 107
 
+KERNEL_BYTES: Final = 128 * 1024
+"""How much of an unread response the kernel keeps for each connection; the service has the rest."""
+
+GONE_SECONDS: Final = 60
+"""After how long the kernel drops a connection whose client takes nothing, also a closed one."""
+
+_SO_ATTACH_FILTER: Final = 26
+# A program of the packet filter: drop a segment if, of the flags SYN and ACK, it has only SYN.
+_DROP_SYN: Final = (
+    (0x30, 0, 0, 13),  # load the byte of the flags
+    (0x54, 0, 0, 0x12),  # and
+    (0x15, 0, 1, 0x02),  # skip one unless equal
+    (0x06, 0, 0, 0),  # drop
+    (0x06, 0, 0, 0xFFFFFFFF),  # take
+)
+
+
+def unread_bytes(transport: asyncio.BaseTransport) -> int:
+    """Return how much of what was sent the client's system has not taken; 0 if unknown."""
+    return _queued(transport, termios.TIOCOUTQ)
+
+
+def has_data(transport: asyncio.BaseTransport) -> bool:
+    """Return whether something has arrived that was not read yet."""
+    return _queued(transport, termios.FIONREAD) > 0
+
+
+def _queued(transport: asyncio.BaseTransport, request: int) -> int:
+    try:
+        descriptor = transport.get_extra_info("socket").fileno()
+        return int.from_bytes(fcntl.ioctl(descriptor, request, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # it is closed, or the system does not say
+        return 0
+
+
+def reset(transport: asyncio.WriteTransport) -> None:
+    """Close a connection at once, so that neither process nor kernel keeps its unread data."""
+    with suppress(OSError):
+        linger = struct.pack("ii", 1, 0)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    transport.abort()
+
+
+def refuse(sock: socket.socket) -> None:
+    """Let no further client connect to a listening port; those that have can be accepted.
+
+    Otherwise clients would connect between the last `accept` and the end of the port, and be reset.
+    Their attempts are dropped. They try again after a second, and then the port is closed, or
+    another service has it. Where the system is not Linux, this does nothing.
+    """
+    if sys.platform != "linux" or sock.family == socket.AF_UNIX:
+        return
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN)
+    buffer = ctypes.create_string_buffer(code)
+    program = struct.pack("@HP", len(_DROP_SYN), ctypes.addressof(buffer))
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+def refuses(sock: socket.socket) -> bool:
+    """Return whether `refuse` was called for a socket, in any process that has it."""
+    try:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, 64))  # SO_GET_FILTER
+    except OSError:
+        return True
+
+
+def has_connection(sock: socket.socket) -> bool:
+    """Return whether a connection waits to be accepted."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _bound_memory(sock: socket.socket) -> None:
+    """Set for all connections of a listening socket how much the kernel keeps, and how long."""
+    for name, value in (("NOTSENT_LOWAT", KERNEL_BYTES), ("USER_TIMEOUT", GONE_SECONDS * 1000)):
+        option = getattr(socket, f"TCP_{name}", None)
+        if option is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
 
 @contextmanager
-def bind(listen: str) -> Iterator[socket.socket]:
-    """Yield a socket that is bound to an address as in PETSTORE_LISTEN.
+def bind(address: Address) -> Iterator[socket.socket]:
+    """Yield a socket that is bound to an address.
 
     A port does not listen yet. The file of a Unix socket is removed at the end of the block.
 
     Raises `ConfigurationError` if binding fails.
     """
-    address = parse_listen(listen)
+    path = address.path
     try:
-        if isinstance(address, Path):
-            sock = _bind_path(address)
-        elif isinstance(address, int):
-            sock = _inherit(address)
+        if path is not None:
+            sock = _bind_path(path)
+        elif address.descriptor is not None:
+            sock = _inherit(address.descriptor)
         else:
-            sock = _bind_port(*address)
+            sock = bind_port(address.host, address.port)
     except (OSError, UnicodeError) as error:  # the latter: an invalid host name
-        raise cannot_listen(listen, error, "PETSTORE_LISTEN or --listen") from None
+        raise cannot_listen(address, error, "PETSTORE_LISTEN or --listen") from None
     with sock:
-        if not isinstance(address, Path):
+        if path is None:
             yield sock
             return
-        own = _identity(address)
+        own = _identity(path)
         try:
             yield sock
         finally:
             with suppress(OSError):  # it was removed already
-                if _identity(address) == own:
-                    address.unlink()
+                if _identity(path) == own:
+                    path.unlink()
 
 
 def display_address(sock: socket.socket) -> str:
@@ -53,7 +141,8 @@ def display_address(sock: socket.socket) -> str:
     return f"unix:{address}" if sock.family == socket.AF_UNIX else to_url(*address[:2])
 
 
-def _bind_port(host: str, port: int) -> socket.socket:
+def bind_port(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to a port. Raises `OSError` or `UnicodeError`."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -61,6 +150,7 @@ def _bind_port(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
+        _bound_memory(sock)
     except BaseException:
         sock.close()
         raise
@@ -106,6 +196,7 @@ def _inherit(fd: int) -> socket.socket:
     if sock.type == socket.SOCK_STREAM and address and address[1:2] != (0,):
         with suppress(OSError):
             sock.listen(BACKLOG)
+            _bound_memory(sock)
             return sock
     sock.close()
     raise OSError(EINVAL, "")

@@ -1,5 +1,6 @@
 """Several worker processes on one socket: started, replaced when one dies, stopped together."""
 
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -14,14 +15,17 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from threading import Thread
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 from petstore.config.errors import ConfigurationError
-from petstore.config.loading import configure
-from petstore.config.settings import LogFormat, Settings
+from petstore.config.loading import Configuration, configure
+from petstore.config.settings import LogFormat, LogLevel
 from petstore.contract import StorageError
 from petstore.http.app import create_app
+from petstore.http.limits import Ledger, ledger_bytes
 from petstore.observability import logs
+from petstore.server import sockets
+from petstore.server.listener import NOT_LISTENING, Turns
 from petstore.server.process import exit_at_once, make_server, stop_seconds
 
 RESTART_SECONDS: Final = 1
@@ -40,13 +44,23 @@ _log = logging.getLogger("petstore")
 _context = multiprocessing.get_context("spawn")  # a fork would copy threads and the open storage
 
 
+class Memory(NamedTuple):
+    """What a worker shares with the others; it survives the worker that writes it.
+
+    turns -- so that all get equally many connections
+    ledger -- of a `Ledger`; None without a rate limit
+    """
+
+    turns: Turns
+    ledger: "ctypes.Array[ctypes.c_byte] | None"
+
+
 class Supervisor:
     """The parent of the workers; it does not serve requests itself.
 
     environ, flags -- what each worker reads its configuration from
     sock -- the bound socket that all of them share
-    settings -- the number of workers, whether metrics are on, how long a stop may take
-    reloads -- whether SIGHUP reloads the key file; otherwise it is a stop, like SIGTERM
+    configuration -- what the parent has read from them
     """
 
     def __init__(
@@ -54,21 +68,28 @@ class Supervisor:
         environ: Mapping[str, str],
         flags: Mapping[str, str | None],
         sock: socket.socket,
-        settings: Settings,
-        *,
-        reloads: bool,
+        configuration: Configuration,
     ) -> None:
+        settings = configuration.settings
         self._arguments = (dict(environ), dict(flags), sock)
         self._sock = sock
+        self._connections = _context.RawArray("Q", [NOT_LISTENING] * settings.workers)
+        self._looks = _context.RawArray("Q", settings.workers)
+        self._ledger = None
+        if settings.rate_limit is not None:
+            size = ledger_bytes(len(configuration.keys), settings.workers)
+            self._ledger = _context.RawArray("b", size)
         self._workers = settings.workers
-        self._metrics = bool(settings.metrics_listen)
+        self._metrics = settings.metrics_listen is not None
         self._stop_seconds = stop_seconds(settings)
+        self._drain_seconds = settings.drain_seconds
+        self._inherited = settings.listen.descriptor is not None
         self._processes: list[BaseProcess] = []
         self._signaled: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
         self._served = time.monotonic()  # when a worker was last seen to serve
-        self._reloads = reloads
+        self._reloads = not configuration.dev_key  # otherwise SIGHUP is a stop
         self._signals = 0
         self._stopped = 0.0  # when the first signal came
 
@@ -83,7 +104,7 @@ class Supervisor:
             signal.signal(signal_, self._stop)
         signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
         resource_tracker.ensure_running()  # its own start unblocks what `_start` blocks
-        self._processes = [self._start(f"worker-{n}") for n in range(self._workers)]
+        self._processes = [self._start(index) for index in range(self._workers)]
         announced = False
         while not self._signals:
             wait([self._reports, *(process.sentinel for process in self._processes)], timeout=0.5)
@@ -91,7 +112,10 @@ class Supervisor:
             if not announced and len(self._serving) == self._workers:
                 announced = True
                 ready()
-            if not self._signals and any(not process.is_alive() for process in self._processes):
+            dead = [i for i, process in enumerate(self._processes) if not process.is_alive()]
+            for index in dead:
+                self._connections[index] = NOT_LISTENING  # before the pause
+            if dead and not self._signals:
                 time.sleep(RESTART_SECONDS)
                 self._replace_dead_workers()
         self._end()
@@ -115,8 +139,10 @@ class Supervisor:
                 while not self._signals:
                     self._sock.accept()[0].close()
 
-    def _start(self, name: str) -> BaseProcess:
-        process = _context.Process(target=work, args=(*self._arguments, self._report), name=name)
+    def _start(self, index: int) -> BaseProcess:
+        memory = Memory(Turns(self._connections, self._looks, index), self._ledger)
+        arguments = (*self._arguments, memory, self._report)
+        process = _context.Process(target=work, args=arguments, name=f"worker-{index}")
         # A worker inherits these as blocked. It unblocks SIGTERM as soon as it can handle it, and
         # SIGHUP once it serves, so that the key file that it has read by then is reloaded. It never
         # unblocks SIGINT, which a terminal sends to all processes: the parent sends it SIGTERM.
@@ -139,12 +165,13 @@ class Supervisor:
                 from petstore.observability.metrics_server import forget  # noqa: PLC0415 - see metrics_server
 
                 forget(process.name)
-            self._processes[index] = self._start(process.name)
+            self._processes[index] = self._start(index)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Pass a signal on: the first begins the drain, the second ends it."""
         self._stopped = self._stopped or time.monotonic()
         self._signals += 1
+        self._report.send(0)  # so that `run` notices at once
         for process in self._processes:
             if process.is_alive():
                 process.terminate()
@@ -158,11 +185,19 @@ class Supervisor:
 
     def _end(self) -> None:
         """Wait until the workers have ended, but no longer than a stop may take."""
-        self._sock.close()  # listening ends when the last worker closes it
         for process in self._processes:
             if process not in self._signaled and process.is_alive():
                 process.terminate()  # it was being started when the signal came
                 self._signaled.append(process)
+        while (
+            time.monotonic() < self._stopped + self._drain_seconds
+            and self._signals < 2
+            and any(process.is_alive() for process in self._signaled)
+        ):
+            time.sleep(0.02)
+        if not self._inherited:
+            sockets.refuse(self._sock)  # each worker waits for that, then accepts the rest
+        self._sock.close()  # listening ends when the last worker closes it
         end = self._stopped + self._stop_seconds + KILL_SECONDS
         for process in self._signaled:
             process.join(max(0.0, end - time.monotonic()))
@@ -178,11 +213,13 @@ def work(
     environ: Mapping[str, str],
     flags: Mapping[str, str | None],
     sock: socket.socket,
+    memory: Memory,
     report: "Connection[int, int]",
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone.
 
     environ, flags, sock -- those of the supervisor
+    memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
 
     Exits with status 1 if it cannot start.
@@ -190,14 +227,22 @@ def work(
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     Thread(target=_stop_with_parent, daemon=True).start()
-    logs.set_up(LogFormat(flags["PETSTORE_LOG"] or LogFormat.JSON))
+    logs.set_up(
+        LogFormat(flags["PETSTORE_LOG"] or LogFormat.JSON),
+        LogLevel(flags["PETSTORE_LOG_LEVEL"] or LogLevel.INFO),
+    )
     try:
         configuration = configure(environ, flags)
+        turns = memory.turns
+        ledger = None
+        if memory.ledger is not None:
+            ledger = Ledger(memory.ledger, turns.worker, len(turns.connections))
         app = create_app(
             configuration.settings,
             configuration.plugin,
             configuration.storage,
             configuration.keys,
+            ledger,
         )
 
         def ready() -> None:
@@ -205,7 +250,8 @@ def work(
                 report.send(os.getpid())
 
         reload = configuration.keys.reload_soon
-        make_server(app, configuration.settings, ready, reload).run([sock])
+        listens = turns if sys.platform == "linux" else None  # `Listener` needs epoll
+        make_server(app, configuration.settings, ready, reload, listens).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
         sys.exit(1)

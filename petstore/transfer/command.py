@@ -4,19 +4,25 @@ import asyncio
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, BinaryIO, Final
 
-from petstore.config.errors import ConfigurationError, shorten
+from msgspec.structs import replace
+
+from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
-from petstore.contract import Order, Pet, RefusedError, Repository
+from petstore.contract import Expected, Order, Pet, RefusedError, Repository, TokenRecord
+from petstore.http.clock import RECORD_SECONDS
 from petstore.transfer import ndjson
 from petstore.transfer.calls import Calls
-from petstore.transfer.ndjson import InvalidLineError
+from petstore.transfer.comparison import differences
+from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress, report
 from petstore.transfer.sources import (
     ItemType,
@@ -31,20 +37,34 @@ INTERRUPTED: Final = 130
 NOT_WRITTEN: Final = 74
 """The exit status if the reader of an export is gone (EX_IOERR)."""
 
+DIFFERENT: Final = 1
+"""The exit status of a comparison that has found a difference."""
+
+MAX_SHOWN: Final = 100
+"""How many differences are shown."""
+
+READING: Final = Expected(create=False, upgrade=False)
+"""What an export expects: it makes no empty store at a wrong place, and changes nothing."""
+
 BATCH_ITEMS: Final = 500
 """The maximum number of items that are stored together."""
 
 BATCH_BYTES: Final = 2**20
 """A batch ends with the line that reaches this number of bytes."""
 
+_RETRIED: Final = "without records of idempotency keys, a retry after the move takes effect again"
+
 ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
 
-Batch = list[tuple[int, Pet | Order]]
+MAX_TOKEN_SECONDS: Final = 2 * RECORD_SECONDS
+"""How long a record may last: a day, and another one for clocks that differ."""
+
+Batch = list[tuple[int, Transferred]]
 """Items, each with the number of its line."""
 
 
 def export(file: str, url: str | None) -> int:
-    """Write all pets and orders to a file or standard output (``-``). Return the exit status.
+    """Write everything to a file or standard output (``-``). Return the exit status.
 
     url -- a running service to read from, instead of the configured storage
 
@@ -64,7 +84,7 @@ def export(file: str, url: str | None) -> int:
             configuration = _configured(
                 "there is nothing to export. Read from the running service: --from URL"
             )
-            with _opened(configuration) as (calls, repository):
+            with _opened(configuration, READING) as (calls, repository):
                 _export(StorageSource(calls, repository), file)
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
@@ -76,7 +96,7 @@ def export(file: str, url: str | None) -> int:
 
 
 def import_(file: str) -> int:
-    """Store all pets and orders of a file or standard input (``-``). Return the exit status.
+    """Store everything that a file or standard input (``-``) has. Return the exit status.
 
     Raises `InvalidLineError`, `ConfigurationError` and `UnavailableError`.
     """
@@ -87,12 +107,51 @@ def import_(file: str) -> int:
             size = _size(opened)
             if size is not None:
                 _check(opened, name, max_line, size)
-            with _opened(configuration) as (calls, repository):
+            with _opened(configuration, Expected()) as (calls, repository):
                 _import(opened, name, max_line, size, _Target(calls, repository, name))
     except KeyboardInterrupt:
         report("interrupted; run it again to continue")
         return INTERRUPTED
     return 0
+
+
+def verify(file: str) -> int:
+    """Compare a file or standard input (``-``) with the store. Return the exit status.
+
+    Raises `InvalidLineError`, `ConfigurationError` and `UnavailableError`.
+    """
+    configuration = _configured("there is nothing to compare")
+    max_line = max(ndjson.MAX_LINE, configuration.settings.max_body_bytes + 1024)
+    try:
+        with (
+            _input(file) as (opened, name),
+            _opened(configuration, READING) as (calls, repository),
+            Progress("compared", _size(opened)) as progress,
+        ):
+            lines = _watched(_read(opened, name, max_line), progress)
+            source = StorageSource(calls, repository)
+            found = differences(lines, name, source, int(time.time()))
+            shown = list(islice(found, MAX_SHOWN))
+            more = sum(1 for _ in found)
+            progress.finish("" if shown else "; all are equal")
+    except KeyboardInterrupt:
+        report("interrupted")
+        return INTERRUPTED
+    for line in [*shown, *([f"and {count(more, 'more difference')}"] if more else [])]:
+        print(line)
+    return DIFFERENT if shown else 0
+
+
+def _watched(
+    lines: Iterator[tuple[int, bytes, Transferred]], progress: Progress
+) -> Iterator[tuple[int, Transferred]]:
+    """Yield the numbers and items of lines, and show how many bytes were read."""
+    done = 0
+    for number, line, item in lines:
+        done += len(line)
+        progress.count(item)
+        progress.update(done)
+        yield number, item
 
 
 def _configured(why: str) -> Configuration:
@@ -106,13 +165,14 @@ def _configured(why: str) -> Configuration:
 
 
 @contextmanager
-def _opened(configuration: Configuration) -> Iterator[tuple[Calls, Repository]]:
+def _opened(configuration: Configuration, expected: Expected) -> Iterator[tuple[Calls, Repository]]:
     """Open the storage. Only its calls run in the event loop, so that files may block."""
+    expected = replace(expected, store=configuration.settings.store)
     with Calls() as calls:
         stack = AsyncExitStack()
-        backend = configuration.plugin.backend
+        opened = configuration.plugin.backend.open(configuration.storage, expected)
         try:
-            yield calls, calls.run(stack.enter_async_context(backend.open(configuration.storage)))
+            yield calls, calls.run(stack.enter_async_context(opened))
         finally:
             calls.run(stack.aclose())
 
@@ -128,8 +188,17 @@ def _export(source: Source, file: str) -> None:
                     progress.count(item)
                 progress.update(before + page[-1].id)
             before += end
+        tokens = source.tokens(int(time.time()))
+        for records in tokens or ():
+            output.write(b"".join(map(ndjson.encode, records)))
+            for record in records:
+                progress.count(record)
         output.flush()
-        progress.finish()
+        remark = "" if tokens else f"; {_RETRIED}"
+        if [highest(source, type_) for type_ in ITEM_TYPES] != ends:
+            remark += "; it was written to meanwhile, so this is not one moment (see"
+            remark += " PETSTORE_READ_ONLY)"
+        progress.finish(remark)
 
 
 @contextmanager
@@ -193,13 +262,30 @@ def _size(opened: BinaryIO) -> int | None:
 
 def _check(opened: BinaryIO, name: str, max_line: int, size: int) -> None:
     """Check all lines before the first is stored, then rewind."""
-    begin, done = opened.tell(), 0
+    begin = opened.tell()
     with Progress("checked", size) as progress:
-        for _, line, item in ndjson.read(opened, name, max_line):
-            done += len(line)
-            progress.count(item)
-            progress.update(done)
+        for _ in _watched(_read(opened, name, max_line), progress):
+            pass
     opened.seek(begin)
+
+
+def _read(opened: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes, Transferred]]:
+    """Yield what `ndjson.read` does.
+
+    Raises `InvalidLineError` also for a record of a token that lasts too long, or that contradicts
+    an earlier one; a hundred bytes of each are kept for that.
+    """
+    latest = int(time.time()) + MAX_TOKEN_SECONDS
+    seen: dict[bytes, int] = {}
+    for number, line, item in ndjson.read(opened, name, max_line):
+        if isinstance(item, TokenRecord):
+            where = f"{name}, line {number}"
+            if item.until > latest:
+                raise InvalidLineError(f"{where}: until: a record lasts for a day, not for longer")
+            rest = hash((item.fingerprint, item.until, item.id))
+            if seen.setdefault(item.value, rest) != rest:
+                raise InvalidLineError(f"{where}: an earlier line has another record of its token")
+        yield number, line, item
 
 
 def _import(
@@ -209,11 +295,8 @@ def _import(
         done = 0  # bytes that were read
         begin = 0  # where the batch begins
         batch: Batch = []
-        nothing_new = True
 
         def store() -> None:
-            nonlocal nothing_new
-            nothing_new = nothing_new and target.has(batch)  # an import of new items asks once
             target.store(batch)
             for _, item in batch:
                 progress.count(item)
@@ -221,9 +304,9 @@ def _import(
             batch.clear()
 
         try:
-            for number, line, item in ndjson.read(opened, name, max_line):
-                batch.append((number, item))
+            for number, line, item in _read(opened, name, max_line):
                 done += len(line)
+                batch.append((number, item))
                 if len(batch) == BATCH_ITEMS or done - begin >= BATCH_BYTES:
                     store()
                     begin = done
@@ -233,7 +316,7 @@ def _import(
                 raise InvalidLineError(f"{error}. The lines before it are stored") from None
             raise
         store()
-        progress.finish("; all of them were stored already" if nothing_new and done else "")
+        progress.finish(target.remark() if done else "")
 
 
 class _Target:
@@ -243,20 +326,41 @@ class _Target:
         self._calls = calls
         self._repository = repository
         self._name = name
+        self._now = int(time.time())
+        self._nothing_new = True
+        self._records = self._expired = 0
 
-    def has(self, batch: Batch) -> bool:
-        """Return whether all items of a batch are stored, by their ids."""
+    def remark(self) -> str:
+        """Return what to say in the end, besides the numbers."""
+        remark = "; all of them were stored already" if self._nothing_new else ""
+        if self._expired:
+            remark += f"; {count(self._expired, 'record')} of them had expired"
+        if not self._records:
+            remark += f"; {_RETRIED}"
+        return remark
+
+    def _has(self, batch: Batch) -> bool:
+        """Return whether all pets and orders of a batch are stored, by their ids."""
 
         async def look_up() -> list[Pet | Order | None]:
-            return await asyncio.gather(*(self._find(item) for _, item in batch))
+            items = (item for _, item in batch if not isinstance(item, TokenRecord))
+            return await asyncio.gather(*map(self._find, items))
 
         return None not in self._calls.run(look_up())
 
     def store(self, batch: Batch) -> None:
-        """Store items together. Raises `InvalidLineError` with the line of a refused item.
+        """Store items together, without expired records.
 
-        The refused item is found by storing them again, one by one.
+        Raises `InvalidLineError` with the line of a refused item, which is found by storing them
+        again, one by one.
         """
+        records = [item for _, item in batch if isinstance(item, TokenRecord)]
+        expired = [record for record in records if record.until <= self._now]
+        self._records += len(records)
+        self._expired += len(expired)
+        batch = [(number, item) for number, item in batch if item not in expired]
+        # An import of new items asks once.
+        self._nothing_new = self._nothing_new and self._has(batch)
         try:
             self._calls.run(self._repository.restore([item for _, item in batch]))
         except RefusedError:
@@ -276,8 +380,8 @@ class _Target:
             return await self._repository.get_pet(item.id)
         return await self._repository.get_order(item.id)
 
-    def _reason(self, item: Pet | Order, refusal: RefusedError) -> str:
-        found = self._calls.run(self._find(item))
+    def _reason(self, item: Transferred, refusal: RefusedError) -> str:
+        found = None if isinstance(item, TokenRecord) else self._calls.run(self._find(item))
         if found is None:
             return str(refusal)
         return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

@@ -1,21 +1,31 @@
-"""The file format: NDJSON, one pet or order per line, with the fields of the HTTP interface.
+"""The file format: NDJSON, a line for each pet, order, and record of an idempotency key.
 
-Each line is ``{"pet":{...}}`` or ``{"order":{...}}`` in UTF-8 and ends with a line feed. An export
-has all pets first, then all orders, both in ascending id.
+Each line is ``{"pet":{...}}``, ``{"order":{...}}`` or ``{"token":{...}}`` in UTF-8 and ends with a
+line feed. Pets and orders have the fields of the HTTP interface, records those of `TokenRecord`,
+with digests in Base64. An export has all pets first, then all orders, both in ascending id, then
+all records, in any order.
 """
 
 import re
 from collections.abc import Iterator
 from datetime import UTC
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from petstore.contract import Order, Pet
+from petstore.contract import Order, Pet, TokenRecord
+from petstore.http.mismatch import explain
 
 MAX_LINE: Final = 2**20
 """The maximum length of a line in bytes, unless the service accepts longer bodies."""
+
+
+Transferred = Pet | Order | TokenRecord
+"""What a line contains."""
+
+MEMBERS: Final[dict[type[Transferred], str]] = {Pet: "pet", Order: "order", TokenRecord: "token"}
+"""The member of a line for each type, in the order of an export."""
 
 
 class InvalidLineError(Exception):
@@ -30,9 +40,21 @@ class _Order(Order, frozen=True, gc=False, rename="camel", forbid_unknown_fields
     """An order without unknown members."""
 
 
+_Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class _Token(TokenRecord, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A record whose digests have their length, without unknown members."""
+
+    value: _Digest
+    fingerprint: _Digest
+    until: Annotated[int, Meta(ge=0, le=2**53 - 1)]
+
+
 class _Line(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     pet: _Pet | UnsetType = UNSET
     order: _Order | UnsetType = UNSET
+    token: _Token | UnsetType = UNSET
 
 
 # In an order, only a time can have so many digits, and msgspec would round them.
@@ -42,34 +64,39 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(_Line)
 
 
-def encode(item: Pet | Order) -> bytes:
-    """Return the line of a pet or an order, including the line feed."""
-    kind = "pet" if isinstance(item, Pet) else "order"
-    return _ENCODER.encode({kind: item}) + b"\n"
+def encode(item: Transferred) -> bytes:
+    """Return the line of an item, including the line feed."""
+    return _ENCODER.encode({MEMBERS[type(item)]: item}) + b"\n"
 
 
-def decode(line: bytes) -> Pet | Order:
-    """Return the pet or order in a line. Raises `ValueError` that says what is wrong with it."""
+def decode(line: bytes) -> Transferred:
+    """Return the item in a line. Raises `ValueError` that says what is wrong with it."""
     if not line.endswith(b"\n"):
         raise ValueError("it does not end with a line feed; the file is truncated")
     if not line.strip():
         raise ValueError("it is empty")
     try:
         found = _DECODER.decode(line)
-        pet, order = found.pet, found.order
-        if isinstance(pet, Pet) and isinstance(order, UnsetType):
+        pet, order, token = found.pet, found.order, found.token
+        if [pet, order, token].count(UNSET) != len(MEMBERS) - 1:
+            raise ValueError("expected a pet, an order or a token, and only one of them")
+        if isinstance(pet, Pet):
             return Pet(pet.id, pet.name, pet.category_id, pet.status)
-        if isinstance(order, Order) and isinstance(pet, UnsetType):
+        if isinstance(token, TokenRecord):
+            return TokenRecord(token.value, token.fingerprint, token.until, token.id)
+        if isinstance(order, Order):
             if _TOO_FINE.search(line):
                 raise ValueError("placedAt: expected at most microseconds")
             at = order.placed_at.astimezone(UTC)
             return Order(order.id, order.pet_id, order.status, at)
+    except msgspec.ValidationError as error:
+        raise ValueError(explain(error, _Line)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    raise ValueError("expected either a pet or an order")
+    raise AssertionError
 
 
-def read(file: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes, Pet | Order]]:
+def read(file: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes, Transferred]]:
     """Yield the number, the bytes and the item of each line.
 
     name -- the name of the file in messages

@@ -4,7 +4,9 @@ import sys
 from time import monotonic
 from typing import Any, Final, Self
 
-from petstore.contract import Order, Pet
+from petstore.config.errors import count
+from petstore.contract import Order, Pet, TokenRecord
+from petstore.transfer.ndjson import MEMBERS, Transferred
 
 REPORT_SECONDS: Final = 5
 """The time between two lines without a terminal."""
@@ -20,7 +22,7 @@ class Progress:
     def __init__(self, verb: str, total: int | None) -> None:
         self._verb = verb
         self._total = total
-        self._pets = self._orders = 0
+        self._counts = dict.fromkeys(MEMBERS, 0)
         self._begin = self._shown = monotonic()
         self._bar: Any = None
 
@@ -37,12 +39,9 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def count(self, item: Pet | Order) -> None:
+    def count(self, item: Transferred) -> None:
         """Count a transferred item."""
-        if isinstance(item, Pet):
-            self._pets += 1
-        else:
-            self._orders += 1
+        self._counts[type(item)] += 1
 
     def update(self, done: int) -> None:
         """Report the progress, if a report is due.
@@ -67,11 +66,14 @@ class Progress:
         report(f"{self._counted()} in {seconds:.1f} s ({self._rate()}){remark}")
 
     def _counted(self) -> str:
-        return f"{self._verb} {_count(self._pets, 'pet')} and {_count(self._orders, 'order')}"
+        pets, orders = count(self._counts[Pet], "pet"), count(self._counts[Order], "order")
+        if records := self._counts[TokenRecord]:
+            return f"{self._verb} {pets}, {orders} and {count(records, 'record')}"
+        return f"{self._verb} {pets} and {orders}"
 
     def _rate(self) -> str:
         seconds = max(monotonic() - self._begin, 0.001)
-        return f"{(self._pets + self._orders) / seconds:,.0f}/s"
+        return f"{sum(self._counts.values()) / seconds:,.0f}/s"
 
 
 def report(text: str) -> None:
@@ -79,10 +81,6 @@ def report(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"petstore: {text}\n")
         sys.stderr.flush()
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _bar() -> Any:

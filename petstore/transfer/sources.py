@@ -10,7 +10,16 @@ from urllib.parse import urlsplit
 import msgspec
 
 from petstore.config.errors import ConfigurationError
-from petstore.contract import MAX_ID, Order, Pet, Repository, UnavailableError
+from petstore.contract import (
+    MAX_ID,
+    Order,
+    OrderQuery,
+    Pet,
+    PetQuery,
+    Repository,
+    TokenRecord,
+    UnavailableError,
+)
 from petstore.http.pagination import MAX_LIMIT, encode_cursor
 from petstore.transfer.calls import Calls
 
@@ -28,7 +37,7 @@ _PATHS: Final[dict[ItemType, tuple[str, str]]] = {
     Order: ("/store/orders", "o"),
 }
 _PAGES: Final[dict[ItemType, Any]] = {Pet: list[Pet], Order: list[Order]}
-_NEXT: Final = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+_NEXT: Final = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
 
 
 class Source(Protocol):
@@ -39,6 +48,12 @@ class Source(Protocol):
 
     def pages(self, type_: ItemType) -> Iterator[Items]:
         """Yield all items in ascending id, page after page; no page is empty."""
+
+    def tokens(self, now: int) -> Iterator[list[TokenRecord]] | None:
+        """Yield the records that have not expired, each at least once; None if it shows none.
+
+        now -- in seconds since 1970
+        """
 
 
 def highest(source: Source, type_: ItemType) -> int:
@@ -71,10 +86,18 @@ class StorageSource:
             yield page
             after = page[-1].id
 
+    def tokens(self, now: int) -> Iterator[list[TokenRecord]]:
+        """Follow the cursors."""
+        cursor, last = "", False
+        while not last:
+            page = self._calls.run(self._repository.list_tokens(cursor, PAGE_ITEMS, now))
+            yield page.records
+            cursor, last = page.next, not page.next
+
     def _page(self, type_: ItemType, after: int, count: int) -> Items:
         if type_ is Pet:
-            return self._calls.run(self._repository.list_pets(after, count, None))
-        return self._calls.run(self._repository.list_orders(after, count, None))
+            return self._calls.run(self._repository.list_pets(PetQuery(after, count)))
+        return self._calls.run(self._repository.list_orders(OrderQuery(after, count)))
 
 
 class ServiceSource:
@@ -120,6 +143,9 @@ class ServiceSource:
             page, target = self._page(type_, target)
             if page:
                 yield page
+
+    def tokens(self, _now: int) -> None:
+        """Show none: no operation of the service returns them."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -8,8 +8,10 @@ from typing import Any, Final
 import pytest
 from selenium.webdriver import Chrome
 
-from petstore.config.settings import Settings
+from petstore.config.settings import RateLimit, Settings
 from tests.support.services import Live, in_thread
+
+pytestmark = pytest.mark.slow
 
 CALL: Final = """
 const [url, key, id, done] = arguments;
@@ -71,7 +73,7 @@ def call(browser: Chrome, shop: str, live: Live) -> Any:
 
 
 def test_a_page_of_an_allowed_origin_calls_and_reads_everything(browser: Chrome, shop: str) -> None:
-    settings = Settings(drain_seconds=0, cors_origins=shop, rate_limit="4/h")
+    settings = Settings(drain_seconds=0, cors_origins=shop, rate_limit=RateLimit.parse("4/h"))
     with in_thread(settings) as live:
         responses = call(browser, shop, live)
     assert isinstance(responses, list), responses

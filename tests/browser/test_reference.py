@@ -4,10 +4,13 @@ Needs Chromium and its driver; `make check-all` runs it, `make test` does not. W
 PETSTORE_SCREENSHOT=docs/reference.png it also writes the screenshot of the README.
 """
 
+import ast
 import base64
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,11 +27,15 @@ from selenium.webdriver.support.expected_conditions import (
 )
 from selenium.webdriver.support.wait import WebDriverWait
 
-from petstore.http.errors import STATUS
+from petstore.http.errors import ErrorCode
 from tests.browser.chromium import log
-from tests.support.services import Live
+from tests.support.environments import program
+from tests.support.services import Live, environment
+from tests.support.waiting import HANG_SECONDS
 
-SECONDS: Final = 20
+pytestmark = pytest.mark.slow
+
+SECONDS: Final = HANG_SECONDS
 """The time limit for one step of the page."""
 
 SCHEMES: Final = ("light", "dark")
@@ -45,6 +52,21 @@ PAIRS: Final = (
     ("on-code", "code"),
 )
 """Names of colors in the stylesheet: those of text, and those of the background behind it."""
+
+
+LANGUAGES: Final = ("curl", "python", "typescript")
+
+SAMPLES: Final = {
+    "createPet": "/v1/pets/1",
+    "listPets": "/v1/pets",
+    "getPet": "/v1/pets/1",
+    "placeOrder": "/v1/store/orders/1",
+    "listOrders": "/v1/store/orders",
+    "getOrder": "/v1/store/orders/1",
+    "updateOrder": "/v1/store/orders/1",
+}
+"""The operations in an order in which their samples succeed on an empty store, and what each
+prints: what a GET of this path returns afterwards."""
 
 
 class Page:
@@ -78,9 +100,18 @@ class Page:
     def open(self, operation: str) -> str:
         """Open an operation; return the CSS selector of its block."""
         block = f"[id$='-{operation}']"
-        self.click(f"{block} .opblock-summary-control")
+        if not self.browser.find_elements(By.CSS_SELECTOR, f"{block}.is-open"):
+            self.click(f"{block} .opblock-summary-control")
         self.see(f"{block} .responses-table")
         return block
+
+    def clipboard(self) -> str:
+        """Return the text that was copied last."""
+        permissions = {"permissions": ["clipboardReadWrite"]}
+        self.browser.execute_cdp_cmd("Browser.grantPermissions", permissions)
+        script = "navigator.clipboard.readText().then(arguments[0])"
+        copied: str = self.browser.execute_async_script(script)
+        return copied
 
     def authorize(self, key: str) -> None:
         """Enter the key in the dialog."""
@@ -95,6 +126,32 @@ class Page:
         block = self.open(operation)
         self.click(f"{block} .execute")
         return self.see(f"{block} .live-responses-table .response .response-col_status").text
+
+
+def run(command: list[str], service: Live, text: str | None = None) -> str:
+    """Run a command with a service's key as `KEY`; return its standard output."""
+    done = subprocess.run(
+        command,
+        input=text,
+        env=environment() | {"KEY": service.key},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"{text}\n{done.stderr}"
+    return done.stdout
+
+
+def run_sample(language: str, sample: str, service: Live) -> object:
+    """Run a sample of the page; return the value that it prints."""
+    if language == "curl":
+        return json.loads(run(["bash", "-eu"], service, sample))
+    if language == "python":
+        return ast.literal_eval(run([sys.executable, "-"], service, sample))
+    node = program("node")
+    printed = run([node, "--input-type=module", "-"], service, sample)
+    return json.loads(run([node, "-p", f"JSON.stringify({printed})"], service))
 
 
 def requests(browser: Chrome) -> list[str]:
@@ -159,7 +216,7 @@ def test_the_guide_is_on_the_page(service: Live, browser: Chrome) -> None:
     assert page.texts("h1") == ["Pet store service1.0.0"]
     topics = ["Keys", "Pages", "Errors", "Retries", "Rate limits", "Deprecation", "Operations"]
     assert page.texts(".info h2") == topics
-    codes = [[code, str(int(status))] for code, status in STATUS.items()]
+    codes = [[code, str(int(code.status))] for code in ErrorCode]
     rows = page.texts(".info tbody td:not(:last-child)")
     assert [rows[i : i + 2] for i in range(0, len(rows), 2)] == codes
     assert all(page.texts(".info tbody td:last-child")), "each code has an explanation"
@@ -189,6 +246,7 @@ def test_every_operation_shows_examples_of_its_request_and_of_every_response(
         block = page.open(name)
         assert page.texts(f"{block} .opblock-description p")
         assert page.texts(f"{block} .response .response-col_status") == [*operation["responses"]]
+        assert page.texts(f"{block} .fields dt"), "the fields of the body of a success"
         for status in operation["responses"]:
             response = f"{block} .response[data-code='{status}']"
             example = json.loads("".join(page.texts(f"{response} .microlight")))
@@ -196,6 +254,46 @@ def test_every_operation_shows_examples_of_its_request_and_of_every_response(
                 assert str(example["status"]) == status
         if "requestBody" in operation:
             assert json.loads("".join(page.texts(f"{block} textarea")))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_samples_run_as_they_are_on_the_page(
+    fresh: Live, browser: Chrome, language: str
+) -> None:
+    page = Page(browser, fresh)
+    for operation, path in SAMPLES.items():
+        css = f"{page.open(operation)} [data-language={language}] code"
+        (sample,) = page.texts(css)
+        assert run_sample(language, sample, fresh) == fresh.client.get(path).json(), sample
+    assert fresh.client.get(path).json()["status"] == "completed"
+    assert {*SAMPLES} == {*operations(fresh)}
+
+
+def test_a_chosen_language_holds_for_all_samples_and_each_can_be_copied(
+    service: Live, browser: Chrome
+) -> None:
+    page = Page(browser, service)
+    page.click(f"{page.open('createPet')} label:has([value=python])")
+    for operation in ("createPet", "listPets", "placeOrder"):
+        block = page.open(operation)
+        (sample,) = page.texts(f"{block} [data-language=python] code")
+        page.click(f"{block} [data-language=python] .copy")
+        assert page.see(f"{block} [data-language=python] output").text == "Copied"
+        assert page.clipboard() == sample
+
+
+def test_a_reader_sees_the_base_url_and_the_first_operation_without_a_click(
+    service: Live, browser: Chrome
+) -> None:
+    page = Page(browser, service)
+    page.see("[id$='-listPets'] .parameters")
+    page.see("[id$='-listPets'] .response .fields")
+    assert len(page.texts(".opblock.is-open")) == 1
+    assert urlsplit(browser.current_url).fragment == ""
+    page.click(".info .copy")
+    assert page.clipboard() == f"{service.url}/v1"
+    page.click("[id$='-listPets'] .opblock-summary-control")
+    page.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, "[id$='-listPets'] pre")))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -247,6 +345,8 @@ def test_the_page_can_be_photographed(service: Live, browser: Chrome) -> None:
     show(browser, max(WIDTHS))
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     Page(browser, service)
+    usual = "document.querySelector('.info code').textContent = 'http://127.0.0.1:8000/v1'"
+    browser.execute_script(usual)
     screenshot = base64.b64decode(browser.get_screenshot_as_base64())
     assert len(screenshot) < 300_000
     if path := os.environ.get("PETSTORE_SCREENSHOT"):

@@ -11,9 +11,11 @@ from typing import Final
 
 import pytest
 
-from tests.clients.readme import addressed, block, commands, run
+from tests.clients.page import addressed, block, commands, run
 from tests.support.environments import programs
 from tests.support.services import Live
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 HERE: Final = Path(__file__).parent / "python"
 LOCK: Final = HERE / "requirements.lock"
@@ -33,7 +35,7 @@ def client(path: str, fresh: Live, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_script_of_the_readme_prints_the_output_shown(
+def test_the_script_of_the_page_prints_the_output_shown(
     client: Path, fresh: Live, path: str
 ) -> None:
     (client / "first.py").write_text(addressed(block("python"), fresh))

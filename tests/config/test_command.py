@@ -8,13 +8,20 @@ import os
 import re
 import socket
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from msgspec import NODEFAULT
 
-from tests.support.command import COMMAND, SECONDS, SECRET, command, error_message, in_process
+from petstore.config.errors import PREFIX
+from petstore.config.loading import configure
+from petstore.config.settings import Settings, default_of, setting_names
+from tests.support.command import COMMAND, SECRET, error_message, in_process, run_command
+from tests.support.environments import program
 from tests.support.kubernetes import KUBERNETES
 from tests.support.services import KEY, Live, environment
+from tests.support.waiting import HANG_SECONDS
 
 NO_KEY = (
     "petstore: no API key is set, so no client could be admitted. Set PETSTORE_API_KEYS_FILE (to"
@@ -41,7 +48,7 @@ class TestErrors:
     def test_a_process_reports_an_error(
         self, arguments: list[str], settings: dict[str, str], expected: str
     ) -> None:
-        assert re.search(expected, error_message(command("serve", *arguments, **settings)))
+        assert re.search(expected, error_message(run_command("serve", *arguments, **settings)))
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),
@@ -54,11 +61,17 @@ class TestErrors:
             (["keys"], "COMMAND"),
             (["keys", "new", "a", "b"], "b"),
             (["check", "--backend", "x"], "--backend"),
+            (["server"], "server.* Did you mean serve[?] See: petstore --help"),
+            (["start"], "start.* Did you mean serve[?]"),
+            (["help"], "help.* Did you mean --help[?]"),
+            (["serve", "--port", "80"], "--port 80. Did you mean --listen HOST:PORT[?]"),
+            (["serve", "--host=x"], "--host=x. Did you mean --listen HOST:PORT[?]"),
+            (["serve", "--worker", "4"], "--worker 4. Did you mean --workers[?]"),
         ],
     )
     def test_a_wrong_argument_is_named(self, arguments: list[str], expected: str) -> None:
         message = error_message(in_process(*arguments))
-        assert re.search(rf"(^|\n)petstore.*: .*{expected}\b", message)
+        assert re.search(rf"(^|\n)petstore.*: .*{expected}(?!\w)", message)
 
     def test_an_unknown_option_names_the_help_of_its_subcommand(self) -> None:
         message = error_message(in_process("keys", "new", "--nmae", "x"))
@@ -75,6 +88,11 @@ class TestErrors:
             ("listen", "\udcff:80", "(PETSTORE_LISTEN must be|cannot listen on) "),
             ("workers", "0", "PETSTORE_WORKERS must be an integer from 1"),
             ("workers", "two", "PETSTORE_WORKERS must be .*; it is 'two'"),
+            (
+                "shutdown_seconds",
+                "0",
+                "PETSTORE_SHUTDOWN_SECONDS must be .* from 1 to 3600",
+            ),
             ("shutdown_seconds", "nan", "PETSTORE_SHUTDOWN_SECONDS must be"),
             ("log", "xml", "PETSTORE_LOG must be json, text or off; it is 'xml'"),
             ("root_path", "shop/", "PETSTORE_ROOT_PATH must be a path .*; it is 'shop/'"),
@@ -92,6 +110,7 @@ class TestErrors:
             ),
             ("api_keys", " , ", re.escape(NO_KEY.removeprefix("petstore: ").strip())),
             ("config", "/nothing.toml", "cannot read PETSTORE_CONFIG /nothing.toml: No such"),
+            ("config", "~/x.toml", "cannot read PETSTORE_CONFIG ~/x.toml: .*; '~' is not expanded"),
             ("config", "/", "cannot read PETSTORE_CONFIG /: Is a directory"),
         ],
     )
@@ -101,7 +120,7 @@ class TestErrors:
         assert re.match(f"petstore: {expected}", message), message
 
     def test_an_error_is_logged_where_the_log_is_set_to_json(self) -> None:
-        outcome = command("serve", log="json", backend="memory", bakend="x")
+        outcome = run_command("serve", log="json", backend="memory", bakend="x")
         lines = [json.loads(line) for line in outcome.stderr.splitlines()]
         assert [line["level"] for line in lines] == ["warning", "error"]
         assert lines[1]["event"] + "\n" == NO_KEY.removeprefix("petstore: ")
@@ -129,7 +148,12 @@ class TestErrors:
             (f'PETSTORE_API_KEY = "{SECRET}"', ".* is not a setting. .*_API_KEYS"),
             ("PETSTORE_WORKERS = true", "PETSTORE_WORKERS must be an integer .*; it is 'true'"),
             ('PETSTORE_PORT = "80"', ".*PETSTORE_PORT is not a setting"),
-            ('backend = "memory"', ".*: backend is not a setting; settings begin with PETSTORE_"),
+            ('backend = "memory"', ".*: backend is not a setting. Did you mean PETSTORE_BACKEND"),
+            (
+                'sqlite_path = "x"',
+                ".*: sqlite_path is not a setting. Did you mean PETSTORE_SQLITE_P",
+            ),
+            ('[petstore]\nlog = "x"', ".*: petstore is not a setting. Names begin with PETSTORE_"),
             (f'PETSTORE_API_KEYS = ["{SECRET}"]', ".*: PETSTORE_API_KEYS must be a string, a num"),
             ('[PETSTORE_LOG]\nx = "y"', ".*: PETSTORE_LOG must be a string, a number or a bool"),
             ('PETSTORE_API_KEYS_FILE = "a\\u0000b"', "cannot read the key file"),
@@ -159,9 +183,15 @@ class TestNames:
             outcome = in_process("serve", *flags, config=str(file), **settings)
             assert expected in error_message(outcome)
 
-    def test_an_unknown_name_in_the_environment_is_only_a_warning(self) -> None:
-        outcome = in_process("check", backend="memory", worker="2")
-        warning = "PETSTORE_WORKER is not a setting. Did you mean PETSTORE_WORKERS?"
+    @pytest.mark.parametrize(
+        ("name", "meant"), [("worker", "WORKERS"), ("sqlit_path", "SQLITE_PATH")]
+    )
+    def test_an_unknown_name_in_the_environment_is_only_a_warning(
+        self, tmp_path: Path, name: str, meant: str
+    ) -> None:
+        settings = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite"), name: "2"}
+        outcome = in_process("check", **settings)
+        warning = f"PETSTORE_{name.upper()} is not a setting. Did you mean PETSTORE_{meant}?"
         assert (outcome.status, outcome.stderr) == (0, f"petstore: warning: {warning}\n")
 
     def test_an_error_comes_with_the_warning_that_may_explain_it(self) -> None:
@@ -180,13 +210,76 @@ class TestNames:
 
 class TestOtherCommands:
     def test_the_version_is_printed(self) -> None:
-        assert re.fullmatch(r"petstore \d+\.\d+\.\d+\S*\n", command("--version").stdout)
+        assert re.fullmatch(r"petstore \d+\.\d+\.\d+\S*\n", run_command("--version").stdout)
 
     def test_help_names_every_command(self) -> None:
         outcome = in_process("--help")
         assert outcome.status == 0
         for name in ("serve", "backends", "check", "keys", "openapi"):
             assert re.search(rf"^ +{name} ", outcome.stdout, re.MULTILINE)
+
+    @pytest.mark.parametrize("backend", ["memory", "sqlite", "redis", "postgres"])
+    def test_settings_prints_a_file_that_the_service_accepts_once_it_is_uncommented(
+        self, backend: str, tmp_path: Path
+    ) -> None:
+        printed = in_process("settings", "--backend", backend).stdout
+        assert tomllib.loads(printed) == {}
+        file = tmp_path / "petstore.toml"
+        file.write_text(re.sub("(?m)^#(?=PETSTORE_)", "", printed))
+        configuration = configure({"PETSTORE_CONFIG": str(file)}, {}, keyless=True)
+        assert configuration.warnings == ()
+        assert configuration.settings == Settings(backend=backend)
+        plugin = configuration.plugin
+        struct = plugin.backend.settings
+        names = setting_names(Settings, PREFIX) | setting_names(struct, plugin.prefix)
+        assert tomllib.loads(file.read_text()).keys() == names.keys()
+        for field in struct.__struct_fields__:
+            default = default_of(struct, field)
+            assert getattr(configuration.storage, field) == default or default is NODEFAULT
+
+    def test_settings_prints_those_of_the_backend_that_is_set(self) -> None:
+        assert "PETSTORE_SQLITE_PATH" in in_process("settings", backend="sqlite").stdout
+        assert "PETSTORE_SQLITE_PATH" not in in_process("settings").stdout
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("petstore ser", "serve"),
+            ("petstore keys ", "--help new"),
+            ("petstore keys new ", "--help"),
+            ("petstore serve --l", "--listen"),
+            ("petstore serve --listen 127.0.0.1:0 --w", "--workers"),
+            ("petstore completion z", "zsh"),
+        ],
+    )
+    @pytest.mark.parametrize("shell", ["bash", pytest.param("fish", marks=pytest.mark.slow)])
+    def test_a_shell_completes_the_words_of_the_command(
+        self, shell: str, words: str, expected: str
+    ) -> None:
+        script = in_process("completion", shell).stdout
+        words_before = words.split(" ")[:-1]
+        listed = " ".join(f"'{word}'" for word in words.split(" "))
+        script += {
+            "bash": f"COMP_WORDS=({listed}) COMP_CWORD={len(words_before)}; _petstore\n"
+            'echo "${COMPREPLY[@]}"',
+            "fish": f"complete -C '{words}' | string match -r '^\\S+'",
+        }[shell]
+        done = subprocess.run(
+            [program(shell), "-c", script], capture_output=True, text=True, check=True
+        )
+        found = set(done.stdout.split())
+        if shell == "fish":  # it offers options only after a dash
+            assert set(expected.split()) - {"--help"} <= found
+        else:
+            assert found == set(expected.split())
+
+    @pytest.mark.slow
+    def test_zsh_accepts_the_script(self) -> None:
+        script = in_process("completion", "zsh").stdout + "(( $+functions[_petstore] ))"
+        done = subprocess.run(
+            [program("zsh"), "-f", "-c", script], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
     def test_openapi_prints_the_document_that_a_service_returns(self, service: Live) -> None:
         printed = json.loads(in_process("openapi").stdout)
@@ -213,7 +306,7 @@ class TestOtherCommands:
             env=env,
             stdout=writer,
             stderr=subprocess.PIPE,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=False,
         )
         os.close(writer)

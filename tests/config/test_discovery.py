@@ -15,9 +15,9 @@ from petstore import cli
 from petstore.config import discovery
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
-from tests.support.command import SECRET, command, error_message, in_process, running
+from tests.support.command import SECRET, error_message, in_process, run_command, running
 from tests.support.services import KEY
-from tests.support.waiting import until
+from tests.support.waiting import HANG_SECONDS, until
 
 SETTINGS: Final = """\
     url: Annotated[str, Meta(pattern="^acme://", description="an acme:// URL")] = "acme://here"
@@ -33,19 +33,19 @@ from pathlib import Path
 from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
-from petstore.contract import SettingsError, UnavailableError
+from petstore.contract import Expected, SettingsError, UnavailableError
 from petstore_memory import backend as memory
 
 class AcmeSettings(Struct, frozen=True, forbid_unknown_fields=True):
 {settings}
 
 @asynccontextmanager
-async def open_acme(settings):
+async def open_acme(settings, expected):
     {opening}
-    async with memory.open(memory.settings()) as repository:
+    async with memory.open(memory.settings(), Expected()) as repository:
         yield repository
 
-def make(contract=1, shared=False, durable=False):
+def make(contract=2, shared=False, durable=False):
     return msgspec.structs.replace(memory, settings=AcmeSettings, open=open_acme,
                                    contract=contract, shared=shared, durable=durable)
 
@@ -113,6 +113,8 @@ class TestFind:
         ):
             message = error_message(in_process("check", backend=choice), cli.UNAVAILABLE)
             assert message == f"petstore: cannot reach the storage: {reason}\n"
+        message = error_message(in_process("check", backend="ACME"))
+        assert message.endswith("Did you mean 'acme'?\n")
         message = error_message(in_process("check", backend="nobody:acme"))
         assert message.startswith(
             "petstore: there is no backend named 'nobody:acme' (installed: acme, "
@@ -135,12 +137,12 @@ class TestFind:
             ),
             ("AcmeSettings", r"is not a backend: acme_\d+:backend is a StructMeta, expected a "),
             (
-                "make(2)",
-                r"was written for storage contract 2; this service supports contract 1$",
+                "make(3)",
+                r"was written for storage contract 3; this service supports contract 2$",
             ),
             (
                 "make(0)",
-                r"was written for storage contract 0; this service supports contract 1$",
+                r"was written for storage contract 0; this service supports contract 2$",
             ),
         ],
     )
@@ -165,7 +167,7 @@ class TestFind:
     def test_a_broken_backend_that_is_not_chosen_does_no_harm(self, site: Site) -> None:
         site.install("acme", backend="1 / 0")
         site.install("Bad_", "bad 1")
-        outcome = command("check", backend="memory", acme_url="acme://there")
+        outcome = run_command("check", backend="memory", acme_url="acme://there")
         assert (outcome.status, outcome.stderr) == (0, "")
 
     def test_backends_lists_settings_with_defaults_and_continues_after_a_broken_backend(
@@ -183,7 +185,7 @@ class TestFind:
             stderr,
         )
         assert stdout.startswith(
-            "acme  acme-petstore 0.1.0  contract 1  shared, durable\n"
+            "acme  acme-petstore 0.1.0  contract 2  shared, durable\n"
             "  PETSTORE_ACME_PATH  required\n"
             "  PETSTORE_ACME_URL  default acme://here  an acme:// URL\n"
             "  PETSTORE_ACME_TIMEOUT  default 5  seconds above 0\n"
@@ -191,7 +193,7 @@ class TestFind:
             "  PETSTORE_ACME_MADE  default"
         )
         assert re.search(
-            r"^memory  petstore-memory \S+  contract 1  neither ", stdout, re.MULTILINE
+            r"^memory  petstore-memory \S+  contract 2  neither ", stdout, re.MULTILINE
         )
 
 
@@ -226,6 +228,18 @@ class TestSettings:
             " file on a local disk\n"
         )
 
+    def test_a_warning_of_python_is_one_line(self, site: Site) -> None:
+        site.install(
+            opening='import warnings; warnings.warn("careful")', backend="make(durable=True)"
+        )
+        for arguments, line in {
+            ("check",): '"level":"warning","event":"careful"}\n',
+            ("export",): "petstore: warning: careful\n",
+        }.items():
+            stderr = run_command(*arguments, backend="acme").stderr
+            assert line in stderr
+            assert "UserWarning" not in stderr
+
     def test_what_kubernetes_injects_for_its_service_is_ignored(self, site: Site) -> None:
         site.install()
         settings = {"acme_port": "tcp://10.0.0.1:1", "acme_service_host": "10.0.0.1"}
@@ -255,6 +269,9 @@ class TestSettings:
             "PETSTORE_LISTEN": "127.0.0.1:8000",
             "PETSTORE_MAX_BODY_BYTES": "65536",
             "PETSTORE_ROOT_PATH": "",
+            "PETSTORE_LOG_LEVEL": "info",
+            "PETSTORE_READ_ONLY": "false",
+            "PETSTORE_STORE": "",
             "PETSTORE_LOG": "json",
             "PETSTORE_DRAIN_SECONDS": "1",
             "PETSTORE_SHUTDOWN_SECONDS": "10",
@@ -283,7 +300,7 @@ class TestOpen:
         self, site: Site, arguments: list[str]
     ) -> None:
         site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
-        outcome = command(*arguments, backend="acme", api_keys=KEY)
+        outcome = run_command(*arguments, backend="acme", api_keys=KEY)
         assert error_message(outcome, cli.UNAVAILABLE) == (
             "petstore: cannot reach the storage: acme at acme://here: connection refused\n"
         )
@@ -298,7 +315,7 @@ class TestOpen:
         raise UnavailableError("gone")
     marker.touch()"""
         )
-        outcome = command("serve", backend="acme", api_keys=KEY, listen="127.0.0.1:0")
+        outcome = run_command("serve", backend="acme", api_keys=KEY, listen="127.0.0.1:0")
         message = error_message(outcome, cli.UNAVAILABLE)
         assert message == "petstore: cannot reach the storage: gone\n"
 
@@ -307,7 +324,7 @@ class TestOpen:
         with running(tmp_path, "check", backend="acme") as process:
             until(lambda: "opening" in (tmp_path / "stdout").read_text())
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 130
+            assert process.wait(HANG_SECONDS) == 130
         assert (tmp_path / "stderr").read_text() == ""
 
 

@@ -22,8 +22,8 @@ from petstore.config.settings import Settings
 from tests.support.command import SECRET, error_message, in_process
 from tests.support.key_files import key_line, replace
 from tests.support.pets import REX
-from tests.support.services import Live, Start
-from tests.support.waiting import until
+from tests.support.services import ONE_OR_TWO_WORKERS, Live, Start
+from tests.support.waiting import HANG_SECONDS, until
 
 DIGEST = hashlib.sha256(b"key").hexdigest()
 OTHER = hashlib.sha256(b"other").hexdigest()
@@ -126,14 +126,36 @@ class TestFile:
     @pytest.mark.parametrize(
         ("path", "message"),
         [
-            ("/nothing/keys", "cannot read the key file /nothing/keys: No such file or directory"),
+            (
+                "/nothing/keys",
+                "cannot read the key file /nothing/keys of PETSTORE_API_KEYS_FILE: N",
+            ),
+            ("~/keys", "cannot read the key file ~/keys of .*; '~' is not expanded, so write the "),
             ("/", "the key file / is not a regular file"),
             ("/dev/zero", "the key file /dev/zero is not a regular file"),
         ],
     )
     def test_an_unreadable_file_is_reported(self, path: str, message: str) -> None:
         outcome = in_process("check", backend="memory", api_keys_file=path)
-        assert error_message(outcome) == f"petstore: {message}\n"
+        assert re.match(f"petstore: {message}", error_message(outcome))
+
+    @pytest.mark.parametrize(
+        ("name", "mode", "warning"),
+        [
+            ("keys", 0o646, "every user can write the key file, {}, and so add a key"),
+            (".", 0o777, "every user can write the folder of the key file, {}, and so add a key"),
+            ("keys", 0o664, ""),
+            (".", 0o1777, ""),
+        ],
+    )
+    def test_what_every_user_can_write_causes_a_warning(
+        self, file: Path, name: str, mode: int, warning: str
+    ) -> None:
+        path = file.parent / name
+        path.chmod(mode)
+        shown = in_process("check", backend="memory", api_keys_file=str(file)).stderr
+        text = f"petstore: warning: {warning}. Run: chmod o-w {{}}\n" if warning else ""
+        assert shown == text.format(path, path)
 
     def test_keys_in_clear_are_valid_too(self, file: Path) -> None:
         keys = Keys(["other"], file)
@@ -183,23 +205,24 @@ class TestKeysInClear:
 def status(live: Live, key: str) -> int:
     """Return the status code of a request with this key."""
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.get(f"{live.url}/v1/pets", headers=headers, timeout=10).status_code
+    return httpx.get(f"{live.url}/v1/pets", headers=headers, timeout=HANG_SECONDS).status_code
 
 
 class TestReload:
     def test_a_running_service_reloads_a_changed_file_within_5_seconds(
         self, start: Start, file: Path
     ) -> None:
+        assert keys_module.WATCH_SECONDS < 5
         live = start(api_keys_file=str(file))
         assert [status(live, key) for key in ("key", "other")] == [200, 401]
         replace(file, f"a:{DIGEST}\na:{OTHER}\n".encode())
-        until(lambda: status(live, "other") == 200, 5)
+        until(lambda: status(live, "other") == 200)
         assert status(live, "key") == 200
         replace(file, f"a:{OTHER}\n".encode())
-        until(lambda: status(live, "key") == 401, 5)
+        until(lambda: status(live, "key") == 401)
         assert [status(live, key) for key in ("other", live.key)] == [200, 200]
 
-    @pytest.mark.parametrize("workers", ["1", "2"])
+    @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
     def test_sighup_reloads_it_at_once_and_changes_nothing_else(
         self, start: Start, file: Path, tmp_path: Path, workers: str
     ) -> None:
@@ -230,7 +253,7 @@ class TestReload:
             watcher = asyncio.create_task(keys.watch())
             await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
             keys.reload_soon()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_SECONDS):
                 while keys.client(b"other") is None:  # noqa: ASYNC110 - nothing signals it
                     await asyncio.sleep(0.01)
             watcher.cancel()
@@ -259,7 +282,7 @@ class TestReload:
         keys = Keys(file=file)
 
         async def logged(level: int) -> None:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(HANG_SECONDS):
                 while level not in [record.levelno for record in caplog.records]:  # noqa: ASYNC110 - nothing signals a log record
                     await asyncio.sleep(0.01)
 

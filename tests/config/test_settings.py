@@ -5,12 +5,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from petstore.config.addresses import is_loopback, split_address
+from petstore.config import discovery
+from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
 from petstore.config.settings import Settings, convert, gather, is_secret, mask, setting_names
 from tests.support.kubernetes import KUBERNETES
@@ -127,6 +129,23 @@ class TestConvert:
         with pytest.raises(ConfigurationError, match=r"^PETSTORE_WORKERS must be an integer from"):
             Settings.read({"PETSTORE_WORKERS": str(number)})
 
+    @pytest.mark.parametrize("backend", [None, "sqlite", "redis", "postgres"])
+    def test_the_range_of_a_number_is_the_described_one(self, backend: str | None) -> None:
+        settings = discovery.find(backend).backend.settings if backend else Settings
+        info = msgspec.inspect.type_info(settings)
+        assert isinstance(info, msgspec.inspect.StructType)
+        numbers = 0
+        for field in info.fields:
+            match field.type:
+                case msgspec.inspect.Metadata(
+                    type=msgspec.inspect.IntType(ge=ge, le=le)
+                    | msgspec.inspect.FloatType(ge=ge, le=le),
+                    extra_json_schema={"description": str(description)},
+                ):
+                    numbers += 1
+                    assert f"from {ge} to {le}" in description, field.name
+        assert numbers
+
     @pytest.mark.parametrize("text", ["nan", "inf", "-1", "3601", "1 s", ""])
     def test_seconds_are_a_number_in_their_range(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match=r"^PETSTORE_DRAIN_SECONDS must be a number"):
@@ -185,17 +204,20 @@ class TestGather:
 class TestAddress:
     @given(address=st.ip_addresses(v=4), port=ports)
     def test_an_ipv4_address_is_split_from_its_port(self, address: object, port: int) -> None:
-        assert split_address(f"{address}:{port}") == (str(address), port)
+        parsed = Address.parse(f"{address}:{port}")
+        assert (parsed.host, parsed.port) == (str(address), port)
 
     @given(address=st.ip_addresses(v=6), port=ports)
     def test_an_ipv6_address_must_be_in_brackets(self, address: object, port: int) -> None:
-        assert split_address(f"[{address}]:{port}") == (str(address), port)
+        parsed = Address.parse(f"[{address}]:{port}")
+        assert (parsed.host, parsed.port) == (str(address), port)
         with pytest.raises(ConfigurationError):
-            split_address(f"{address}:{port}")
+            Address.parse(f"{address}:{port}")
 
     @given(name=st.from_regex(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", fullmatch=True), port=ports)
     def test_a_host_may_be_a_name(self, name: str, port: int) -> None:
-        assert split_address(f"{name}:{port}") == (name, port)
+        parsed = Address.parse(f"{name}:{port}")
+        assert (parsed.host, parsed.port) == (name, port)
 
     @pytest.mark.parametrize(
         "text",
@@ -219,15 +241,15 @@ class TestAddress:
     )
     def test_anything_else_is_refused_with_examples(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match=r"HOST:PORT, .* or \[::1\]:8000"):
-            split_address(text)
+            Address.parse(text)
 
-    @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
-    def test_a_loopback_address_is_recognized(self, host: str) -> None:
-        assert is_loopback(host)
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+    def test_a_loopback_address_is_not_public(self, host: str) -> None:
+        assert not Address.parse(f"{host}:80").is_public
 
-    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org", "localhost.x"])  # noqa: S104 - the test is about not listening there
-    def test_other_addresses_are_not_loopback(self, host: str) -> None:
-        assert not is_loopback(host)
+    @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "example.org", "localhost.x"])  # noqa: S104 - the test is about not listening there
+    def test_other_addresses_are_public(self, host: str) -> None:
+        assert Address.parse(f"{host}:80").is_public
 
 
 class TestMask:
@@ -253,10 +275,13 @@ class TestMask:
         assert mask("url", value) == value.replace("hunter2", "***")
 
     @pytest.mark.parametrize(
-        "value", ["redis://db.example:6379/0", "/var/lib/petstore.db", "127.0.0.1:8000", 7, True]
+        "value", ["redis://db.example:6379/0", "/var/lib/petstore.db", "127.0.0.1:8000", 7]
     )
     def test_other_values_are_shown(self, value: object) -> None:
         assert mask("url", value) == str(value)
+
+    def test_a_boolean_is_shown_as_it_is_set(self) -> None:
+        assert (mask("sync", value=True), mask("sync", value=False)) == ("true", "false")
 
     @pytest.mark.parametrize("field", ["password", "api_keys", "access_key", "token", "db_secret"])
     @given(value=st.text(min_size=1))

@@ -17,11 +17,11 @@ from typing import Final
 from tests.support.documents import ROOT
 from tests.support.environments import missing, program, programs
 from tests.support.services import KEY, Live
-from tests.support.waiting import until
+from tests.support.waiting import HANG_SECONDS, until
 
 DOCKER: Final = ROOT / "docker"
 
-SECONDS: Final = 60
+SECONDS: Final = HANG_SECONDS
 """The time limit for a step; a build may take five times as long."""
 
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"

@@ -20,6 +20,8 @@ from tests.support.ports import free_port
 from tests.support.services import KEY, OTHER_KEY, Live
 from tests.support.waiting import until
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("container")]
+
 SUBNET: Final = "10.213.47"
 """The first three numbers of the addresses in the compose file."""
 

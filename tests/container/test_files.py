@@ -7,6 +7,8 @@ import pytest
 
 from tests.container.engine import DOCKER, run, tool
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("container")]
+
 README = (DOCKER / "README.md").read_text()
 
 CHECKS = {
@@ -52,6 +54,16 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     # The threshold is ten times the exposure level, which ranges from 0 (safe) to 10.
     rated = run("systemd-analyze", "security", "--offline=yes", "--threshold=20", unit)
     assert rated.returncode == 0, rated.stdout
+
+
+def test_commands_run_with_the_settings_of_the_unit() -> None:
+    unit = (DOCKER / "petstore.service").read_text().replace("%S", "/var/lib")
+    function = README.partition("as_petstore() {")[2].partition("\n}")[0]
+    properties = re.findall(r"-p (\S+)", function)
+    assert [each for each in properties if each not in unit.splitlines()] == ["User=petstore"]
+    variables = [f"Environment={each}" for each in re.findall(r"-E (\S+)", function)]
+    listed = [line for line in unit.splitlines() if line.startswith("Environment=PETSTORE_")]
+    assert variables == [line for line in listed if "API_KEYS" not in line]
 
 
 def test_git_ignores_the_keys() -> None:

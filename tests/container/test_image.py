@@ -14,7 +14,9 @@ from tests.container.engine import CONFINED, Engine
 from tests.support.pets import AVAILABLE_REX
 from tests.support.services import KEY
 
-# As in docker/README.md.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("container")]
+
+# As in backends/sqlite/README.md.
 BACKUP = """
 import apsw; apsw.Connection('/data/petstore.sqlite').execute("VACUUM INTO '/data/backup.sqlite'")
 """

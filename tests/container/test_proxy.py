@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
 import socket
 import ssl
 import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
@@ -18,13 +23,16 @@ from tests.support.documents import blocks
 from tests.support.environments import missing
 from tests.support.pets import AVAILABLE_REX
 from tests.support.ports import free_port
-from tests.support.services import KEY, Live, Start, receive_all
-from tests.support.waiting import until
+from tests.support.services import KEY, Live, Start, place, receive_all
+from tests.support.waiting import HANG_SECONDS, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("container")]
 
 JSON = {"Content-Type": "application/json"}
 CONFIGURATION = (DOCKER / "nginx.conf").read_text()
 README = (DOCKER / "README.md").read_text()
-PREFIX = blocks(README, "nginx")
+PREFIX_MAP, PREFIX_LOCATION, TWO_SERVERS = blocks(README, "nginx")
+RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
 
 MAIN = """
 user root;
@@ -53,7 +61,7 @@ class Proxy:
 
     def connect(self) -> ssl.SSLSocket:
         """Open a connection."""
-        plain = socket.create_connection(("localhost", self.port), timeout=20)
+        plain = socket.create_connection(("localhost", self.port), timeout=HANG_SECONDS)
         return self.tls.wrap_socket(plain, server_hostname="localhost")
 
     def accepts(self) -> bool:
@@ -98,7 +106,7 @@ def proxy(directory: Path, service: Live, configuration: str = CONFIGURATION) ->
         running.client.close()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(HANG_SECONDS)
 
 
 def test_a_request_is_forwarded(tmp_path: Path, start: Start) -> None:
@@ -165,10 +173,10 @@ def test_what_nginx_cannot_parse_looks_like_it_too(
 
 
 def test_only_the_prefix_of_a_path_is_changed(tmp_path: Path, start: Start) -> None:
-    path, location = PREFIX
-    configuration = CONFIGURATION.replace("location / {", location.split("\n")[0])
-    configuration = configuration.replace("proxy_pass http://petstore;", location.split("\n")[1])
-    with proxy(tmp_path, start(root_path="/shop"), path + configuration) as running:
+    location, proxy_pass = PREFIX_LOCATION.splitlines()
+    configuration = CONFIGURATION.replace("location / {", location)
+    configuration = configuration.replace("proxy_pass http://petstore;", proxy_pass)
+    with proxy(tmp_path, start(root_path="/shop"), PREFIX_MAP + configuration) as running:
         response = running.client.post("/shop/v1/pets", json=AVAILABLE_REX)
         assert response.headers["location"] == "/shop/v1/pets/1"
         assert running.client.get(response.headers["location"]).json() == response.json()
@@ -190,3 +198,30 @@ def test_the_unix_socket_of_the_comment_is_forwarded_to(tmp_path: Path) -> None:
         until(lambda: nginx.client.get("/readyz").status_code == 200)
         response = nginx.client.post("/v1/pets", json=AVAILABLE_REX)
         assert (response.status_code, response.headers["location"]) == (201, "/v1/pets/1")
+
+
+def test_a_rolling_upgrade_of_two_servers_fails_no_request(tmp_path: Path, start: Start) -> None:
+    def serve(port: int) -> Live:
+        return start(listen=f"127.0.0.1:{port}", backend="sqlite", **place("sqlite", tmp_path))
+
+    def add_pets() -> Counter[int]:
+        statuses = Counter[int]()
+        while not over.is_set():
+            statuses[nginx.client.post("/v1/pets", json=AVAILABLE_REX).status_code] += 1
+        return statuses
+
+    servers = [serve(free_port()) for _ in range(2)]
+    configuration = re.sub(r"  server 127.+\n", TWO_SERVERS, CONFIGURATION)
+    configuration = configuration.replace("127.0.0.1:8001", f"127.0.0.1:{servers[1].port}")
+    over = Event()
+    with proxy(tmp_path, servers[0], configuration) as nginx, ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(add_pets) for _ in range(8)]
+        try:
+            for number in [0, 1] * RESTARTS:
+                assert servers[number].stop() == 0
+                servers[number] = serve(servers[number].port)
+        finally:
+            over.set()
+        responses = sum((client.result() for client in clients), Counter[int]())
+    assert set(responses) == {201}, responses
+    sys.stdout.write(f"{responses[201]} requests over {2 * RESTARTS} stops\n")

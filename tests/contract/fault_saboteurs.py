@@ -7,7 +7,7 @@ import asyncio
 import fcntl
 import os
 import pickle
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,16 +17,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from petstore.conformance.forwarding import Forwarding
 from petstore.contract import (
     Backend,
+    ChangeNeededError,
+    Expected,
     IdempotencyToken,
-    NewPet,
-    Order,
-    OrderStatus,
     Pet,
-    PetStatus,
     Receipt,
     UnavailableError,
+    WrongStoreError,
 )
 from tests.support.honest import Honest, Store
 
@@ -39,22 +39,30 @@ class FileSettings(Struct, frozen=True):
     down: str = ""
 
 
-class Saved(Honest):
-    """Honest: each write is in the file before it returns. For one process."""
+class Saved(Forwarding, Honest):
+    """Honest: each write is in the file before it returns. For one process.
+
+    careful -- whether it opens no other store than the expected one
+    """
+
+    careful = True
 
     def __init__(self, settings: FileSettings) -> None:
         super().__init__(load(settings))
         self.settings = settings
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        before = pickle.dumps(self.store)
-        result = await method(self, *arguments)
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        return await self.call(getattr(Honest, method), *arguments, **named)
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        before = pickle.dumps(self.data)
+        result = await method(self, *arguments, **named)
         self.saved(before)
         return result
 
-    def saved(self, before: bytes) -> None:
+    def saved(self, before: bytes) -> None:  # noqa: ARG002 - for LosesTheLastWrite
         """Save what a call has changed."""
-        self.save(pickle.dumps(self.store))
+        self.save(pickle.dumps(self.data))
 
     def save(self, content: bytes) -> None:
         new = Path(f"{self.settings.path}.new")
@@ -63,49 +71,14 @@ class Saved(Honest):
 
     def close(self) -> None:
         super().close()
-        self.save(pickle.dumps(self.store))
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        receipt: Receipt = await self.call(Honest.create_pet, new, token)
-        return receipt
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        pet: Pet | None = await self.call(Honest.get_pet, pet_id)
-        return pet
-
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        pets: Sequence[Pet] = await self.call(Honest.list_pets, after, count, status)
-        return pets
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        receipt: Receipt = await self.call(Honest.place_order, pet_id, at, token)
-        return receipt
-
-    async def get_order(self, order_id: int) -> Order | None:
-        order: Order | None = await self.call(Honest.get_order, order_id)
-        return order
-
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        orders: Sequence[Order] = await self.call(Honest.list_orders, after, count, status)
-        return orders
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        order: Order = await self.call(Honest.update_order, order_id, status)
-        return order
-
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        await self.call(Honest.restore, items)
+        self.save(pickle.dumps(self.data))
 
 
 class AcknowledgesFirst(Saved):
     """Saves a moment after a write has returned."""
 
-    def saved(self, before: bytes) -> None:
-        asyncio.get_running_loop().call_later(0.2, self.save, pickle.dumps(self.store))
+    def saved(self, before: bytes) -> None:  # noqa: ARG002 - for LosesTheLastWrite
+        asyncio.get_running_loop().call_later(0.2, self.save, pickle.dumps(self.data))
 
 
 class LosesTheLastWrite(Saved):
@@ -118,8 +91,8 @@ class LosesTheLastWrite(Saved):
 class ForgetsTokens(Saved):
     """Saves the records of tokens only when it is closed."""
 
-    def saved(self, before: bytes) -> None:
-        store = pickle.loads(pickle.dumps(self.store))  # noqa: S301 - its own
+    def saved(self, before: bytes) -> None:  # noqa: ARG002 - for LosesTheLastWrite
+        store = pickle.loads(pickle.dumps(self.data))  # noqa: S301 - its own
         store.records.clear()
         self.save(pickle.dumps(store))
 
@@ -127,9 +100,9 @@ class ForgetsTokens(Saved):
 class Slow(Saved):
     """Honest: every call takes 30 ms."""
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         await asyncio.sleep(0.015)
-        result = await super().call(method, *arguments)
+        result = await super().call(method, *arguments, **named)
         await asyncio.sleep(0.015)
         return result
 
@@ -141,20 +114,26 @@ class Shared(Saved):
         super().__init__(settings)
         self.lock = asyncio.Lock()
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         async with self.lock:
             with self.file():
-                return await super().call(method, *arguments)
+                return await super().call(method, *arguments, **named)
 
     @contextmanager
     def file(self) -> Iterator[None]:
         with Path(f"{self.settings.path}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.store = load(self.settings)
+            self.data = load(self.settings)
             yield
 
     def close(self) -> None:
         Honest.close(self)
+
+
+class MakesAnother(Shared):
+    """Opens whichever store there is, and makes one if there is none."""
+
+    careful = False
 
 
 class SellsTwice(Shared):
@@ -167,7 +146,7 @@ class SellsTwice(Shared):
     ) -> Receipt:
         async with self.lock:
             with self.file():
-                if (pet := self.store.pets.get(pet_id)) and not self.find(token):
+                if (pet := self.data.pets.get(pet_id)) and not self.find(token):
                     self.check_available(pet)
             await asyncio.sleep(0.05)
             with self.file():
@@ -188,11 +167,11 @@ class Served(Saved):
 
     seconds = 0.5
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if os.path.exists(self.settings.down):  # noqa: ASYNC240, PTH110 - at once
             self.refuse()
         await self.ask()
-        return await super().call(method, *arguments)
+        return await super().call(method, *arguments, **named)
 
     def refuse(self) -> None:
         raise UnavailableError("the server is starting")
@@ -248,21 +227,33 @@ class Stubborn(Served):
 class SendsTwice(Served):
     """Asks the server after a write, and writes once more if there is no reply."""
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        result = await Saved.call(self, method, *arguments)
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = await Saved.call(self, method, *arguments, **named)
         try:
             await self.ask()
         except UnavailableError:
-            result = await super().call(method, *arguments)
+            result = await super().call(method, *arguments, **named)
         return result
 
 
 def load(settings: FileSettings) -> Store:
-    """Return the store in the file, a new one if there is none."""
-    with suppress(FileNotFoundError):
+    """Return the store in the file."""
+    try:
         store: Store = pickle.loads(Path(settings.path).read_bytes())  # noqa: S301 - its own
-        return store
-    return Store()
+    except FileNotFoundError:
+        raise WrongStoreError("the file was removed") from None
+    return store
+
+
+def prepare(settings: FileSettings, expected: Expected) -> None:
+    """Make a store if the file has none and that is allowed; see whether it is the expected one."""
+    path = Path(settings.path)
+    if not path.exists() and expected.store is None:
+        if not expected.create:
+            raise ChangeNeededError("there is no file")
+        path.write_bytes(pickle.dumps(Store()))
+    if expected.store not in (None, load(settings).identity):
+        raise WrongStoreError("the file has another store")
 
 
 @asynccontextmanager
@@ -276,7 +267,8 @@ def backend(repository: type[Saved]) -> Backend:
     """Return a backend that opens repositories of this class."""
 
     @asynccontextmanager
-    async def open_(settings: FileSettings) -> AsyncIterator[Saved]:
+    async def open_(settings: FileSettings, expected: Expected) -> AsyncIterator[Saved]:
+        prepare(settings, expected if repository.careful else Expected())
         opened = repository(settings)
         try:
             if isinstance(opened, Served):
@@ -286,7 +278,7 @@ def backend(repository: type[Saved]) -> Backend:
             opened.close()
 
     return Backend(
-        contract=1,
+        contract=2,
         settings=FileSettings,
         open=open_,
         scratch=scratch,

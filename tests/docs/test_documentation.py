@@ -1,23 +1,53 @@
 """The documentation is complete. The other files of this folder test that it works."""
 
+import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import Struct
 
 from petstore.config import discovery
+from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX
+from petstore.config.loading import configure
 from petstore.config.settings import Settings, setting_names
-from petstore.http.errors import STATUS
-from tests.support.documents import README, ROOT
+from petstore.http.errors import ErrorCode
+from tests.support.documents import README, ROOT, blocks
 
 FOLDERS = ("", "backends/", "backends/*/", "docs/", "docs/decisions/", "docker/", "benchmarks/")
 OPERATING = (ROOT / "docs/operating.md").read_text()
 
 
-def test_every_setting_is_documented() -> None:
-    for name in [*setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"]:
-        assert f"| `{name}` |" in OPERATING
+@pytest.mark.parametrize("backend", [None, "sqlite", "redis", "postgres"])
+def test_every_setting_is_documented_with_its_default(backend: str | None) -> None:
+    type_: type[Struct] = Settings
+    prefix, file = PREFIX, "docs/operating.md"
+    if backend is not None:
+        type_ = discovery.find(backend).backend.settings
+        prefix, file = f"{PREFIX}{backend.upper()}_", f"backends/{backend}/README.md"
+    fields = msgspec.structs.fields(type_)
+    text = (ROOT / file).read_text()
+    for name, field in zip(setting_names(type_, prefix), fields, strict=True):
+        assert f"\n| `{name}` | {shown(field.default)} " in text, name
+
+
+def test_the_setting_of_the_toml_file_is_documented() -> None:
+    assert f"\n| `{PREFIX}CONFIG` | none " in OPERATING
+
+
+def shown(default: object) -> str:
+    """Return a default as the tables of settings show it."""
+    match default:
+        case msgspec.NODEFAULT:
+            return "required"
+        case None | "":
+            return "none"
+        case str() | Address():
+            return f"`{default}`"
+        case _:
+            return json.dumps(default)
 
 
 def test_no_setting_in_the_documentation_is_unknown() -> None:
@@ -27,9 +57,22 @@ def test_no_setting_in_the_documentation_is_unknown() -> None:
     assert set(re.findall(r"PETSTORE_[A-Z_]+[A-Z]", README + OPERATING)) <= known
 
 
+def test_the_example_of_a_file_of_settings_is_accepted(tmp_path: Path) -> None:
+    (example,) = blocks(OPERATING, "toml")
+    file = tmp_path / "petstore.toml"
+    file.write_text(example)
+    assert configure({"PETSTORE_CONFIG": str(file)}, {}, keyless=True).warnings == ()
+
+
 def test_every_error_code_is_in_the_readme() -> None:
-    for code, status in STATUS.items():
-        assert f"| `{code}` | {int(status)} |" in README
+    for code in ErrorCode:
+        assert f"| `{code}` | {int(code.status)} |" in README
+
+
+def anchors(text: str) -> set[str]:
+    """Return the names by which links refer to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize(
@@ -38,10 +81,7 @@ def test_every_error_code_is_in_the_readme() -> None:
     ids=lambda file: str(file.relative_to(ROOT)),
 )
 def test_links_between_files_lead_somewhere(file: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", file.read_text()):
-        assert (file.parent / target).exists(), target
-
-
-@pytest.mark.parametrize("file", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda f: f.name)
-def test_a_decision_record_has_at_most_40_lines(file: Path) -> None:
-    assert len(file.read_text().splitlines()) <= 40
+    for target, section in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)", file.read_text()):
+        linked = file.parent / target if target else file
+        assert linked.exists(), target
+        assert not section or section in anchors(linked.read_text()), (target, section)

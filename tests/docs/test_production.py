@@ -1,6 +1,6 @@
-"""The section "Running in production" works when it is followed literally, on an empty machine.
+"""The README's commands to clone and to run in production work when they are followed literally.
 
-It starts in an empty directory. Only the port, the address of the git repository and the Python
+They start in an empty directory. Only the port, the address of the git repository and the Python
 that creates the environment are replaced. pip uses the package index that is configured.
 """
 
@@ -15,17 +15,21 @@ from typing import Final
 import pytest
 
 from petstore import cli
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import README, ROOT, blocks
 from tests.support.ports import free_port
 from tests.support.transcripts import differences, follow, section, steps
+from tests.support.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.slow
 
 PRODUCTION: Final = section("## Running in production")
 STEPS: Final = steps(PRODUCTION)
-INSTALL: Final = "pip install ./checkout ./checkout/backends/sqlite\n"
+CLONE: Final = re.findall(r"^\$ ((?:git clone|cd) .+)$", README, re.MULTILINE)
+INSTALL: Final = "pip install ../petstore ../petstore/backends/sqlite\n"
 LOCKED: Final = "".join(
     re.findall(r"^\$ (pip .+\n)", blocks(PRODUCTION, "console")[0], re.MULTILINE)
 )
-SECONDS: Final = 300
+SECONDS: Final = 5 * HANG_SECONDS
 
 NOT_COPIED: Final = shutil.ignore_patterns(
     *(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "node_modules")
@@ -47,7 +51,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_production_works_when_followed_literally(
     install: str, repository: Path, tmp_path: Path
 ) -> None:
-    commands = "\0".join(step.command for step in STEPS)
+    commands = "\0".join([*CLONE, *(step.command for step in STEPS)])
     assert commands.count("git clone ... ") == commands.count(INSTALL) == 1
     commands = commands.replace("git clone ... ", f"git clone -q '{repository}' ")
     commands = commands.replace("python3 -m venv", f"'{Path(sys.executable).resolve()}' -m venv")
@@ -64,8 +68,10 @@ def test_production_works_when_followed_literally(
     environ["PIP_REQUIRE_VIRTUALENV"] = "1"
     outcomes = follow(commands.split("\0"), tmp_path, environ, SECONDS)
 
-    log = tmp_path / "petstore.log"
-    assert [outcome.status for outcome in outcomes] == [0] * len(STEPS), log.read_text()
+    shop = tmp_path / "shop"
+    log = shop / "petstore.log"
+    assert [outcome.status for outcome in outcomes] == [0] * len(outcomes), log.read_text()
+    del outcomes[: len(CLONE)]
     for step, outcome in zip(STEPS, outcomes, strict=True):
         if step.shown:
             assert differences(step.shown, outcome.printed) == []
@@ -74,9 +80,9 @@ def test_production_works_when_followed_literally(
     assert key.printed == ""
     assert checked.printed.splitlines()[-1].startswith("ok")
     assert '"client":"shop-frontend"' in log.read_text()
-    assert re.fullmatch(r"shop-frontend:[0-9a-f]{64}\n", (tmp_path / "keys").read_text())
+    assert re.fullmatch(r"shop-frontend:[0-9a-f]{64}\n", (shop / "keys").read_text())
     for file in ("keys", "pets.sqlite", "petstore.log"):
-        assert (tmp_path / file).stat().st_mode & 0o077 == 0, file
+        assert (shop / file).stat().st_mode & 0o077 == 0, file
 
 
 def test_every_exit_status_is_in_the_readme() -> None:

@@ -18,7 +18,9 @@ from tests.support.orders import place_order
 from tests.support.pets import AVAILABLE_REX, add_pet, pet_status
 from tests.support.responses import check_error, walk
 from tests.support.services import Live, Start
-from tests.support.waiting import until
+from tests.support.waiting import HANG_SECONDS, until
+
+pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "2"))
 
@@ -53,7 +55,7 @@ def check_unavailable(live: Live) -> None:
 
 def check_ready(live: Live) -> None:
     """Wait until the service is ready, and check that it works."""
-    until(lambda: all(live.client.get("/readyz").status_code == 200 for _ in range(4)), 30)
+    until(lambda: all(live.client.get("/readyz").status_code == 200 for _ in range(4)))
     assert live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201
 
 
@@ -95,7 +97,7 @@ def test_every_response_under_kills_of_the_server_is_201_or_503(server: Server, 
         clients = [asyncio.create_task(asyncio.to_thread(create)) for _ in range(4)]
         for _ in range(KILLS):
             before = len(ids)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while len(ids) < before + 50:  # noqa: ASYNC110 - of other threads
                     await asyncio.sleep(0.01)
             await asyncio.to_thread(server.restart)
@@ -145,7 +147,7 @@ class Filling:
     def finish(self) -> None:
         """Check that the writes work again, and that each has had its effect once."""
         for name in list(self.pending):
-            until(partial(self.create, self.live.client, name), 30)
+            until(partial(self.create, self.live.client, name))
         pets = walk(self.live.client, "/v1/pets")
         found = {pet["id"]: pet["name"] for pet in pets if "status" not in pet}
         assert found == self.names

@@ -15,11 +15,13 @@ from httpx import Response
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.topologies import url_of
-from tests.support.command import command, error_message
+from tests.support.command import error_message, run_command
 from tests.support.pets import AVAILABLE_REX
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, Start
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 AT_ONCE = 0.05
 """Seconds: no response waits for a server that is known to be dead."""
@@ -70,8 +72,8 @@ def check_all_unavailable_at_once(live: Live) -> None:
 
 def check_serving(live: Live, name: str) -> None:
     """Check that the service recovers by itself, with the stored pets."""
-    until(lambda: live.client.get("/readyz").status_code == 200, 5)
-    until(lambda: live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201, 5)
+    until(lambda: live.client.get("/readyz").status_code == 200)
+    until(lambda: live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201)
     assert name in [pet["name"] for pet in live.client.get("/v1/pets?limit=100").json()]
 
 
@@ -140,7 +142,7 @@ def test_a_service_does_not_start_on_a_store_of_which_a_partition_was_emptied(
         assert 503 in statuses  # it has noticed
         live.stop()
         for verb in ("check", "serve"):
-            message = error_message(command(verb, **settings, api_keys=KEY))
+            message = error_message(run_command(verb, **settings, api_keys=KEY))
             assert "has nothing of partition 1 ({ps:1}:meta), but other partitions" in message
         assert server.call("KEYS", "{ps:1}:*") == []
         server.call(*shlex.split("HSET {ps:1}:meta schema 1 partitions 3 lane 123456"))
@@ -196,7 +198,7 @@ def test_a_password_that_is_changed_is_503_until_it_is_restored(
         )
         check_all_unavailable_at_once(live)
         outage.check_log("the user or the password is refused")
-        refused = command("check", backend="redis", redis_url=url)
+        refused = run_command("check", backend="redis", redis_url=url)
         assert error_message(refused).startswith("petstore: redis at redis://:***@127.0.0.1:")
         assert "the user or the password is refused: WRONGPASS" in refused.stderr
         refuse(server, "hunter2")

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import httpx
 import pytest
 
 from petstore import cli
 from petstore.conformance.faults.services import children
+from petstore.observability.storage_health import LOOK_SECONDS
 from tests.support.command import error_message, in_process
-from tests.support.services import KEY, Start
+from tests.support.services import KEY, Live, Start
 from tests.support.waiting import until
 
 NEW = {"name": "Rex", "categoryId": 7}
 LOST = "was deleted, moved or replaced while it was open"
+NOTHING_SERVED = "nothing is served until the service is restarted"
 
 
 @pytest.fixture
@@ -178,18 +181,62 @@ def test_a_path_that_cannot_work_is_reported_in_one_line(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_replaced_worker_opens_no_second_store_beside_the_deleted_one(
-    path: Path, start: Start
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(delete, "is missing, but its log"), (delete_all, "no file is found there")],
+)
+def test_a_replaced_worker_makes_no_second_store_in_place_of_the_deleted_one(
+    path: Path, start: Start, change: Callable[[Path], None], message: str
 ) -> None:
     live = start(backend="sqlite", sqlite_path=str(path), log="text", workers="2")
     assert live.client.post("/v1/pets", json=NEW).status_code == 201
-    delete(path)
+    change(path)
     victim = live.workers()[0]
     assert live.process
     assert victim in children(live.process.pid)
     os.kill(victim, signal.SIGKILL)
-    until(lambda: "is missing, but its log" in live.log.read_text())
+    until(lambda: message in live.log.read_text())
     assert not path.exists()
+
+
+def post_pet(live: Live) -> httpx.Response:
+    """Add a pet over a connection of its own, which any worker may take."""
+    with live.new_client() as client:
+        return client.post("/v1/pets", json=NEW)
+
+
+@pytest.mark.slow
+def test_no_worker_goes_on_with_an_older_copy_that_is_written_into_the_file(
+    path: Path, start: Start
+) -> None:
+    """Ids were assigned twice, and nothing was logged."""
+    settings = {"backend": "sqlite", "sqlite_path": str(path), "log": "text", "workers": "2"}
+    live = start(**settings)
+    assert post_pet(live).status_code == 201
+    older = apsw.Connection(str(path.with_name("older")))
+    current = apsw.Connection(str(path))
+    with older.backup("main", current, "main") as backup:
+        backup.step()
+    lost = set()
+    looked = time.monotonic() + 3 * LOOK_SECONDS
+    while time.monotonic() < looked:  # so that every worker has seen some of them
+        lost.add(post_pet(live).json()["id"])
+    with current.backup("main", older, "main") as backup:
+        backup.step()
+    current.close()
+    responses = [post_pet(live) for _ in range(20)]
+    assert not lost & {response.json().get("id") for response in responses}
+    until(lambda: live.log.read_text().count(NOTHING_SERVED) == 2)
+    for _ in range(20):
+        with live.new_client() as client:
+            for target in ("/v1/pets", "/v1/pets/1", "/readyz"):
+                assert client.get(target).status_code == 503
+            assert client.post("/v1/pets", json=NEW).status_code == 503
+    assert live.log.read_text().count(NOTHING_SERVED) == 2
+    live.stop()
+    live = start(**settings)  # the operator has decided to serve the copy
+    assert post_pet(live).json()["id"] == 2
 
 
 def test_a_file_without_its_place_is_not_created_again(path: Path) -> None:
@@ -206,7 +253,7 @@ def test_a_corrupt_file_is_reported_by_check_and_by_the_service(path: Path, star
     settings = {"backend": "sqlite", "sqlite_path": str(path)}
     outcome = in_process("check", **settings)
     assert outcome.status == 0
-    assert "PETSTORE_SQLITE_CHECK=False" in outcome.stdout
+    assert "PETSTORE_SQLITE_CHECK=false" in outcome.stdout
     connection = apsw.Connection(str(path))
     page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'orders'").get
     connection.close()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROCESS = '''
 """Executes the calls that it reads from standard input, on a disk that can lose its power."""
 
@@ -21,7 +23,7 @@ import asyncio, json, os, signal, sys
 from pathlib import Path
 
 import apsw
-from petstore.contract import NewPet, UnavailableError
+from petstore.contract import Expected, NewPet, PetQuery, UnavailableError
 from petstore_sqlite import SqliteSettings, open_sqlite
 
 path, disk = map(Path, sys.argv[1:3])
@@ -65,7 +67,7 @@ class SyncedDisk(apsw.VFS):
 
 async def main():
     global at_sync
-    async with open_sqlite(SqliteSettings(path=str(path))) as repository:
+    async with open_sqlite(SqliteSettings(path=str(path)), Expected()) as repository:
         print(json.dumps("open"), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
             call, at_sync = json.loads(line)
@@ -75,7 +77,7 @@ async def main():
                 except UnavailableError as error:
                     print(json.dumps(str(error)), flush=True)
             else:
-                pets = await repository.list_pets(0, 100, None)
+                pets = await repository.list_pets(PetQuery(0, 100))
                 print(json.dumps([pet.id for pet in pets]), flush=True)
 
 

@@ -2,9 +2,14 @@
 
 import itertools
 import json
+import os
 import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
-from typing import Any
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,29 +17,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 from petstore_memory import MemoryRepository
 
-from petstore.conformance.faults.histories import Attempt, Response
+from petstore.conformance.faults.histories import Attempt, RecordedResponse
 from petstore.conformance.faults.linearizability import search
-from petstore.conformance.faults.operations import Operation, State, Step
+from petstore.conformance.faults.operations import RecordedCall, State, Step
+from petstore.conformance.faults.races import Race
+from petstore.conformance.faults.rounds import RoundOutcome
+from petstore.conformance.faults.services import RunningService
+from petstore.conformance.faults.verdicts import judge
+from tests.contract import fault_saboteurs
+from tests.contract.fault_saboteurs import FileSettings
 from tests.faults.torture import __main__ as command
 from tests.faults.torture import controls
-from tests.faults.torture.histories import Loop
-from tests.faults.torture.report import Result, combined, left_out, markdown
+from tests.faults.torture.controls import RACY, Controls
+from tests.faults.torture.runs import LeftOutError, Opened, Run
 from tests.faults.torture.setups import memory
 from tests.faults.torture.soak import Sample, rising
-from tests.support.races import JudgedRace, nonlinearizable
-from tests.support.services import Live
+from tests.faults.torture.stage import SetUp, rounds
+from tests.support.documents import ROOT
+from tests.support.installed import install
 
 
-@pytest.mark.parametrize("racy", controls.RACY)
-def test_a_racy_repository_is_noticed(racy: type[MemoryRepository]) -> None:
-    assert any(controls.noticed(racy, f"{number}") for number in range(controls.HISTORIES))
+@pytest.mark.parametrize("racy", RACY)
+def test_a_racy_repository_is_noticed(racy: str) -> None:
+    assert Controls(1).run(1, [racy]).found == {}
 
 
-def test_a_correct_repository_has_no_violations() -> None:
-    assert controls.noticed(MemoryRepository, "1") == []
+def test_a_correct_repository_has_no_violations_and_a_control_that_is_correct_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(RACY, "Correct", MemoryRepository)
+    monkeypatch.setattr(controls, "HISTORIES", 1)
+    found = Controls(1).run(1, ["Correct"]).found
+    assert found == {"otherwise wrong": ["Correct: not noticed in 1 histories"]}
 
 
-def explained(operations: list[Operation], pets: list[int]) -> bool:
+def explained(operations: list[RecordedCall], pets: list[int]) -> bool:
     """Return the same as `search`, by trying every order."""
     for chosen in itertools.product((True, False), repeat=len(operations)):
         if any(o.ended < inf and not keep for o, keep in zip(operations, chosen, strict=True)):
@@ -69,7 +86,7 @@ def sees(status: str) -> Step:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Operation]:
+def histories(draw: st.DrawFn) -> list[RecordedCall]:
     """Up to five writes and reads of two pets, which may overlap, end late, or never."""
     found = []
     for number in range(draw(st.integers(0, 5))):
@@ -83,41 +100,66 @@ def histories(draw: st.DrawFn) -> list[Operation]:
             else:
                 steps[pet] = draw(st.sampled_from([sees, set_to]))(status)
         attempt = Attempt("x", "", 0, "", sent, ended, None)
-        found.append(Operation(sent, ended, steps, attempt))
+        found.append(RecordedCall(sent, ended, steps, attempt))
     return found
 
 
 @given(histories())
-def test_the_search_agrees_with_trying_every_order(operations: list[Operation]) -> None:
+def test_the_search_agrees_with_trying_every_order(operations: list[RecordedCall]) -> None:
     assert search(operations, [1, 2])[0] is explained(operations, [1, 2])
 
 
 def test_a_search_that_takes_too_long_is_given_up_and_counted() -> None:
     attempt = Attempt("x", "", 0, "", 0, 9, None)
-    writes = [Operation(0, 9, {1: set_to(f"{n}")}, attempt) for n in range(20)]
-    late = Operation(10, 11, {1: sees("never")}, attempt)
+    writes = [RecordedCall(0, 9, {1: set_to(f"{n}")}, attempt) for n in range(20)]
+    late = RecordedCall(10, 11, {1: sees("never")}, attempt)
     assert search([*writes, late], [1], budget=500) == (None, None)
 
 
-def test_a_history_without_requests_is_explained() -> None:
-    assert nonlinearizable([]) == ([], 0)
+def test_rounds_on_memory_find_nothing(tmp_path: Path) -> None:
+    run = Run(1, 1, time.monotonic() + 300)
+    with memory(tmp_path, run) as tried:
+        for number, name in enumerate(("stall-worker", "set-clock", "jump-a-day"), 1):
+            outcome = tried.run(number, [name])
+            assert outcome.found == {}
+            assert outcome.slow or outcome.counts["acknowledged"] > 10
 
 
-def test_histories_on_memory_go_on_after_kills_and_find_nothing(tmp_path: Any) -> None:
-    with memory(tmp_path) as set_up:
-        total = combined(Loop(set_up, 1).run(tmp_path, 6))[0]
-    assert total.violations == []
-    assert total.counts["histories"] >= 1
-    assert total.counts["acknowledged writes"] >= 50
+FORGETS = """
+import time
+from tests.contract import fault_saboteurs
+
+class Forgets(fault_saboteurs.Saved):
+    seen = 0.0
+
+    async def create_pet(self, new, token=None):
+        if time.time() > self.seen + 86400:
+            self.data.records.clear()
+        self.seen = time.time()
+        return await super().create_pet(new, token)
+
+backend = fault_saboteurs.backend(Forgets)
+"""
 
 
-@pytest.mark.parametrize(("stored", "expected"), [([1], []), ([], ["it is lost"])])
+def test_a_backend_that_forgets_keys_when_the_clock_jumps_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("tried", tmp_path, FORGETS)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    backend = fault_saboteurs.backend(fault_saboteurs.Saved)
+    set_up = SetUp(name="tried", backend=backend, settings=FileSettings("unused"))
+    outcome = rounds(set_up, Run(1, 1, time.monotonic() + 300), tmp_path).run(1, ["jump-a-day"])
+    assert [t for t in outcome.found["retried twice"] if "executed 2 times" in t], outcome
+
+
+@pytest.mark.parametrize("stored", [[1], []])
 def test_after_a_failover_only_what_was_acknowledged_must_last(
-    stored: list[int], expected: list[str]
+    stored: list[int],
 ) -> None:
     """An order was read and refused another one, but was never acknowledged, and is gone."""
     pet = {"id": 1, "name": "c", "categoryId": 7, "status": "available"}
-    race = JudgedRace(Live("x", 1))
+    race = Race(RunningService("x", 1))
     race.settled = 10
     final = [pet] if stored else []
     race.history = [
@@ -128,23 +170,14 @@ def test_after_a_failover_only_what_was_acknowledged_must_last(
         Attempt("pets", "", 0, "", 11, 12, response_of(200, final)),
     ]
     race.final = (final, [])
-    found = race.violations(replaced=True)
-    assert all([text for text in found if part in text] for part in expected)
-    assert bool(found) is bool(expected)
-    assert race.violations()
+    found, _ = judge(race, ended=True, confirmed=True)
+    assert bool(found.get("lost")) is not bool(stored)
+    assert bool(found) is not bool(stored)
+    assert judge(race, ended=True)[0]
 
 
-def response_of(status: int, item: object, location: str = "") -> Response:
-    return Response(status, json.dumps(item).encode(), location)
-
-
-def test_what_is_left_out_is_a_violation_where_everything_is_required(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("PETSTORE_REQUIRE_SERVICES", raising=False)
-    assert left_out("partitions", "not permitted", 1).violations == []
-    monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", "1")
-    assert left_out("partitions", "not permitted", 1).violations == ["not permitted"]
+def response_of(status: int, item: object, location: str = "") -> RecordedResponse:
+    return RecordedResponse(status, json.dumps(item).encode(), location)
 
 
 FLAT = [Sample(100 * n, 10 * n, 50_000_000, 30, 0.001, 0.01) for n in range(16)]
@@ -189,62 +222,97 @@ def test_a_slow_moment_of_the_machine_is_not_a_rise() -> None:
     assert rising(slow) == []
 
 
-def test_the_report_adds_up_what_was_done_and_names_the_seed_of_a_violation() -> None:
-    parts = [
-        Result("histories: x", {"histories": 1000, "kills": 0}, [], 7),
-        Result("soak: y", {"samples": 3}, [], 7),
-        Result("histories: x", {"histories": 500, "kills": 2}, ["pet 1 is lost"] * 2, 7),
-    ]
-    report = markdown(combined(parts), 5, 7)
-    assert report.startswith("5 minutes, seed 7, 2 violations. petstore ")
-    assert "| histories: x | 1,500 histories, 2 kills | 2 |\n| soak: y | 3 samples | 0 |" in report
-    assert "- histories: x, seed 7: pet 1 is lost (2 times)" in report
-    assert parts[0].counts["histories"] == 1000
+class Done:
+    """One round with a given outcome."""
+
+    reachable = True
+
+    def __init__(self, outcome: RoundOutcome | Exception) -> None:
+        self._outcome = outcome
+
+    def plans(self) -> Iterator[list[str]]:
+        yield ["done"]
+
+    def run(self, _number: int, _plan: list[str]) -> RoundOutcome:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
 
 
-@pytest.fixture
-def run_by(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Any:
-    """Return a function that runs the command with other parts; it returns the exit status."""
-    monkeypatch.setattr(command, "BUILD", tmp_path)
+def of(outcome: RoundOutcome | Exception) -> tuple[Opened, float]:
+    @contextmanager
+    def opened(_: Path, run: Run) -> Iterator[Done]:
+        yield Done(outcome)
 
-    def run(*results: Result | Exception) -> int:
-        def part(seconds: float, seed: int) -> Any:
-            assert 0 < seconds <= 6
-            assert seed == 3
-            for result in results:
-                if isinstance(result, Exception):
-                    raise result
-                yield result
-
-        monkeypatch.setattr(command, "PARTS", {"histories": (part, 1)})
-        return command.main(["--minutes", "0.1", "--seed", "3", "--only", "histories"])
-
-    return run
+    return opened, 1
 
 
-def test_the_status_and_the_report_say_what_was_violated(
-    run_by: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+GOOD = of(RoundOutcome(1, "kills", Counter(kills=2000)))
+BAD = of(RoundOutcome(1, "kills", found={"lost": ["pet 1"]}))
+SLOW = of(RoundOutcome(1, "kills", slow=["not recovered: no responses"]))
+BROKEN = of(OSError("no port"))
+
+
+@pytest.mark.parametrize(
+    ("others", "status", "said"),
+    [
+        ((), 0, "good: 0 violations: "),
+        ((BAD,), 1, "        round 1: pet 1"),
+        ((SLOW,), 75, "        round 1: not recovered: no responses"),
+        ((BROKEN,), 75, "the set-up broke: OSError('no port')"),
+        ((SLOW, BAD), 1, "     1  lost "),
+    ],
+)
+def test_the_status_and_the_summary_say_what_was_found(
+    others: tuple[tuple[Opened, float], ...],
+    status: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    good, bad = Result("a", {"histories": 1}, [], 3), Result("b", {}, ["a pet is lost"], 3)
-    assert run_by(good, good) == 0
-    out, err = capsys.readouterr()
-    assert out == (tmp_path / "torture.md").read_text()
-    assert err == "a: 2 histories; 0 violations\n"  # one line for a set-up, not one for each result
-    assert run_by(good, bad) == 1
-    assert "- b, seed 3: a pet is lost" in capsys.readouterr().out
+    set_ups = {"good": GOOD} | {f"other {n}": other for n, other in enumerate(others)}
+    assert command.torture(set_ups, 10, 3) == status
+    summary = capsys.readouterr().out.rpartition(" minutes, seed 3\n")[2]
+    assert said in summary
+    assert "good: 0 violations: 0 rounds, 2000 kills" in summary
 
 
-def test_a_part_that_breaks_is_a_violation(run_by: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_by(OSError("no port")) == 1
-    assert "- histories, which broke, seed 3: OSError('no port')" in capsys.readouterr().out
-
-
-def test_an_interrupted_run_reports_what_it_has_done(
-    run_by: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_set_up_that_hangs_is_cut_short_and_the_next_one_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(self: object, result: Result) -> None:
-        raise KeyboardInterrupt
+    monkeypatch.setattr(command, "GRACE_SECONDS", 0.2)
 
-    monkeypatch.setattr(command.Progress, "show", interrupt)
-    assert run_by(Result("a", {}, [], 3)) == command.INTERRUPTED
-    assert "0 violations" in capsys.readouterr().out
+    @contextmanager
+    def hangs(_: Path, run: Run) -> Iterator[Done]:
+        time.sleep(1000)
+        yield Done(OSError())
+
+    assert command.torture({"one": (hangs, 1), "two": (hangs, 1)}, 0.1, 3) == 75
+    summary = capsys.readouterr().out
+    assert "cut short at the end of the run" in summary
+    assert summary.count(": left out, the time was over\n") == 1
+
+
+def test_what_is_left_out_is_a_violation_where_everything_is_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def opened(_: Path, run: Run) -> Iterator[Done]:
+        if run.seed:
+            raise LeftOutError("not permitted")
+        yield Done(OSError())
+
+    monkeypatch.delenv("PETSTORE_REQUIRE_SERVICES", raising=False)
+    assert command.torture({"partitions": (opened, 1)}, 10, 1) == 0
+    monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", "1")
+    assert command.torture({"partitions": (opened, 1)}, 10, 1) == 1
+
+
+def test_an_interrupted_run_reports_what_it_has_done(capsys: pytest.CaptureFixture[str]) -> None:
+    @contextmanager
+    def interrupted(_: Path, run: Run) -> Iterator[Done]:
+        if run.seed:
+            raise KeyboardInterrupt
+        yield Done(OSError())
+
+    assert command.torture({"controls": GOOD, "x": (interrupted, 1)}, 10, 3) == 130
+    assert "controls: 0 violations: " in capsys.readouterr().out

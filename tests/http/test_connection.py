@@ -25,7 +25,7 @@ from tests.support.raw_http import (
 )
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, Start, in_thread
-from tests.support.waiting import until
+from tests.support.waiting import HANG_SECONDS, until
 
 pytestmark = pytest.mark.usefixtures("still_healthy")
 
@@ -59,7 +59,7 @@ def check_first_is_served(raw: bytes) -> None:
 
 def connect(live: Live) -> socket.socket:
     """Open a connection that never blocks for long and sends data at once."""
-    connection = socket.create_connection((live.host, live.port), timeout=10)
+    connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
@@ -180,6 +180,16 @@ MALFORMED = [
         )
     ),
 ]
+OTHER_LINES = [
+    b"GET /livez RTSP/1.0\r\nX: /livez HTTP/1.1\r\n",
+    b"GET /livez RTSP/1.0\r\nX: GET /livez HTTP/1.1\r\n",
+    b"GET /livez ICE/1.1\r\nX: GET /livez HTTP/1.1\r\n",
+    b"GET /livez\r\nX: GET /livez HTTP/1.1\r\n",
+    b"GET /livez  HTTP/1.1\r\n",
+    b"GET  /livez HTTP/1.1\r\n",
+]
+"""Request lines that llhttp takes, and headers that look like one."""
+
 malformed = each("data", MALFORMED)
 incomplete = each("data", INCOMPLETE)
 
@@ -201,6 +211,26 @@ def test_it_is_400_on_a_persistent_connection_too(service: Live, data: bytes) ->
 @malformed
 def test_a_complete_request_before_it_is_served(service: Live, data: bytes) -> None:
     check_first_is_served(service.raw(get("first") + data))
+
+
+@each("line", OTHER_LINES)
+@each("before", [b"", b"\r\n", b"good", b"body"])
+def test_a_wrong_request_line_is_400_however_it_is_split(
+    service: Live, line: bytes, before: bytes
+) -> None:
+    good = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+    if before == b"good":
+        before = good + b"\r\n"
+    elif before == b"body":
+        before = good + b"Content-Length: %d\r\n\r\n%b\r\n" % (len(good) + 2, good)
+    data = before + line + b"Host: x\r\n\r\n"
+    expected = [200, 400] if good in before else [400]
+    for cut in (0, *range(len(before) + 3, len(data), 3)):
+        with connect(service) as connection:
+            connection.sendall(data[:cut])
+            time.sleep(0.002)
+            connection.sendall(data[cut:])
+            assert statuses(receive(connection)) == expected, cut
 
 
 ODD = [
@@ -271,46 +301,6 @@ def test_an_unknown_method_never_becomes_a_request(service: Live) -> None:
         service.raw(head("FOO /v1/pets", HOST, "Connection: Upgrade", "Upgrade: h2c"))
     )
     assert response.status_code == 405
-
-
-@each("data", [b"", b"\x81\x05hello"])
-@each("protocol", ["websocket", "h2c"])
-def test_an_upgrade_is_served_as_a_plain_get(service: Live, protocol: str, data: bytes) -> None:
-    headers = (
-        "Connection: Upgrade",
-        f"Upgrade: {protocol}",
-        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAA",
-    )
-    assert statuses(service.raw(head("GET /v1/pets", HOST, AUTHORIZED, *headers) + data)) == [200]
-    assert statuses(service.raw(head("GET /v1/pets", HOST, *headers) + data)) == [401]
-
-
-def test_a_client_of_http_1_0_is_sent_no_100(service: Live) -> None:  # RFC 9110, section 10.1.1
-    data = post(AUTHORIZED, "Expect: 100-continue", f"Content-Length: {len(PET)}") + PET
-    assert statuses(service.raw(data.replace(b"HTTP/1.1", b"HTTP/1.0"))) == [201]
-
-
-def test_a_trailer_is_not_a_header(service: Live) -> None:
-    data = post(CHUNKED, CLOSE) + chunk(PET) + f"0\r\n{AUTHORIZED}\r\n\r\n".encode()
-    assert statuses(service.raw(data)) == [401]
-
-
-def test_pipelined_requests_are_served_in_order(service: Live) -> None:
-    sent = []
-    for n in range(0, 60, 2):
-        upload = post(AUTHORIZED, f"X-Request-Id: {n + 1}", CHUNKED) + chunk(PET) + b"0\r\n\r\n"
-        sent += [get(f"{n}"), upload]
-    found = parse_responses(service.raw(b"".join(sent), half_close=True))
-    assert [response.headers["x-request-id"] for response in found] == [str(n) for n in range(60)]
-    assert [response.status_code for response in found] == [200, 201] * 30
-
-
-def test_requests_may_be_cut_into_pieces_anywhere(service: Live) -> None:
-    with connect(service) as connection:
-        for byte in get("a") + UPLOAD + chunk(PET) + b"0\r\n\r\n" + get("b"):
-            connection.sendall(bytes([byte]))
-        connection.shutdown(socket.SHUT_WR)
-        assert statuses(receive(connection)) == [200, 201, 200]
 
 
 @each("end", [CLOSE, "Connection: keep-alive"])

@@ -14,6 +14,7 @@ from tests.support.hostile_inputs import (
     ODD_IDS,
     pet_body,
 )
+from tests.support.interface import ORDERS, PETS
 from tests.support.raw_http import (
     AUTHORIZED,
     CHUNKED,
@@ -24,10 +25,11 @@ from tests.support.raw_http import (
     chunk,
     each,
     head,
+    parse_responses,
     request,
     statuses,
 )
-from tests.support.services import KEY, Live, Start, in_thread
+from tests.support.services import Live, Start, in_thread
 
 pytestmark = pytest.mark.usefixtures("still_healthy")
 
@@ -62,7 +64,8 @@ def test_a_body_that_is_not_a_pet_in_utf_8_json_is_400(service: Live, body: byte
 def test_odd_but_valid_json_is_accepted(service: Live) -> None:
     odd = rb'"\u0000\ud83d\ude00' + b"\x7f\xf4\x8f\xbf\xbf" + rb'\ufffe"'
     assert create(service, pet_body(name=odd)).json()["name"] == "\0\U0001f600\x7f\U0010ffff\ufffe"
-    for value in (*NON_INTEGERS, b"[" * 100 + b"]" * 100):
+    brackets = b'"' + rb"[{\"\\" * 201 + b'"'  # in a string: no nesting
+    for value in (*NON_INTEGERS, b"[" * 100 + b"]" * 100, brackets):
         assert create(service, pet_body(b',"x":' + value)).status_code == 201
     assert create(service, b" \t\r\n" + pet_body() + b"\n").status_code == 201
     colons = pet_body(b',"x":{"name":1,"x":[{"x":1},{"x":2}]},"status":"sold"', name=b'"a:b::"')
@@ -146,6 +149,15 @@ def test_a_declared_length_over_the_limit_is_413_at_once(service: Live, length: 
         assert response.status_code == 413  # and not 100
 
 
+@each("digits", [21, 5000])
+def test_a_declared_length_of_too_many_digits_is_400(service: Live, digits: int) -> None:
+    length = f"Content-Length: {len(pet_body()):0{digits}}"
+    sent = head("POST /v1/pets", HOST, CLOSE, AUTHORIZED, JSON, length) + pet_body()
+    (response,) = parse_responses(service.raw(sent))
+    assert response.status_code == 400
+    assert "digits" in response.json()["message"]
+
+
 def test_100_is_sent_only_if_the_body_is_read(service: Live) -> None:
     headers = (HOST, CLOSE, "Expect: 100-continue", f"Content-Length: {len(pet_body())}")
     cases = {(AUTHORIZED, JSON): [100, 201], (AUTHORIZED,): [415], (JSON,): [401]}
@@ -184,6 +196,9 @@ def test_another_type_or_coding_is_415(service: Live, type_: str) -> None:
 ODD_PATHS = [
     "/v1",
     "/v1/",
+    "/v1/store",
+    "/v2/pets",
+    "/nothing",
     "/v1/pets/",
     "//v1/pets",
     "/v1//pets",
@@ -210,11 +225,10 @@ ODD_PATHS = [
     "/" + "a" * 30_000,
 ]
 GOOD_QUERIES = [
-    "",
-    "limit=1",
     "limit=%31",
     "%6Cimit=1",
-    "status=sol%64",
+    "",
+    "limit=1",
     "x=1",
     "x=1&x=1",
     "x&x&x",
@@ -238,9 +252,9 @@ def test_a_path_of_no_operation_is_404_with_or_without_a_key(service: Live, path
 
 @each("id_", ODD_IDS)
 def test_an_odd_id_is_404_and_401_without_a_key(service: Live, id_: str) -> None:
-    for method in ("GET", "HEAD"):
-        assert request(service, f"{method} /v1/pets/{id_}").status_code == 404
-        assert request(service, f"{method} /v1/pets/{id_}", key="").status_code == 401
+    for line in (f"GET {PETS}", f"HEAD {PETS}", f"GET {ORDERS}", f"PATCH {ORDERS}"):
+        assert request(service, f"{line}/{id_}").status_code == 404
+        assert request(service, f"{line}/{id_}", key="").status_code == 401
 
 
 def test_long_paths_are_not_cached(start: Start) -> None:
@@ -254,26 +268,30 @@ def test_long_paths_are_not_cached(start: Start) -> None:
 @each("query", [*GOOD_QUERIES, *BAD_QUERIES])
 def test_queries_are_parsed_strictly_after_the_key(service: Live, query: str) -> None:
     good = query in GOOD_QUERIES
-    assert request(service, f"GET /v1/pets?{query}").status_code == (200 if good else 400)
-    assert request(service, f"GET /v1/pets?{query}", key="").status_code == 401
+    for path in (PETS, ORDERS):
+        line = f"GET {path}?{query}"
+        assert request(service, line).status_code == (200 if good else 400)
+        assert request(service, line, key="").status_code == 401
 
 
 ALLOWED = dict.fromkeys(["/v1/pets/1", "/v1/pets/x", "/livez", "/docs"], "GET, HEAD, OPTIONS")
-ALLOWED["/v1/pets"] = "GET, HEAD, OPTIONS, POST"
+ALLOWED |= dict.fromkeys([PETS, ORDERS], "GET, HEAD, OPTIONS, POST")
+ALLOWED |= dict.fromkeys([f"{ORDERS}/1", f"{ORDERS}/x"], "GET, HEAD, OPTIONS, PATCH")
 KEYS = [AUTHORIZED, "", "Authorization: Bearer wrong"]
 
 
 @each("path", ALLOWED)
 @each("key", KEYS)
 def test_other_methods_are_405_and_options_lists_all(service: Live, path: str, key: str) -> None:
-    for method in ("TRACE", "DELETE", "PUT", "PATCH", "PROPFIND", "QUERY", "OPTIONS"):
+    others = {"TRACE", "DELETE", "PUT", "POST", "PATCH", "PROPFIND", "QUERY", "OPTIONS"}
+    for method in others - {*ALLOWED[path].split(", ")} | {"OPTIONS"}:
         response = request(service, f"{method} {path}", key=key)
         assert response.status_code == (204 if method == "OPTIONS" else 405)
         assert response.headers["allow"] == ALLOWED[path]
         assert method != "OPTIONS" or not response.content
 
 
-@each("path", [*ALLOWED, "/v1/pets?limit=0", "/v1/store/orders", "/docs", "/readyz", "/nothing"])
+@each("path", [*ALLOWED, "/v1/pets?limit=0", "/readyz", "/nothing"])
 @each("key", KEYS)
 def test_head_responds_as_get_without_a_body(service: Live, path: str, key: str) -> None:
     get, head_ = (
@@ -284,51 +302,10 @@ def test_head_responds_as_get_without_a_body(service: Live, path: str, key: str)
     assert head_.headers == get.headers
 
 
-BAD_KEYS = [
-    f'Bearer "{KEY}"',
-    f"Bearer {KEY}, Bearer {KEY}",
-    f"Bearer\t{KEY}",
-    f"Bearer:{KEY}",
-    f"Bearer \u00a0{KEY}",
-    f"Bearer {KEY.upper()}",
-    "Bearer " + "x" * 20_000,
-    f"Basic {KEY}",
-    f"Bearer {KEY}\r\nAuthorization:",
-    f"\r\n{AUTHORIZED}",
-    f"\r\nProxy-{AUTHORIZED}",
-]
-
-
-@each("value", BAD_KEYS)
-def test_an_odd_key_is_401(service: Live, value: str) -> None:
-    key = f"Authorization: {value}"
-    assert request(service, f"GET /v1/pets?access_token={KEY}", key=key).status_code == 401
-
-
 PIECES = [
-    b"limit=",
-    b"cursor=",
-    b"status=sold",
-    b"&",
-    b"=",
-    b"5",
-    b"%",
-    b"%C3",
-    b"%2F",
-    b"/",
-    b"?",
-    b"{",
-    b"}",
-    b"[",
-    b'"',
-    b":",
-    b",",
-    b'"name"',
-    b'"categoryId"',
-    rb"\ud800",
-    b"Bearer",
-    b" ",
-    b"null",
+    *(b"limit=", b"cursor=", b"status=sold", b"&", b"=", b"5", b"%", b"%C3", b"%2F", b"/", b"?"),
+    *(b"{", b"}", b"[", b'"', b":", b",", b'"name"', b'"categoryId"', rb"\ud800", b"null"),
+    *(b"Bearer", b" "),
 ]
 
 

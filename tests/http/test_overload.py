@@ -1,62 +1,87 @@
 """Overload: more requests than slots, and clients that read too slowly."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
+import httpx
 import pytest
 
-from petstore.config.settings import Settings
-from petstore.http.limits import LARGE_BODIES_BYTES
-from petstore.server import connection as http_connection
+from petstore.config.settings import RateLimit, Settings
+from petstore.http import limits
+from petstore.http.limits import LARGE_BODIES_BYTES, UNREAD_BYTES
+from petstore.server import sockets, unread
+from tests.support.interface import ORDERS
 from tests.support.pets import REX
 from tests.support.responses import check_error
-from tests.support.services import KEY, Live, in_thread, receive_all
-from tests.support.waiting import until
+from tests.support.services import KEY, OTHER_KEY, Live, Start, in_thread, receive_all
+from tests.support.waiting import HANG_SECONDS, until
+
+
+@contextlib.contextmanager
+def held(live: Live, count: int) -> Iterator[list[Future[httpx.Response]]]:
+    """Let so many lists of orders wait for the storage until the block is left."""
+    arrived, proceed = threading.Semaphore(0), threading.Event()
+    list_orders = live.state.repository.list_orders
+
+    async def wait(*arguments: object) -> object:
+        arrived.release()
+        while not proceed.is_set():  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0.01)
+        return await list_orders(*arguments)  # type: ignore[arg-type]
+
+    live.state.repository.list_orders = wait  # type: ignore[assignment,method-assign]
+    with ThreadPoolExecutor(count) as pool:
+        waiting = [pool.submit(live.client.get, ORDERS) for _ in range(count)]
+        try:
+            assert all(arrived.acquire(timeout=HANG_SECONDS) for _ in waiting)
+            yield waiting
+        finally:
+            live.state.repository.list_orders = list_orders  # type: ignore[method-assign]
+            proceed.set()
 
 
 @pytest.fixture
 def full() -> Iterator[Live]:
     """Run a service with two slots, both held by requests that wait for the storage."""
-    settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit="100/h")
+    settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit=RateLimit.parse("100/h"))
     with in_thread(settings) as live:
-        arrived, proceed = threading.Semaphore(0), threading.Event()
-        list_pets = live.state.repository.list_pets
-
-        async def wait(*arguments: object) -> object:
-            arrived.release()
-            while not proceed.is_set():  # noqa: ASYNC110 - another thread sets it
-                await asyncio.sleep(0.01)
-            return await list_pets(*arguments)  # type: ignore[arg-type]
-
-        live.state.repository.list_pets = wait  # type: ignore[assignment,method-assign]
-        with ThreadPoolExecutor(2) as pool:
-            waiting = [pool.submit(live.client.get, "/v1/pets") for _ in range(2)]
-            try:
-                assert arrived.acquire(timeout=10)
-                assert arrived.acquire(timeout=10)
-                yield live
-            finally:
-                proceed.set()
-            assert [request.result().status_code for request in waiting] == [200, 200]
+        with held(live, 2) as waiting:
+            yield live
+        assert [request.result().status_code for request in waiting] == [200, 200]
         assert live.client.get("/v1/pets").status_code == 200, "the slots are free again"
 
 
-def request_much(live: Live) -> socket.socket:
-    """Request a response of 6 MB over a connection with a small receive buffer."""
+MEGABYTE = 1_000_000
+
+
+def add_much(live: Live) -> None:
+    """Create 100 pets that are a response of 6 MB together."""
     for _ in range(100):
         body = {"name": "n" * 60_000, "categoryId": 1}
         assert live.client.post("/v1/pets", json=body).status_code == 201
+
+
+def request_list(live: Live, buffer: int = 65536) -> socket.socket:
+    """Request all pets over a connection with a small receive buffer."""
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    connection.settimeout(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    connection.settimeout(HANG_SECONDS)
     connection.connect((live.host, live.port))
     request = "GET /v1/pets?limit=100 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
     connection.sendall(f"{request}Authorization: Bearer {KEY}\r\n\r\n".encode())
     return connection
+
+
+def request_much(live: Live) -> socket.socket:
+    """Request a response of 6 MB over a connection with a small receive buffer."""
+    add_much(live)
+    return request_list(live)
 
 
 def test_more_requests_than_may_be_in_flight_are_503_at_once(full: Live) -> None:
@@ -79,45 +104,98 @@ def test_health_and_reference_need_no_slot(full: Live) -> None:
 def test_a_client_that_reads_nothing_or_disconnects_holds_no_slot() -> None:
     with in_thread(Settings(drain_seconds=0, max_in_flight=1)) as live:
         lines = f"Host: h\r\nAuthorization: Bearer {KEY}\r\n"
-        slow = [request_much(live)]  # its response is ready, but it never reads it
-        for _ in range(3):
-            with socket.create_connection((live.host, live.port), timeout=10) as gone:
-                gone.sendall(f"POST /v1/pets HTTP/1.1\r\n{lines}Content-Length: 9\r\n".encode())
-                gone.sendall(b"Content-Type: application/json\r\n\r\n{")
-                time.sleep(0.05)
-            until(lambda: live.client.get("/v1/pets/1").status_code == 200)
-        slow[0].close()
+        with request_much(live):  # its response is ready, but it never reads it
+            for _ in range(3):
+                with socket.create_connection((live.host, live.port), timeout=HANG_SECONDS) as gone:
+                    head = f"POST /v1/pets HTTP/1.1\r\n{lines}Content-Length: 9\r\n"
+                    gone.sendall(head.encode())
+                    gone.sendall(b"Content-Type: application/json\r\n\r\n{")
+                    time.sleep(0.05)
+                until(lambda: live.client.get("/v1/pets/1").status_code == 200)
 
 
-def test_a_client_that_does_not_read_its_response_is_disconnected(
+def test_a_client_that_reads_a_little_now_and_then_is_not_disconnected(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "RESPONSE_SECONDS", 0.5)
-    with request_much(fresh) as connection:
-        time.sleep(3.5)  # the service checks once a second
-        assert len(receive_all(connection)) < 6_000_000
+    monkeypatch.setattr(unread, "RESPONSE_SECONDS", 2)
+    add_much(fresh)
+    with request_list(fresh, buffer=4096) as connection:
+        for _ in range(20):
+            assert connection.recv(3000)
+            time.sleep(0.3)
+        assert len(receive_all(connection)) > 5_000_000
 
 
-def test_a_client_that_reads_slowly_gets_the_whole_response(
+def queued(live: Live, client: socket.socket) -> int | None:
+    """Return how many bytes the system keeps for a client; None once the connection is gone."""
+    port = client.getsockname()[1]
+    for line in Path("/proc/net/tcp").read_text().splitlines():
+        _, local, remote, _, queues, *_ = line.split()
+        if local.endswith(f":{live.port:04X}") and remote.endswith(f":{port:04X}"):
+            return int(queues.partition(":")[0], 16)
+    return None
+
+
+@pytest.mark.parametrize("size", [150_000, 3_000_000], ids=["in the kernel", "in the process"])
+def test_nothing_is_kept_for_a_client_that_reads_nothing(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(unread, "RESPONSE_SECONDS", 1)
+    monkeypatch.setattr(sockets, "GONE_SECONDS", 2)
+    with in_thread(Settings(drain_seconds=0, max_body_bytes=4 * MEGABYTE)) as live:
+        live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
+        with request_list(live, buffer=4096) as connection:
+            assert connection.recv(1)
+            until(lambda: queued(live, connection) is None)
+
+
+def test_responses_that_are_not_read_are_bounded_together(start: Start) -> None:
+    live = start()
+    add_much(live)
+    before = live.resident()
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(request_list(live))
+        until(lambda: live.client.get("/v1/pets/1").status_code == 503)
+        response = live.client.post("/v1/pets", json=REX)
+        check_error(response, 503, "unavailable")
+        assert live.resident() - before < UNREAD_BYTES
+        assert live.client.get("/livez").status_code == 200
+        with live.new_client(OTHER_KEY) as other:
+            assert other.get("/v1/pets/1").status_code == 200, "one client has half at most"
+    until(lambda: live.client.get("/v1/pets/1").status_code == 200)
+
+
+def test_a_read_that_waited_for_the_storage_is_503_if_too_much_is_unread_by_then(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "RESPONSE_SECONDS", 1)
-    received = 0
-    with request_much(fresh) as connection:
-        begin = time.monotonic()
-        while piece := connection.recv(65536):
-            received += len(piece)
-            time.sleep(0.025)
-    assert time.monotonic() - begin > 2
-    assert received > 6_000_000
+    monkeypatch.setattr(limits, "UNREAD_BYTES", 1000)
+    add_much(fresh)
+    with contextlib.ExitStack() as stack:
+        with held(fresh, 1) as [waiting]:
+            stack.enter_context(request_list(fresh))
+            until(lambda: fresh.client.get("/v1/pets/1").status_code == 503)
+        check_error(waiting.result(), 503, "unavailable")
 
 
-MEGABYTE = 1_000_000
+def test_a_client_without_a_key_takes_no_memory_for_what_it_does_not_read(start: Start) -> None:
+    live = start()
+    with live.anonymous() as client:
+        assert len(client.get("/docs/swagger-ui-bundle.js").content) > MEGABYTE
+    before = live.resident()
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
+            stack.enter_context(connection)
+            connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert connection.recv(1)
+            assert (queued(live, connection) or 0) < 2 * sockets.KERNEL_BYTES
+        assert live.resident() - before < 10 * MEGABYTE
 
 
 def begin_body(live: Live, framing: str, body: bytes) -> socket.socket:
     """Send a request whose body is not complete yet."""
-    connection = socket.create_connection((live.host, live.port), timeout=20)
+    connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
     lines = f"Host: h\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
     connection.sendall(f"POST /v1/pets HTTP/1.1\r\n{lines}{framing}\r\n\r\n".encode() + body)
     return connection

@@ -6,7 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.services import BACKEND, KEY, Start, place
+from tests.support.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.slow
 
 CASES = os.environ.get("PETSTORE_SCHEMATHESIS_CASES", "40")
 """Cases per operation and phase, beside those of the coverage phase."""
@@ -32,7 +37,7 @@ def test_schemathesis_finds_nothing(start: Start, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert run.returncode == 0, run.stdout

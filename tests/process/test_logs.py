@@ -1,20 +1,24 @@
 """The log of requests."""
 
 import json
+import logging
 import re
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
-from petstore.config.settings import LogFormat
+from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability import logs
 from tests.support.command import COMMAND, log_restored
 from tests.support.metrics import metrics_url, scrape
-from tests.support.services import KEY, START_SECONDS, Live, environment, in_thread, place
+from tests.support.ports import free_port
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, environment, in_thread, place
+from tests.support.waiting import HANG_SECONDS, until
 
 GET = b"GET /nothing HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n" % (b"x" * 128)
 HUNDRED = (GET + b"\r\n") * 99 + GET + b"Connection: close\r\n\r\n"
@@ -34,8 +38,8 @@ def serving(
             port = re.search(r"serving on http://127.0.0.1:(\d+)", line)
             assert port
             live = Live("127.0.0.1", int(port[1]), popen)
-            yield popen, live, line
-            live.client.close()
+            with closing(live.client):
+                yield popen, live, line
         finally:
             popen.kill()
 
@@ -59,7 +63,35 @@ def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_
     assert rejected["status"] == 400
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("level", LogLevel)
+def test_lines_below_the_level_are_not_logged(
+    level: LogLevel, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with log_restored(), in_thread() as live:
+        logs.set_up(LogFormat.JSON, level)
+        assert live.client.get("/v1/pets").status_code == 200
+        for severity in LogLevel:
+            getattr(logging.getLogger("petstore.sqlite"), severity)("an event")
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    shown = [line["level"] for line in lines if line["event"] == "an event"]
+    assert shown == [*LogLevel][[*LogLevel].index(level) :]
+    assert ("request" in [line["event"] for line in lines]) == (level is LogLevel.INFO)
+
+
+@pytest.mark.slow
+def test_the_level_holds_for_every_worker(tmp_path: Path) -> None:
+    address, log = f"127.0.0.1:{free_port()}", tmp_path / "log"
+    settings = {"backend": "sqlite", "api_keys": KEY, "listen": address}
+    settings |= {"workers": "2", "log_level": "error", "drain_seconds": "0"}
+    env = environment(**settings, **place("sqlite", tmp_path))
+    with log.open("wb") as file, subprocess.Popen([*COMMAND, "serve"], env=env, stderr=file) as run:
+        assert until(lambda: httpx.get(f"http://{address}/livez")).status_code == 200
+        run.terminate()
+        run.wait(HANG_SECONDS)
+    assert log.read_text() == ""
+
+
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     workers: str, tmp_path: Path
 ) -> None:
@@ -75,10 +107,10 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
         reader.start()
         live.client.get("/livez")
         popen.terminate()
-        assert popen.wait(START_SECONDS) == 0
+        assert popen.wait(HANG_SECONDS) == 0
         reader.join()
     events = [json.loads(line)["event"] for line in log]
-    missed = [int(text.split()[0]) for text in events if "were dropped" in text]
+    missed = [int(text.split()[0].replace(",", "")) for text in events if " dropped: " in text]
     assert 0 < counted <= sum(missed)  # some were dropped after they were counted
     assert events.count("request") + sum(missed) == count + 1
 
@@ -87,4 +119,4 @@ def test_the_service_runs_without_standard_input_and_output(tmp_path: Path) -> N
     with serving(tmp_path, "sh", "-c", 'exec "$@" <&- >&-', "sh") as (popen, live, _):
         assert live.client.get("/v1/pets").status_code == 200
         popen.terminate()
-        assert popen.wait(START_SECONDS) == 0
+        assert popen.wait(HANG_SECONDS) == 0

@@ -1,7 +1,10 @@
 """Prometheus metrics: on their own address, and correct even if one of several workers dies."""
 
+import contextlib
+import hashlib
 import os
 import re
+import resource
 import signal
 import socket
 import struct
@@ -10,23 +13,20 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Histogram
 
 from backends.redis.tests.servers import AOF, single
 from backends.redis.tests.topologies import url_of
 from petstore.config.errors import ConfigurationError
+from petstore.config.keys import new_key
 from petstore.config.loading import configure
 from petstore.config.settings import Settings
 from petstore.conformance.faults.services import NotServingError
 from petstore.observability import metrics_server
-from petstore.observability.metrics import DURATION_BUCKETS, observe_all
 from tests.support.documents import ROOT
 from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import REX
-from tests.support.services import Live, Start
-from tests.support.waiting import until
+from tests.support.services import KEY, OTHER_KEY, Live, Start
+from tests.support.waiting import HANG_SECONDS, until
 
 OPERATING = (ROOT / "docs/operating.md").read_text()
 
@@ -40,7 +40,9 @@ def requests(url: str) -> dict[tuple[str, str], float]:
 def send(live: Live, count: int) -> None:
     """Send requests, each over its own connection, so that all workers serve some of them."""
     for _ in range(count):
-        assert httpx.get(f"{live.url}/v1/pets", headers=live.client.headers).status_code == 200
+        with live.new_client() as client:
+            # While no worker serves, connections may be closed, but no request is counted.
+            assert until(lambda: client.get("/v1/pets")).status_code == 200
 
 
 def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
@@ -67,14 +69,23 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
         ("unknown", "404"): 1,
         ("unknown", "204"): 1,
     }
+    refused = ("petstore_refused_requests_total", "", "no_key")
+    until(lambda: refused in scrape(url))  # stored once a second
     samples = scrape(url)
+    assert samples[refused] == 1
+    assert samples["petstore_storage_duration_seconds_count", "create_pet"] == 1
+    assert samples["petstore_storage_duration_seconds_count", "get_pet"] == 3
+    assert 0 < samples["petstore_storage_duration_seconds_sum", "get_pet"] < 3
+    assert samples["petstore_connections",] == 1
     assert samples["petstore_http_request_duration_seconds_count", "getPet"] == 3
     assert 0 < samples["petstore_http_request_duration_seconds_sum", "getPet"] < 3
     assert samples["petstore_http_requests_in_flight",] == 0
     assert samples["petstore_storage_failures_total",] == 0
-    types = re.findall(r"^# TYPE (\S+) (\S+)$", httpx.get(url).text, re.MULTILINE)
+    types = re.findall(
+        r"^# TYPE (\S+) (\S+)$", httpx.get(url, timeout=HANG_SECONDS).text, re.MULTILINE
+    )
     assert sorted(types) == sorted(
-        re.findall(r"^\| `(petstore_\S+)` \| (\w+) \|", OPERATING, re.MULTILINE)
+        re.findall(r"^\| `((?:petstore|process)_\S+)` \| (\w+) \|", OPERATING, re.MULTILINE)
     )
 
 
@@ -83,29 +94,9 @@ def test_there_are_no_metrics_unless_they_are_configured(fresh: Live) -> None:
     assert "petstore_metrics" not in os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
 
 
-def test_the_counts_of_all_workers_are_added_up_and_survive_them(
+def test_the_counts_of_workers_are_added_up_and_survive_them_and_leave_no_files(
     start: Start, tmp_path: Path
 ) -> None:
-    live = start(
-        backend="sqlite",
-        sqlite_path=f"{tmp_path}/pets.sqlite",
-        workers="2",
-        drain_seconds="0",
-        metrics_listen="127.0.0.1:0",
-    )
-    url = metrics_url(live.log.read_text())
-    send(live, 40)
-    until(lambda: requests(url) == {("listPets", "200"): 40})
-    before = live.workers()
-    os.kill(before[0], signal.SIGKILL)
-    until(lambda: len(set(live.workers()) | set(before)) == 3)
-    send(live, 20)
-    until(lambda: requests(url) == {("listPets", "200"): 60})
-    assert scrape(url)["petstore_http_requests_in_flight",] == 0
-    assert live.stop() == 0
-
-
-def test_workers_that_die_leave_no_files_behind(start: Start, tmp_path: Path) -> None:
     live = start(
         backend="sqlite",
         sqlite_path=f"{tmp_path}/pets.sqlite",
@@ -124,16 +115,22 @@ def test_workers_that_die_leave_no_files_behind(start: Start, tmp_path: Path) ->
         for worker in before:
             os.kill(worker, signal.SIGKILL)
         until(lambda: len(set(live.workers()) - set(before)) == 2)
-        until(lambda: len(files()) == 6)  # a histogram's file is opened at the first request
+        until(lambda: len(files()) == 8)  # a histogram's file is opened at the first request
 
     (directory,) = {file.parent for file in files()}
     first = set(directory.iterdir())
-    for served in (20, 40, 60):
+    name = "process_start_time_seconds"
+    for served in (20, 40):
+        started = {key[1]: value for key, value in scrape(url).items() if key[0] == name}
+        assert started.keys() == {"main", "worker-0", "worker-1"}
         send(live, 20)
         until(lambda: requests(url) == {("listPets", "200"): served})  # noqa: B023 - called at once
         kill_all()
         assert set(directory.iterdir()) == first
-    assert requests(url) == {("listPets", "200"): 60}
+        samples = scrape(url)
+        changed = [process for process in started if samples[name, process] > started[process]]
+        assert changed == ["worker-0", "worker-1"]
+    assert requests(url) == {("listPets", "200"): 40}
     assert scrape(url)["petstore_http_requests_in_flight",] == 0
     assert live.stop() == 0
 
@@ -169,6 +166,48 @@ def test_whether_the_storage_takes_writes_is_shown_and_logged(start: Start, tmp_
     assert live.log.read_text().count("the storage accepts writes again") == 1
 
 
+def test_requests_over_the_limits_are_counted_by_reason_and_client(start: Start) -> None:
+    live = start(metrics_listen="127.0.0.1:0", rate_limit="1/h", max_in_flight="1")
+    url = metrics_url(live.log.read_text())
+    head = f"POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {OTHER_KEY}\r\n"
+    head += "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    with socket.create_connection((live.host, live.port)) as connection:
+        connection.sendall(head.encode())  # holds the only slot
+        until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 1)
+        assert [live.client.get("/v1/pets").status_code for _ in range(3)] == [503, 429, 429]
+    with live.new_client("wrong") as client:
+        assert client.get("/v1/pets").status_code == 401
+    name = "petstore_refused_requests_total"
+    name_of_key = f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()[:12]}"
+    expected = {("", "invalid_key"): 1, (name_of_key, "overloaded"): 1}
+    expected[name_of_key, "rate_limited"] = 2
+    until(lambda: {key[1:]: n for key, n in scrape(url).items() if key[0] == name} == expected)
+
+
+def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
+    start: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "keys"
+    line = new_key("shop")[1]
+    file.write_text(line)
+    live = start(metrics_listen="127.0.0.1:0", api_keys_file=str(file))
+    assert live.process
+    url = metrics_url(live.log.read_text())
+
+    def reloads() -> tuple[float, float]:
+        samples = scrape(url)
+        return samples["petstore_keys_stale",], samples["petstore_key_reload_failures_total",]
+
+    assert reloads() == (0, 0)
+    file.write_text("nonsense")
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: reloads() == (1, 1))
+    file.write_text(line)
+    live.process.send_signal(signal.SIGHUP)
+    until(lambda: reloads() == (0, 1))
+
+
+@pytest.mark.slow
 def test_a_worker_that_replaces_another_does_not_claim_that_writes_are_taken(
     start: Start, tmp_path: Path
 ) -> None:
@@ -196,6 +235,42 @@ def test_a_scraper_that_resets_the_connection_causes_no_traceback(start: Start) 
     assert "Traceback" not in live.log.read_text()
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
+    start: Start, tmp_path: Path, workers: str
+) -> None:
+    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
+    live = start(metrics_listen="127.0.0.1:0", workers=workers, **storage)
+    assert live.process is not None
+    resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (300, 300))
+    process = Path(f"/proc/{live.process.pid}")
+    url = httpx.URL(metrics_url(live.log.read_text()))
+    before = [len(list((process / kind).iterdir())) for kind in ("fd", "task")]
+    with contextlib.ExitStack() as stack:
+        for number in range(400):
+            connection = socket.create_connection((url.host, url.port or 0))
+            stack.enter_context(connection)
+            if number % 2:
+                connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        until(lambda: ("petstore_http_requests_in_flight",) in scrape(str(url)))
+        send(live, 10)
+        descriptors, threads = (len(list((process / kind).iterdir())) for kind in ("fd", "task"))
+        assert descriptors < before[0] + 60
+        assert threads <= before[1] + 2
+
+
+def test_the_metrics_are_at_one_path(start: Start) -> None:
+    live = start(metrics_listen="127.0.0.1:0")
+    url = httpx.URL(metrics_url(live.log.read_text()))
+    assert httpx.get(url.copy_with(path="/other")).status_code == 404
+    with httpx.Client() as client:
+        types = [client.get(url).headers["content-type"] for _ in range(2)]
+        assert types == ["text/plain; version=0.0.4; charset=utf-8"] * 2
+        for parameters in ("", ";version=1.0.0;escaping=allow-utf-8;q=0.6,*/*", ";version=1.x"):
+            accepted = {"accept": f"application/openmetrics-text{parameters}"}
+            assert client.get(url, headers=accepted).text.endswith("# EOF\n")
+
+
 def test_only_the_directory_of_a_killed_service_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +289,7 @@ def test_only_the_directory_of_a_killed_service_is_removed(
 
 
 def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
-    live = start(metrics_listen="127.0.0.1:0")
-    live.client.post("/v1/pets", json=REX)
+    live = start(metrics_listen="127.0.0.1:0", read_only="true")
     live.client.get("/v1/pets/1")
     assert live.process
     maps = Path(f"/proc/{live.process.pid}/maps").read_text()
@@ -224,11 +298,16 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
         "counter",
         "gauge_mostrecent",
         "gauge_livesum",
+        "gauge_livemin",
         "histogram",
     }
-    assert {(stat.st_size, stat.st_blocks * 512) for stat in map(Path.stat, files)} == {
-        (65536, 65536)
-    }
+    for file in files:
+        size = 131072 if file.name.startswith("histogram") else 65536
+        assert (file.stat().st_size, file.stat().st_blocks * 512) == (size, size)
+    url = metrics_url(live.log.read_text())
+    assert scrape(url)["petstore_read_only",] == 1
+    looked = scrape(url)["petstore_storage_look_timestamp_seconds",]
+    until(lambda: scrape(url)["petstore_storage_look_timestamp_seconds",] > looked)
 
 
 def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,29 +342,3 @@ def test_metrics_and_service_need_different_ports() -> None:
 def test_dev_serves_metrics_only_on_loopback_addresses() -> None:
     with pytest.raises(ConfigurationError, match="listens only on loopback addresses, not on 0"):
         configure({"PETSTORE_METRICS_LISTEN": "0.0.0.0:9100"}, {}, dev=True)
-
-
-def samples_of(registry: CollectorRegistry) -> dict[tuple[str | tuple[str, str], ...], float]:
-    """Return the samples of a registry by their names and labels."""
-    return {
-        (sample.name, *sample.labels.items()): sample.value
-        for metric in registry.collect()
-        for sample in metric.samples
-    }
-
-
-@given(st.lists(st.floats(0, 20) | st.sampled_from(DURATION_BUCKETS), max_size=30))
-def test_observing_all_at_once_is_observing_each(amounts: list[float]) -> None:
-    registries = [CollectorRegistry(), CollectorRegistry()]
-    once, each = (
-        Histogram("seconds", "", buckets=DURATION_BUCKETS, registry=registry)
-        for registry in registries
-    )
-    observe_all(once, amounts)
-    for amount in amounts:
-        each.observe(amount)
-    mine, theirs = (samples_of(registry) for registry in registries)
-    assert mine.keys() == theirs.keys()
-    for key, value in theirs.items():
-        if "created" not in key[0]:
-            assert mine[key] == pytest.approx(value)

@@ -14,13 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 
+from petstore.server.connection import ARRIVAL_SECONDS
 from tests.support.metrics import metrics_url
 from tests.support.pets import REX, add_pet
 from tests.support.responses import check_error
-from tests.support.services import KEY, Live, Start, process
-from tests.support.waiting import until
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, Start, process
+from tests.support.waiting import HANG_SECONDS, until
 
-RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
+RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "8"))
 CLIENTS = 16
 
 
@@ -32,6 +33,33 @@ class Clients:
         self.responses = 0
         self.failures: list[str] = []
         self.over = False
+
+    async def run_anew(self) -> None:
+        """Send requests, each over a new connection. One that is refused goes to the next.
+
+        A service that stops closes a connection whose request does not come in time. So it is no
+        failure if this process, on a busy machine, was late itself.
+        """
+        head = f"GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+        while not self.over:
+            begin = time.monotonic()
+            try:
+                reader, writer = await asyncio.open_connection(self.live.host, self.live.port)
+            except OSError:  # nothing was sent
+                await asyncio.sleep(0.02)
+                continue
+            late = time.monotonic() - begin > ARRIVAL_SECONDS / 2
+            try:
+                writer.write(head + b"Connection: close\r\n\r\n")
+                response = await reader.read()
+            except OSError as error:
+                if not late:
+                    self.failures.append(repr(error))
+            else:
+                self.responses += 1
+                if not response.startswith(b"HTTP/1.1 200 ") and not late:
+                    self.failures.append(response.decode())
+            writer.close()
 
     async def run(self) -> None:
         """Send requests, one after the other, over a connection that is kept if possible."""
@@ -61,6 +89,7 @@ class Clients:
             streams[1].close()
 
 
+@pytest.mark.slow
 def test_a_rolling_restart_with_keep_alive_clients_fails_no_request(start: Start) -> None:
     async def restart(clients: Clients) -> None:
         tasks = [asyncio.create_task(clients.run()) for _ in range(CLIENTS)]
@@ -75,8 +104,33 @@ def test_a_rolling_restart_with_keep_alive_clients_fails_no_request(start: Start
     clients = Clients(start(log="off"))
     asyncio.run(restart(clients))
     assert clients.failures == []
-    assert clients.responses >= 1000 * RESTARTS
+    assert clients.responses >= 10 * CLIENTS * RESTARTS
     sys.stdout.write(f"{clients.responses} requests over {RESTARTS} restarts\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_no_connection_is_reset_at_the_end_of_the_drain(
+    start: Start, tmp_path: Path, workers: str
+) -> None:
+    async def stop(clients: Clients) -> None:
+        tasks = [asyncio.create_task(clients.run_anew()) for _ in range(64)]
+        for _ in range(RESTARTS * 2):
+            await asyncio.sleep(0.3)
+            assert await asyncio.to_thread(clients.live.stop) == 0
+            clients.live = await asyncio.to_thread(begin)
+        clients.over = True
+        await asyncio.gather(*tasks)
+
+    def begin() -> Live:
+        storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
+        return start(log="off", drain_seconds="0.2", workers=workers, **storage)
+
+    clients = Clients(begin())
+    asyncio.run(stop(clients))
+    assert clients.failures == []
+    assert clients.responses >= 100 * RESTARTS
+    sys.stdout.write(f"{clients.responses} requests over {RESTARTS * 2} stops\n")
 
 
 def test_while_draining_responses_close_connections_and_readiness_is_503(start: Start) -> None:
@@ -92,7 +146,7 @@ def test_while_draining_responses_close_connections_and_readiness_is_503(start: 
         check_error(ready, 503, "unavailable")
         assert int(ready.headers["retry-after"]) >= 1
         assert client.get("/livez").status_code == 200
-    assert live.process.wait(10) == 0
+    assert live.process.wait(HANG_SECONDS) == 0
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
@@ -156,7 +210,7 @@ def test_a_request_in_flight_is_finished(start: Start) -> None:
     first, rest = b'{"name":', b'"late","categoryId":1}'
     response = asyncio.run(interrupted(live, first, rest, len(first + rest)))
     assert response.startswith(b"HTTP/1.1 201 ")
-    assert live.process.wait(10) == 0
+    assert live.process.wait(HANG_SECONDS) == 0
 
 
 def test_a_request_that_takes_longer_than_the_shutdown_is_503(start: Start) -> None:
@@ -165,7 +219,7 @@ def test_a_request_that_takes_longer_than_the_shutdown_is_503(start: Start) -> N
     response = asyncio.run(interrupted(live, b"{", b"", 100))
     assert response.startswith(b"HTTP/1.1 503 ")
     assert b'"unavailable"' in response
-    assert live.process.wait(10) == 0
+    assert live.process.wait(HANG_SECONDS) == 0
 
 
 CLOSES_BADLY = """
@@ -178,10 +232,10 @@ real = petstore_memory.backend.open
 opened = 0
 
 @asynccontextmanager
-async def open_(settings):
+async def open_(settings, expected):
     global opened
     opened += 1
-    async with real(settings) as repository:
+    async with real(settings, expected) as repository:
         yield repository
     if opened == 2:  # the first time is the check at the start
         {how}
@@ -203,7 +257,7 @@ cli.main()
 def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, how: str) -> None:
     script = CLOSES_BADLY.format(how=how)
     with process(tmp_path, script=script, drain_seconds="0.5", shutdown_seconds="1") as live:
-        assert live.stop() == 1  # `stop` waits for at most 30 seconds
+        assert live.stop() == 1
     log = live.log.read_text()
     assert (
         log.count("still running 1.5 s after the signal: exiting without closing the storage") == 1
@@ -211,7 +265,7 @@ def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, 
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
     tmp_path: Path, workers: str
 ) -> None:
@@ -235,7 +289,7 @@ def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
         assert response.result().status_code == 503
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_after_the_drain_new_connections_are_refused(
     start: Start, tmp_path: Path, workers: str
 ) -> None:
@@ -248,7 +302,7 @@ def test_after_the_drain_new_connections_are_refused(
         )
         busy.sendall(b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
         live.process.terminate()
-        until(lambda: not accepts(live), 5)
+        until(lambda: not accepts(live))
         assert live.process.poll() is None, "the service must wait for the rest of the request"
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.server.sockets import bind
-from tests.support.command import COMMAND, SECONDS, error_message, in_process, running
+from tests.support.command import COMMAND, error_message, in_process, running
 from tests.support.pets import REX
-from tests.support.services import KEY, environment, place
-from tests.support.waiting import until
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, environment, place
+from tests.support.waiting import HANG_SECONDS, until
 
 
 @contextmanager
@@ -33,11 +34,11 @@ def add_pet(path: Path) -> httpx.Response:
     """Add a pet through a Unix socket."""
     headers = {"Authorization": f"Bearer {KEY}"}
     transport = httpx.HTTPTransport(uds=str(path))
-    with httpx.Client(transport=transport, headers=headers) as client:
+    with httpx.Client(transport=transport, headers=headers, timeout=HANG_SECONDS) as client:
         return client.post("http://localhost/v1/pets", json=REX)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_unix_socket_serves_and_is_removed_at_the_end(tmp_path: Path, workers: str) -> None:
     path = tmp_path / "http"
     with serving(tmp_path, f"unix:{path}", workers=workers) as popen:
@@ -45,7 +46,7 @@ def test_a_unix_socket_serves_and_is_removed_at_the_end(tmp_path: Path, workers:
             assert add_pet(path).status_code == 201
         assert path.stat().st_mode & 0o777 == 0o666
         popen.terminate()
-        assert popen.wait(SECONDS) == 0
+        assert popen.wait(HANG_SECONDS) == 0
     assert not path.exists()
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
@@ -63,7 +64,7 @@ def test_the_socket_of_a_killed_service_is_replaced(tmp_path: Path) -> None:
 def test_the_socket_of_a_running_service_and_other_files_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "http"
     settings = {"backend": "memory", "api_keys": KEY, "listen": f"unix:{path}"}
-    with bind(f"unix:{path}") as sock:
+    with bind(Address.parse(f"unix:{path}")) as sock:
         sock.listen()
         message = error_message(in_process("serve", **settings))
         assert f"cannot listen on unix:{path}: another program listens there" in message
@@ -76,14 +77,18 @@ def test_the_socket_of_a_running_service_and_other_files_are_left_alone(tmp_path
 
 def test_a_socket_that_nothing_accepts_from_yet_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "http"
-    with bind(f"unix:{path}"), pytest.raises(ConfigurationError), bind(f"unix:{path}"):
+    with (
+        bind(Address.parse(f"unix:{path}")),
+        pytest.raises(ConfigurationError),
+        bind(Address.parse(f"unix:{path}")),
+    ):
         pass
     assert not path.exists()
 
 
 def test_the_socket_of_a_successor_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "http"
-    with bind(f"unix:{path}") as sock:
+    with bind(Address.parse(f"unix:{path}")) as sock:
         sock.close()  # so that the file system may give its number away
         path.unlink()
         successor = socket.socket(socket.AF_UNIX)
@@ -106,7 +111,7 @@ def test_a_socket_that_is_inherited_is_served(tmp_path: Path) -> None:
         )
         assert add_pet(path).status_code == 201  # waits for the start instead of being refused
         popen.terminate()
-        assert popen.wait(SECONDS) == 0
+        assert popen.wait(HANG_SECONDS) == 0
         assert path.is_socket()
 
 
@@ -121,13 +126,16 @@ def test_a_socket_that_is_inherited_is_served(tmp_path: Path) -> None:
     ],
 )
 def test_other_addresses_are_refused_by_what_is_wrong(listen: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message), bind(listen):
+    with pytest.raises(ConfigurationError, match=message), bind(Address.parse(listen)):
         pass
 
 
 def test_a_descriptor_that_is_no_stream_socket_is_refused(tmp_path: Path) -> None:
     file = os.open(tmp_path, os.O_RDONLY)
-    with pytest.raises(ConfigurationError, match="it is not a socket"), bind(f"fd:{file}"):
+    with (
+        pytest.raises(ConfigurationError, match="it is not a socket"),
+        bind(Address.parse(f"fd:{file}")),
+    ):
         pass
     os.close(file)
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -137,7 +145,7 @@ def test_a_descriptor_that_is_no_stream_socket_is_refused(tmp_path: Path) -> Non
         fd = sock.detach()
         with (
             pytest.raises(ConfigurationError, match="it is not a bound stream socket"),
-            bind(f"fd:{fd}"),
+            bind(Address.parse(f"fd:{fd}")),
         ):
             pass
     other.close()
@@ -149,4 +157,4 @@ def test_the_curl_line_of_the_banner_names_the_unix_socket(tmp_path: Path) -> No
         stdout = tmp_path / "stdout"
         until(lambda: f"curl -i --unix-socket {path} http://localhost/v1/" in stdout.read_text())
         popen.send_signal(signal.SIGHUP)  # its terminal was closed
-        assert popen.wait(SECONDS) == 0
+        assert popen.wait(HANG_SECONDS) == 0

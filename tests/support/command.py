@@ -18,11 +18,12 @@ from petstore import cli
 from petstore.config.settings import LogFormat
 from petstore.observability.logs import request_log
 from tests.support.services import environment
+from tests.support.waiting import HANG_SECONDS
 
 SECRET: Final = "hunter2-hunter2-hunter2"
 """A value that no message may contain."""
 
-SECONDS: Final = 20
+SECONDS: Final = HANG_SECONDS
 """The time limit for a command."""
 
 COMMAND: Final = (sys.executable, "-m", "petstore")
@@ -36,7 +37,7 @@ class Outcome(NamedTuple):
     stderr: str
 
 
-def command(*arguments: str, **settings: str) -> Outcome:
+def run_command(*arguments: str, **settings: str) -> Outcome:
     """Run the command with these settings and no others."""
     done = subprocess.run(
         [*COMMAND, *arguments],
@@ -50,7 +51,7 @@ def command(*arguments: str, **settings: str) -> Outcome:
 
 
 def in_process(*arguments: str, **settings: str) -> Outcome:
-    """Do the same as `command` within this process, which saves half a second of start-up."""
+    """Do the same as `run_command` within this process, which saves half a second of start-up."""
     stdout = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     stderr = io.StringIO()
     with (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.services import environment
+from tests.support.waiting import HANG_SECONDS
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -26,6 +27,6 @@ def bash(script: str, **more: str) -> subprocess.CompletedProcess[str]:
         env=environment() | {"PATH": path} | more,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_SECONDS,
         check=False,
     )

@@ -3,6 +3,7 @@
 With PETSTORE_REQUIRE_SERVICES=1 a test fails, instead of being skipped, if a tool is missing.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -15,18 +16,22 @@ import pytest
 BUILD: Final = Path(__file__).parents[2] / "build"
 
 
-def programs(name: str, lock: Path) -> Path:
+def programs(name: str, lock: Path, build: Path = BUILD) -> Path:
     """Return the directory of the programs in an environment with the packages of a lock file.
 
-    The environment is build/NAME; it is created again when the lock file has changed.
+    The environment is build/NAME; it is created again when the lock file has changed. Of several
+    processes that ask for it at once, one creates it and the others wait.
     """
-    directory = BUILD / name
+    directory = build / name
     installed = directory / "installed"
-    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
-        pip = (directory / "bin/pip", "install", "-q", "--disable-pip-version-check")
-        subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
-        installed.touch()
+    build.mkdir(parents=True, exist_ok=True)
+    with Path(f"{directory}.lock").open("w") as creating:
+        fcntl.flock(creating, fcntl.LOCK_EX)
+        if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
+            subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
+            pip = (directory / "bin/pip", "install", "-q", "--disable-pip-version-check")
+            subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
+            installed.touch()
     return directory / "bin"
 
 

@@ -14,8 +14,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from petstore.contract import Backend
-from tests.support.honest import Honest, PlaceSettings, Store
+from petstore.contract import Backend, ChangeNeededError, Expected, WrongStoreError
+from tests.support.honest import Honest, LocationSettings, Store
 from tests.support.odd import Wrapped
 
 
@@ -28,17 +28,36 @@ class Filed(Wrapped):
         self.path = path
         self.turn = asyncio.Lock()
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def begin(self, expected: Expected) -> None:
+        """Find the store in the file, or make it."""
+        async with self.locked():
+            if self.path.exists():
+                self.load()
+            elif not expected.create:
+                raise ChangeNeededError("there is no file")
+            elif expected.store is None:
+                self.save()
+            self.store = self.honest.data.identity
+            if expected.store not in (None, self.store):
+                raise WrongStoreError("the file has another store, or there is none")
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         async with self.turn, self.locked():
             self.load()
+            if self.honest.data.identity != self.store:
+                raise WrongStoreError("the file has another store")
             try:
-                return await method(*arguments)
+                return await method(*arguments, **named)
             finally:
                 self.save()
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        with self.path.with_suffix(".lock").open("a") as file:
+        try:
+            file = self.path.with_suffix(".lock").open("a")
+        except FileNotFoundError:
+            raise WrongStoreError("the directory was removed") from None
+        with file:
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,12 +67,14 @@ class Filed(Wrapped):
             yield
 
     def load(self) -> None:
-        if self.path.exists():
-            self.honest.store = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
+        try:
+            self.honest.data = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
+        except FileNotFoundError:
+            raise WrongStoreError("the file was removed") from None
 
     def save(self) -> None:
         new = self.path.with_suffix(f".{os.getpid()}-{id(self)}")
-        new.write_bytes(pickle.dumps(self.honest.store))
+        new.write_bytes(pickle.dumps(self.honest.data))
         new.replace(self.path)
 
     def close(self) -> None:
@@ -61,34 +82,37 @@ class Filed(Wrapped):
 
 
 @asynccontextmanager
-async def scratch_filed(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+async def scratch_filed(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     """Yield the settings of a new file."""
     with TemporaryDirectory() as directory:
-        yield PlaceSettings(f"{directory}/store")
+        yield LocationSettings(f"{directory}/store")
 
 
 @asynccontextmanager
-async def open_filed(settings: PlaceSettings) -> AsyncIterator[Filed]:
+async def open_filed(settings: LocationSettings, expected: Expected) -> AsyncIterator[Filed]:
     """Open a file."""
-    async with opened(Filed, settings) as repository:
+    async with opened(Filed, settings, expected) as repository:
         yield repository
 
 
 @asynccontextmanager
-async def opened(kind: type[Filed], settings: PlaceSettings) -> AsyncIterator[Filed]:
+async def opened(
+    kind: type[Filed], settings: LocationSettings, expected: Expected
+) -> AsyncIterator[Filed]:
     """Open a file with a kind of repository."""
-    repository = kind(Path(settings.place))
+    repository = kind(Path(settings.location))
+    await repository.begin(expected)
     try:
         yield repository
     finally:
         repository.close()
 
 
-def filed(open_: Callable[[Any], Any]) -> Backend:
+def filed(open_: Callable[[Any, Expected], Any]) -> Backend:
     """Return a backend; another process must be able to import `open_` by its name."""
     return Backend(
-        contract=1,
-        settings=PlaceSettings,
+        contract=2,
+        settings=LocationSettings,
         open=open_,
         scratch=scratch_filed,
         shared=True,

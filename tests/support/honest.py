@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from itertools import count as counter
 from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,56 +19,73 @@ from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     Backend,
+    ChangeNeededError,
     ConflictError,
+    Expected,
     IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     Repository,
     StorageError,
+    TokenPage,
+    TokenRecord,
     TokenReusedError,
     UnavailableError,
+    WrongStoreError,
 )
 
+Item = Pet | Order | TokenRecord
 
-class PlaceSettings(Struct, frozen=True):
-    """The place of a store."""
 
-    place: str = "given"
+class LocationSettings(Struct, frozen=True):
+    """The location of a store."""
+
+    location: str = "given"
 
 
 class Store:
     """Data that outlives the repository.
 
-    records -- value of a token -> the token and the id that was assigned
+    identity -- what `Repository.store` shows
+    removed -- whether its location was removed
+    records -- value of a token -> what is remembered of the write
     last_id -- the highest id that was assigned or restored, of pets and orders together
     restored -- the highest id that was restored
     extra -- what only a saboteur stores
     """
 
     def __init__(self) -> None:
+        self.identity = uuid4().hex
+        self.removed = False
         self.pets: dict[int, Pet] = {}
         self.orders: dict[int, Order] = {}
-        self.records: dict[bytes, tuple[IdempotencyToken, int]] = {}
+        self.records: dict[bytes, TokenRecord] = {}
         self.last_id = 0
         self.restored = 0
         self.extra: dict[str, Any] = {}
 
 
 STORES: defaultdict[str, Store] = defaultdict(Store)
-PLACES = counter()
+LOCATIONS = counter()
 
 
 class Honest(Repository):
     """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
+        self.data = store
+        self.store = store.identity
         self.open = True
+
+    async def look(self) -> None:
+        self.check()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         self.check()
@@ -81,11 +99,11 @@ class Honest(Repository):
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         self.check()
-        return self.store.pets.get(pet_id)
+        return self.data.pets.get(pet_id)
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        return self.matching(after, status)[:count]
+        return self.matching(query.after, query.status)[: query.count]
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -94,48 +112,58 @@ class Honest(Repository):
         await asyncio.sleep(0)
         if receipt := self.find(token):
             return receipt
-        pet = self.store.pets.get(pet_id)
+        pet = self.data.pets.get(pet_id)
         if pet is None:
             raise NotFoundError("no such pet")
         self.check_available(pet)
         order_id = self.next_order_id()
-        self.store.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
+        self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
         self.set_status(pet_id, PetStatus.PENDING)
         self.record(token, order_id)
         return Receipt(order_id)
 
     async def get_order(self, order_id: int) -> Order | None:
         self.check()
-        return self.store.orders.get(order_id)
+        return self.data.orders.get(order_id)
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
         self.check()
-        orders = sorted(self.store.orders.values(), key=lambda order: order.id)
-        return [o for o in orders if o.id > after and status in (None, o.status)][:count]
+        orders = sorted(self.data.orders.values(), key=lambda order: order.id)
+        return [o for o in orders if o.id > query.after and query.status in (None, o.status)][
+            : query.count
+        ]
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         self.check()
-        order = self.store.orders.get(order_id)
+        order = self.data.orders.get(order_id)
         if order is None:
             raise NotFoundError("no such order")
         if order.status is status:
             return order
         self.check_placed(order)
-        self.store.orders[order_id] = changed = replace(order, status=status)
+        self.data.orders[order_id] = changed = replace(order, status=status)
         self.set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
         return changed
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        self.check()
+        values = sorted(value for value in self.data.records if value.hex() > cursor)[:count]
+        records = [self.data.records[value] for value in values]
+        living = [record for record in records if record.until > now]
+        return TokenPage(living, values[-1].hex() if len(values) == count else "")
+
+    async def restore(self, items: Sequence[Item]) -> None:
         self.check()
         for item in items:
             await asyncio.sleep(0)
+            if isinstance(item, TokenRecord):
+                self.restore_record(item)
+                continue
             stored: Pet | Order | None
             if isinstance(item, Pet):
-                stored = self.store.pets.get(item.id)
+                stored = self.data.pets.get(item.id)
             else:
-                stored = self.store.orders.get(item.id)
+                stored = self.data.orders.get(item.id)
             if stored is not None:
                 self.check_same(item, stored)
                 continue
@@ -144,12 +172,16 @@ class Honest(Repository):
             self.raise_counter(item)
             self.add(item)
 
+    def restore_record(self, record: TokenRecord) -> None:
+        if self.data.records.setdefault(record.value, record) != record:
+            raise ConflictError("a different record has this token")
+
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
         if item != stored:
             raise ConflictError("a different item has this id")
 
     def check_pet(self, order: Order) -> None:
-        pet = self.store.pets.get(order.pet_id)
+        pet = self.data.pets.get(order.pet_id)
         if pet is None:
             raise NotFoundError("no such pet")
         if order.status is not OrderStatus.CANCELLED:
@@ -158,44 +190,44 @@ class Honest(Repository):
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PET_STATUS_BY_ORDER[order.status]:
             raise ConflictError("the pet has another status")
-        others = [o for o in self.store.orders.values() if o.pet_id == pet.id]
+        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
         if any(other.status is not OrderStatus.CANCELLED for other in others):
             raise ConflictError("the pet is in another order")
 
     def raise_counter(self, item: Pet | Order) -> None:
         """Make later ids higher than that of a restored item."""
-        self.store.last_id = max(self.store.last_id, item.id)
-        self.store.restored = max(self.store.restored, item.id)
+        self.data.last_id = max(self.data.last_id, item.id)
+        self.data.restored = max(self.data.restored, item.id)
 
     def add(self, item: Pet | Order) -> None:
         if isinstance(item, Pet):
             self.put(item)
         else:
-            self.store.orders[item.id] = item
+            self.data.orders[item.id] = item
 
     def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        pets = sorted(self.store.pets.values(), key=lambda pet: pet.id)
+        pets = sorted(self.data.pets.values(), key=lambda pet: pet.id)
         return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
 
     def next_id(self) -> int:
         id_ = self.choose_id()
         if id_ > MAX_ID:
             raise StorageError("all ids have been assigned")
-        self.store.last_id = max(self.store.last_id, id_)
+        self.data.last_id = max(self.data.last_id, id_)
         return id_
 
     def choose_id(self) -> int:
         """Return a new id that is higher than all restored ones, or one beyond the maximum."""
-        return self.store.last_id + 1
+        return self.data.last_id + 1
 
     def next_order_id(self) -> int:
         return self.next_id()
 
     def put(self, pet: Pet) -> None:
-        self.store.pets[pet.id] = pet
+        self.data.pets[pet.id] = pet
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
-        self.store.pets[pet_id] = replace(self.store.pets[pet_id], status=status)
+        self.data.pets[pet_id] = replace(self.data.pets[pet_id], status=status)
 
     def check_available(self, pet: Pet) -> None:
         if pet.status is not PetStatus.AVAILABLE:
@@ -207,50 +239,71 @@ class Honest(Repository):
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         """Return the receipt of an earlier write with this token, or None."""
-        if token is None or token.value not in self.store.records:
+        if token is None or token.value not in self.data.records:
             return None
-        recorded, id_ = self.store.records[token.value]
-        if recorded.until <= token.now:
+        record = self.data.records[token.value]
+        if record.until <= token.now:
             return None
-        if recorded.fingerprint != token.fingerprint:
+        if record.fingerprint != token.fingerprint:
             raise TokenReusedError("the token was used for another write")
-        return Receipt(id_, replayed=True)
+        return Receipt(record.id, replayed=True)
 
     def record(self, token: IdempotencyToken | None, id_: int) -> None:
         if token is not None:
-            self.store.records[token.value] = (token, id_)
+            record = TokenRecord(token.value, token.fingerprint, token.until, id_)
+            self.data.records[token.value] = record
 
     def check(self) -> None:
         if not self.open:
             raise UnavailableError("closed")
+        if self.data.removed:
+            raise WrongStoreError("the store was removed")
 
     def close(self) -> None:
         self.open = False
 
 
+def find(location: str, expected: Expected) -> Store:
+    """Return the store at a location; make it there if that is allowed."""
+    store = STORES.get(location)
+    if expected.store is not None and (store is None or store.identity != expected.store):
+        raise WrongStoreError("the store is another one, or there is none")
+    if store is None and not expected.create:
+        raise ChangeNeededError("there is no store")
+    return STORES[location]
+
+
+def remove(location: str) -> None:
+    """Remove the store at a location, if there is one."""
+    if store := STORES.pop(location, None):
+        store.removed = True
+
+
 @asynccontextmanager
-async def scratch(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
-    """Yield the settings of a new place; remove the place on exit."""
-    settings = PlaceSettings(f"scratch-{next(PLACES)}")
+async def scratch(_: LocationSettings) -> AsyncIterator[LocationSettings]:
+    """Yield the settings of a new location; remove the location on exit."""
+    settings = LocationSettings(f"scratch-{next(LOCATIONS)}")
     try:
         yield settings
     finally:
-        STORES.pop(settings.place, None)
+        remove(settings.location)
 
 
 def backend(
     repository: type[Honest],
     scratch: Callable[[Any], Any] = scratch,
     swallowed: tuple[type[BaseException], ...] = (),
+    find: Callable[[str, Expected], Store] = find,
 ) -> Backend:
     """Return a backend that opens repositories of this class.
 
     swallowed -- what `open` keeps to itself if it is raised in its block
+    find -- returns the store at a location
     """
 
     @asynccontextmanager
-    async def open_(settings: PlaceSettings) -> AsyncIterator[Honest]:
-        opened = repository(STORES[settings.place])
+    async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Honest]:
+        opened = repository(find(settings.location, expected))
         with suppress(*swallowed):
             try:
                 yield opened
@@ -258,8 +311,8 @@ def backend(
                 opened.close()
 
     return Backend(
-        contract=1,
-        settings=PlaceSettings,
+        contract=2,
+        settings=LocationSettings,
         open=open_,
         scratch=scratch,
         shared=True,

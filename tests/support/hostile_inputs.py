@@ -52,8 +52,7 @@ BAD_BODIES = [
     pet_body(b',"name":1'),
     pet_body(b',"categoryId":1.0'),
     _GOOD[:-1],
-    b" ",
-    b"[]",
+    *(b"", b" ", b"{", b"{}", b"[]", b"1", b'"Rex"', b"null", b"nonsense"),
 ]
 
 ODD_IDS = [

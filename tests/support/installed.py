@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tests.support.documents import ROOT
 from tests.support.services import environment
+from tests.support.waiting import HANG_SECONDS
 
-SECONDS = 300 + 60 * float(os.environ.get("PETSTORE_FAULT_MINUTES", "0"))
+SECONDS = 5 * HANG_SECONDS + 60 * float(os.environ.get("PETSTORE_FAULT_MINUTES", "0"))
 """How long a command may take, on a busy machine."""
 
 

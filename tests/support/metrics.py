@@ -5,6 +5,8 @@ import re
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.waiting import HANG_SECONDS
+
 
 def metrics_url(log: str) -> str:
     """Return the URL of the metrics in the start line."""
@@ -16,7 +18,7 @@ def metrics_url(log: str) -> str:
 def scrape(url: str) -> dict[tuple[str, ...], float]:
     """Return the samples by name and label values; of the histogram only count and sum."""
     found = {}
-    for family in text_string_to_metric_families(httpx.get(url).text):
+    for family in text_string_to_metric_families(httpx.get(url, timeout=HANG_SECONDS).text):
         for sample in family.samples:
             if not sample.name.endswith("_bucket"):
                 labels = sample.labels

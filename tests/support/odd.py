@@ -6,32 +6,24 @@ all of them.
 
 import asyncio
 import selectors
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from petstore.conformance.forwarding import Forwarding
 from petstore.contract import (
     MAX_ID,
     Backend,
+    Expected,
     IdempotencyToken,
-    NewPet,
-    Order,
-    OrderStatus,
-    Pet,
-    PetStatus,
     Receipt,
     Repository,
     TokenReusedError,
 )
 from tests.support.honest import Honest, Store, backend
-
-Result = TypeVar("Result")
-Item = TypeVar("Item")
 
 
 class VirtualTime(asyncio.SelectorEventLoop):
@@ -62,51 +54,19 @@ class _Jumping(selectors.DefaultSelector):
         return events
 
 
-class Wrapped(Repository):
-    """Passes each call on to another repository. Subclasses change when, or in what shape."""
+class Wrapped(Forwarding):
+    """Passes each call on to another repository. Subclasses change when."""
 
     def __init__(self, inner: Repository, random: Random) -> None:
         self.inner = inner
         self.random = random
+        self.store = inner.store
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        return await method(*arguments)
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        return await self.call(getattr(self.inner, method), *arguments, **named)
 
-    def page(self, items: Sequence[Item]) -> Sequence[Item]:
-        return items
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        receipt: Receipt = await self.call(self.inner.create_pet, new, token)
-        return receipt
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        pet: Pet | None = await self.call(self.inner.get_pet, pet_id)
-        return pet
-
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        return self.page(await self.call(self.inner.list_pets, after, count, status))
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        receipt: Receipt = await self.call(self.inner.place_order, pet_id, at, token)
-        return receipt
-
-    async def get_order(self, order_id: int) -> Order | None:
-        order: Order | None = await self.call(self.inner.get_order, order_id)
-        return order
-
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        return self.page(await self.call(self.inner.list_orders, after, count, status))
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        order: Order = await self.call(self.inner.update_order, order_id, status)
-        return order
-
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        await self.call(self.inner.restore, items)
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await method(*arguments, **named)
 
 
 class Jittery(Wrapped):
@@ -114,9 +74,9 @@ class Jittery(Wrapped):
 
     seconds = 0.01
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         await asyncio.sleep(self.random.uniform(0, self.seconds))
-        result = await method(*arguments)
+        result = await method(*arguments, **named)
         await asyncio.sleep(self.random.uniform(0, self.seconds))
         return result
 
@@ -126,9 +86,9 @@ class Distant(Wrapped):
 
     seconds = 0.05
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         await asyncio.sleep(self.seconds / 2)
-        result = await method(*arguments)
+        result = await method(*arguments, **named)
         await asyncio.sleep(self.seconds / 2)
         return result
 
@@ -146,9 +106,9 @@ class Locked(FarAway):
         super().__init__(inner, random)
         self.lock = asyncio.Lock()
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         async with self.lock:
-            return await super().call(method, *arguments)
+            return await super().call(method, *arguments, **named)
 
 
 class Pooled(Jittery):
@@ -158,9 +118,9 @@ class Pooled(Jittery):
         super().__init__(inner, random)
         self.connections = asyncio.Semaphore(2)
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         async with self.connections:
-            return await super().call(method, *arguments)
+            return await super().call(method, *arguments, **named)
 
 
 class Reserving(Jittery):
@@ -172,11 +132,12 @@ class Reserving(Jittery):
         super().__init__(inner, random)
         self.tokens: list[IdempotencyToken] = []
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self.inner.check()
-        token = arguments[-1]
-        if not isinstance(token, IdempotencyToken) or self.inner.find(token):
-            return await super().call(method, *arguments)
+        given = (*arguments, *named.values())
+        token = next((each for each in given if isinstance(each, IdempotencyToken)), None)
+        if token is None or self.inner.find(token):
+            return await super().call(method, *arguments, **named)
         if any(
             (other.value == token.value and other.fingerprint != token.fingerprint)
             for other in self.tokens
@@ -184,7 +145,7 @@ class Reserving(Jittery):
             raise TokenReusedError("another write in flight has the token")
         self.tokens.append(token)
         try:
-            return await super().call(method, *arguments)
+            return await super().call(method, *arguments, **named)
         finally:
             self.tokens.remove(token)
 
@@ -192,41 +153,12 @@ class Reserving(Jittery):
 class Unstoppable(Wrapped):
     """The server makes a call whose caller was cancelled, and is sometimes busy before it does."""
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.shield(self._serve(method, *arguments))
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await asyncio.shield(self._serve(method, *arguments, **named))
 
-    async def _serve(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def _serve(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         await asyncio.sleep(0.001 if self.random.random() < 0.9 else 0.06)
-        return await method(*arguments)
-
-
-class Rows(Sequence[Item]):
-    """A page as a driver may have it: a sequence and nothing more, without slices."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._items = tuple(items)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            raise TypeError("rows cannot be sliced")
-        return self._items[index]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-
-SHAPES: list[type[Sequence[Any]]] = [list, tuple, deque, Rows]
-
-
-class Sequences(Wrapped):
-    """Returns pages of every shape that a sequence may have."""
-
-    shapes = SHAPES
-
-    def page(self, items: Sequence[Item]) -> Sequence[Item]:
-        shape: Any = self.random.choice(self.shapes)
-        made: Sequence[Item] = shape(items)
-        return made
+        return await method(*arguments, **named)
 
 
 class RandomGaps(Honest):
@@ -261,11 +193,11 @@ class Descending(Honest):
         self.block: list[int] = []
 
     def choose_id(self) -> int:
-        self.block = [id_ for id_ in self.block if id_ > self.store.restored]
+        self.block = [id_ for id_ in self.block if id_ > self.data.restored]
         if not self.block:
             first = super().choose_id()
             self.block = list(range(first, max(first + 1, min(first + 64, MAX_ID + 1))))
-            self.store.last_id = self.block[-1]
+            self.data.last_id = self.block[-1]
         return self.block.pop()
 
 
@@ -274,9 +206,9 @@ class Purging(Honest):
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         if token is not None:
-            old = [v for v, (known, _) in self.store.records.items() if known.until <= token.now]
+            old = [v for v, known in self.data.records.items() if known.until <= token.now]
             for value in old:
-                del self.store.records[value]
+                del self.data.records[value]
         return super().find(token)
 
 
@@ -288,7 +220,6 @@ WRAPPERS: list[type[Wrapped]] = [
     Pooled,
     Reserving,
     Unstoppable,
-    Sequences,
 ]
 REPOSITORIES: list[type[Honest]] = [RandomGaps, Quadrillions, NearTheEnd, Descending, Purging]
 ODD = [class_.__name__ for class_ in (*WRAPPERS, *REPOSITORIES)]
@@ -299,8 +230,8 @@ def wrapped(inner: Backend, wrapper: type[Wrapped], seed: int) -> Backend:
     random = Random(seed)  # noqa: S311 - delays, not secrets
 
     @asynccontextmanager
-    async def open_(settings: Any) -> AsyncIterator[Wrapped]:
-        async with inner.open(settings) as repository:
+    async def open_(settings: Any, expected: Expected) -> AsyncIterator[Wrapped]:
+        async with inner.open(settings, expected) as repository:
             yield wrapper(repository, random)
 
     return msgspec.structs.replace(inner, open=open_)

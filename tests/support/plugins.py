@@ -8,14 +8,14 @@ from petstore_memory import MemorySettings
 from petstore_memory import backend as memory
 
 from petstore.config.discovery import Plugin
-from petstore.contract import Repository
+from petstore.contract import Expected, Repository
 
 
 def plugin_of(repository: Repository) -> Plugin:
     """Return a plugin whose backend yields this repository."""
 
     @asynccontextmanager
-    async def open_(_: MemorySettings) -> AsyncIterator[Repository]:
+    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[Repository]:
         yield repository
 
     return Plugin("test", "petstore-test", "0", msgspec.structs.replace(memory, open=open_))

@@ -1,9 +1,9 @@
 """Repositories that are wrong only when requests overlap: the controls of races and histories."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
 from petstore_memory import MemoryRepository
 
 from petstore.contract import (
@@ -14,6 +14,7 @@ from petstore.contract import (
     Order,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
 )
@@ -58,12 +59,13 @@ class Forgetful(MemoryRepository):
 class Piecemeal(MemoryRepository):
     """Reads a page in two halves, at two moments."""
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        first = list(await super().list_pets(after, max(count // 2, 1), status))
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        first = await super().list_pets(replace(query, count=max(query.count // 2, 1)))
         await asyncio.sleep(0.01)
-        if not first or len(first) == count:
+        if not first or len(first) == query.count:
             return first
-        return first + list(await super().list_pets(first[-1].id, count - len(first), status))
+        rest = replace(query, after=first[-1].id, count=query.count - len(first))
+        return first + await super().list_pets(rest)
 
 
 class Outdated(MemoryRepository):

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from httpx import Response
 
-from petstore.http.errors import STATUS
+from petstore.http.errors import ErrorCode
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live
 
@@ -19,7 +19,7 @@ CHUNKED: Final = "Transfer-Encoding: chunked"
 LIMIT: Final = 65536
 """The maximum length of a body in bytes."""
 
-_CODES: Final = {int(status): str(code) for code, status in STATUS.items()}
+_CODES: Final = {int(code.status): str(code) for code in ErrorCode}
 
 
 def head(line: str, *headers: str) -> bytes:

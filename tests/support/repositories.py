@@ -13,18 +13,20 @@ from petstore.contract import (
     IdempotencyToken,
     NewPet,
     Pet,
+    PetQuery,
     PetStatus,
     Repository,
     SettingsError,
     StorageError,
     UnavailableError,
 )
+from tests.support.waiting import HANG_SECONDS
 
 Opened = AbstractAsyncContextManager[Repository]
 
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
-PATIENCE_SECONDS: Final = 20
+PATIENCE_SECONDS: Final = HANG_SECONDS
 
 
 def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> IdempotencyToken:
@@ -37,7 +39,7 @@ def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> Id
 
 async def pets(repository: Repository) -> list[Pet]:
     """Return all pets."""
-    return list(await repository.list_pets(0, 100_000, None))
+    return await repository.list_pets(PetQuery(0, 100_000))
 
 
 def refused(store: Opened, error: type[StorageError] = SettingsError) -> str:
@@ -86,7 +88,7 @@ async def unavailable_for(
 
 
 async def again(
-    call: Callable[[], Awaitable[Any]], error: type[StorageError] = UnavailableError
+    call: Callable[[], Awaitable[Any]], error: type[Exception] = UnavailableError
 ) -> Any:
     """Call until it no longer raises this error; return the result."""
     end = monotonic() + PATIENCE_SECONDS

@@ -1,39 +1,45 @@
 """Running services, for the tests: real processes, and services in a thread of this one."""
 
 import os
+import signal
 import socket
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from msgspec import Struct
 
 from petstore.config import discovery
+from petstore.config.addresses import Address
 from petstore.config.keys import Keys
 from petstore.config.settings import Settings
 from petstore.conformance.faults import services
-from petstore.conformance.faults.services import SERVICE_KEY, SERVING_SECONDS, Service
+from petstore.conformance.faults.services import SERVICE_KEY, RunningService
 from petstore.http import app
 from petstore.http.state import ServiceState
 from petstore.server.process import make_server
 from petstore.server.sockets import bind
 from tests.support import postgres_servers, redis_servers
+from tests.support.waiting import HANG_SECONDS
 
 KEY = SERVICE_KEY
 OTHER_KEY = "test-key-two-of-two"
-START_SECONDS = SERVING_SECONDS
 BACKEND = os.environ.get("PETSTORE_TEST_BACKEND", "memory")
 """The backend of services if a test does not choose one."""
+
+ONE_OR_TWO_WORKERS = ["1", pytest.param("2", marks=pytest.mark.slow)]
+"""Values of a parameter `workers`: each worker that is started takes a second."""
 
 CONSECUTIVE_IDS = BACKEND != "redis" or redis_servers.TOPOLOGY != "cluster"
 """Whether a new store assigns the ids 1, 2, 3: the partitions of a cluster take turns."""
 
 
-class Live(Service):
+class Live(RunningService):
     """A running service: its address, a client with a valid key, and its process.
 
     state -- the state of the service, if it runs in a thread
@@ -54,19 +60,25 @@ class Live(Service):
     def new_client(self, key: str = KEY) -> httpx.Client:
         """Return a client with its own connections."""
         headers = {"Authorization": f"Bearer {key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=10)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=HANG_SECONDS)
 
     def anonymous(self) -> httpx.Client:
         """Return a client without a key."""
-        return httpx.Client(base_url=self.url, timeout=10)
+        return httpx.Client(base_url=self.url, timeout=HANG_SECONDS)
 
-    def raw(self, data: bytes, *, half_close: bool = False, seconds: float = 10) -> bytes:
+    def raw(self, data: bytes, *, half_close: bool = False, seconds: float = HANG_SECONDS) -> bytes:
         """Send bytes over a new connection; return everything received until it is closed."""
         with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
             connection.sendall(data)
             if half_close:
                 connection.shutdown(socket.SHUT_WR)
             return receive_all(connection)
+
+    def stop(self, signal_: int = signal.SIGTERM) -> int:
+        """Send a signal to the process; return its exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal_)
+        return self.process.wait(HANG_SECONDS)
 
     def resident(self) -> int:
         """Return the resident memory of the process in bytes."""
@@ -120,13 +132,13 @@ def process(directory: Path, *flags: str, script: str = "", **settings: str) -> 
         "api_keys": f"{KEY},{OTHER_KEY}",
         "listen": "127.0.0.1:0",
     } | settings
-    service = services.launch(directory / "serve.log", settings, flags, script)
+    service = services.launch(directory / "serve.log", settings, flags, script, HANG_SECONDS)
     assert service.process is not None
     try:
         live = Live(service.host, service.port, service.process)
         live.log = directory / "serve.log"
-        yield live
-        live.client.close()
+        with closing(live.client):  # a socket left open would fail a later test
+            yield live
     finally:
         if service.process.poll() is None:
             service.process.kill()
@@ -155,10 +167,12 @@ def in_thread(
 def _served(application: app.Application, settings: Settings) -> Iterator[Live]:
     ready = threading.Event()
     running = make_server(application, settings, ready.set)
-    with bind("127.0.0.1:0") as sock:
+    with bind(Address.parse("127.0.0.1:0")) as sock:
         thread = threading.Thread(target=running.run, args=([sock],))
         thread.start()
-        assert ready.wait(START_SECONDS)
+        while thread.is_alive() and not ready.wait(0.1):
+            pass
+        assert ready.is_set(), "the service could not start"
         live = Live(*sock.getsockname())
         live.state = application.state
         try:

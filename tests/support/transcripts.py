@@ -79,8 +79,8 @@ def follow(
 def differences(shown: str, printed: str) -> list[str]:
     """Return the lines of a block that were not printed; times may differ.
 
-    A block that shows a response has its status line, some or all of its headers, and its whole
-    body or none.
+    A block that shows a response has its status line, some of its headers, the line "..." for the
+    others, and its whole body.
     """
     shown, printed = (_PLACED_AT.sub("...", text).strip() for text in (shown, printed))
     if not shown.startswith("HTTP/"):
@@ -90,9 +90,11 @@ def differences(shown: str, printed: str) -> list[str]:
     headers = rest.splitlines()
     shown_head, _, shown_body = shown.partition("\n\n")
     shown_status, *shown_headers = shown_head.splitlines()
-    wrong = [line for line in shown_headers if line not in headers]
+    wrong = [line for line in shown_headers if line not in (*headers, "...")]
+    if shown_headers[-1:] != ["..."]:
+        wrong.append("a line of dots for the headers that are left out")
     if shown_status != status.strip():
         wrong.append(shown_status)
-    if shown_body and shown_body != body:
+    if shown_body != body:
         wrong.append(shown_body)
     return wrong

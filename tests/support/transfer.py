@@ -2,15 +2,28 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec import UNSET
 
 from petstore.config import discovery
-from petstore.contract import NewPet, Order, OrderStatus, Pet, PetStatus, Repository
+from petstore.contract import (
+    Expected,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Repository,
+)
 from tests.support.services import environment, place
 
 DURABLE = ["sqlite", "redis", "postgres"]
@@ -40,18 +53,22 @@ def with_repository(
     storage = discovery.configure(plugin, environment(**chosen))
 
     async def run() -> Result:
-        async with plugin.backend.open(storage) as repository:
+        async with plugin.backend.open(storage, Expected()) as repository:
             return await use(repository)
 
     return asyncio.run(run())
 
 
 async def fill(repository: Repository, count: int) -> None:
-    """Add `count` pets, and orders of every status for some of them."""
+    """Add `count` pets, and orders of every status for some; every tenth pet with a token."""
+    now = int(time.time())
 
     async def add(index: int) -> None:
         status = STATUSES[index % len(STATUSES)]
-        await repository.create_pet(NewPet(NAMES[index % 7], index * 2**45 - 2**62, status))
+        new = NewPet(NAMES[index % 7], index * 2**45 - 2**62, status)
+        value = sha256(str(index).encode()).digest()
+        token = IdempotencyToken(value, bytes(32), now, now + 86400) if index % 10 == 0 else None
+        await repository.create_pet(new, token)
 
     async def order(index: int) -> None:
         for turn in range(1 + index % 3):
@@ -63,7 +80,7 @@ async def fill(repository: Repository, count: int) -> None:
                 await repository.update_order(receipt.id, status)
 
     await _each(count, add)
-    available = await repository.list_pets(0, count // 20, PetStatus.AVAILABLE)
+    available = await repository.list_pets(PetQuery(0, count // 20, PetStatus.AVAILABLE))
     await _each(len(available), order)
 
 
@@ -75,5 +92,5 @@ async def _each(count: int, do: Callable[[int], Awaitable[None]]) -> None:
 
 async def contents(repository: Repository) -> tuple[list[Pet], list[Order]]:
     """Return everything that is stored."""
-    pets = await repository.list_pets(0, 10**9, None)
-    return list(pets), list(await repository.list_orders(0, 10**9, None))
+    pets = await repository.list_pets(PetQuery(0, 10**9))
+    return list(pets), await repository.list_orders(OrderQuery(0, 10**9))

@@ -1,5 +1,6 @@
 """Waiting for another process, thread or server."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -8,13 +9,19 @@ import httpx
 
 Result = TypeVar("Result")
 
+PATIENCE: Final = float(os.environ.get("PETSTORE_TEST_PATIENCE", "1"))
+"""A factor for every time limit of the tests, for machines that are slower or busier still."""
+
+HANG_SECONDS: Final = 60 * PATIENCE
+"""After this time, what should have happened long ago is taken for a hang, and the test fails."""
+
 NOT_YET: Final[tuple[type[Exception], ...]] = (OSError, httpx.TransportError)
 """Errors while a port may not be open yet, or a file may not exist yet."""
 
 
 def until(
     holds: Callable[[], Result | None],
-    seconds: float = 20,
+    seconds: float = HANG_SECONDS,
     log: Callable[[], str] = str,
     errors: tuple[type[Exception], ...] = NOT_YET,
 ) -> Result:

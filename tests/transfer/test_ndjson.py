@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,39 +14,59 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from petstore import cli
-from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository
+from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from tests.support.command import COMMAND, SECONDS, command, error_message
+from tests.support.command import COMMAND, error_message, in_process
 from tests.support.services import environment
 from tests.support.transfer import AT, DURABLE, contents, place_settings, with_repository
+from tests.support.waiting import HANG_SECONDS
 
 PETS = [Pet(pet_id, f"Rex {pet_id}", 7, PetStatus.PENDING) for pet_id in range(1, 1001)]
 ORDERS = [Order(id_, id_, OrderStatus.PLACED, AT) for id_ in range(1, 11)]
 GOOD = [*map(ndjson.encode, PETS), *map(ndjson.encode, ORDERS)]
 AT_700 = GOOD[699]
+TOKEN = ndjson.encode(TokenRecord(bytes(32), bytes(range(32)), int(time.time()) + 60, 7))
 MALFORMED = [
     (b"\n", "it is empty"),
     (b"  \n", "it is empty"),
-    (b"null\n", "Expected `object`"),
-    (b"[]\n", "Expected `object`"),
-    (b"{}\n", "either a pet or an order"),
+    (b"null\n", "expected an object, got null"),
+    (b"[]\n", "expected an object, got an array"),
+    (b"{}\n", "a pet, an order or a token"),
     (AT_700[:-3] + b"\n", "truncated"),
     (AT_700[:-1] + b"{}\n", "trailing"),
-    (AT_700.replace(b"pet", b"cat"), "unknown field `cat`"),
-    (AT_700.replace(b'"id"', b'"Id"'), "unknown field `Id`"),
-    (AT_700.replace(b'"categoryId":7', b'"categoryId":1e2'), "categoryId"),
-    (AT_700.replace(b'"categoryId":7', b'"categoryId":"7"'), "categoryId"),
+    (AT_700.replace(b"pet", b"cat"), "unknown member `cat`; leave it out"),
+    (AT_700.replace(b'"id"', b'"Id"'), "pet: unknown member `Id`; leave it out"),
+    (
+        AT_700.replace(b'"categoryId":7', b'"categoryId":1e2'),
+        "pet.categoryId: expected an integer, got a n",
+    ),
+    (
+        AT_700.replace(b'"categoryId":7', b'"categoryId":"7"'),
+        "pet.categoryId: expected an integer, got a s",
+    ),
     (AT_700.replace(b'"categoryId":7', b'"categoryId":9223372036854775808'), "categoryId"),
-    (AT_700.replace(b'"categoryId":7,', b""), "missing required field `categoryId`"),
-    (AT_700.replace(b'"id":700', b'"id":0'), "id"),
-    (AT_700.replace(b'"id":700', b'"id":9007199254740992'), "id"),
-    (AT_700.replace(b'"pending"', b"null"), "status"),
-    (AT_700.replace(b'"pending"', b'"Pending"'), "status"),
+    (AT_700.replace(b'"categoryId":7,', b""), "pet.categoryId: required, but missing"),
+    (AT_700.replace(b'"id":700', b'"id":0'), "pet.id: expected an integer of at least 1$"),
+    (
+        AT_700.replace(b'"id":700', b'"id":9007199254740992'),
+        "pet.id: expected an integer of at most 900",
+    ),
+    (AT_700.replace(b'"pending"', b"null"), "pet.status: expected"),
+    (
+        AT_700.replace(b'"pending"', b'"Pending"'),
+        "pet.status: expected one of `available`, `pending`",
+    ),
     (AT_700.replace(b"Rex", b"\xff"), "(?i:utf-8)"),
     (AT_700.replace(b"Rex", b"\\ud800"), "surrogate"),
     (AT_700.replace(b"Rex", b"x" * 2**20), "longer than 1,048,576 bytes"),
-    (AT_700[:-2] + b"," + GOOD[1000][1:], "either a pet or an order"),
-    (GOOD[1000].replace(b"Z", b""), "placedAt"),
+    (AT_700[:-2] + b"," + GOOD[1000][1:], "a pet, an order or a token, and only one"),
+    (TOKEN[:-2] + b"," + AT_700[1:], "a pet, an order or a token, and only one"),
+    (TOKEN.replace(b'"A', b'"'), "token.value: "),
+    (TOKEN.replace(b'"AAAA', b'"'), "token.value: "),
+    (TOKEN.replace(b'"id":7', b'"petId":7'), "token: unknown member `petId`; leave it out"),
+    (TOKEN.replace(b'"id":7', b'"id":0'), "token.id: expected an integer of at least 1"),
+    (TOKEN.replace(b'"until":', b'"until":-'), "token.until: expected an integer of at least 0"),
+    (GOOD[1000].replace(b"Z", b""), "order.placedAt: expected a time with its offset"),
     (GOOD[1000].replace(b"2026-11-21T09:30:00.123456Z", b"0001-01-01T00:00:00+14:00"), "range"),
     (b'{"pet":' + b"[" * 5000 + b"\n", "pet"),
 ]
@@ -55,7 +76,7 @@ def refused(tmp_path: Path, content: bytes) -> tuple[str, tuple[list[Pet], list[
     """Import a file that must be refused; return the message after its name, and the store."""
     chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
     file.write_bytes(content)
-    message = error_message(command("import", str(file), **chosen), cli.INVALID_DATA)
+    message = error_message(in_process("import", str(file), **chosen), cli.INVALID_DATA)
     assert message.startswith(f"petstore: {file}, "), message
     return message.removeprefix(f"petstore: {file}, "), with_repository(chosen, contents)
 
@@ -88,7 +109,7 @@ def test_a_malformed_line_from_a_pipe_is_named(tmp_path: Path) -> None:
         env=environment(**chosen),
         input=b"".join([*GOOD[:699], b"x\n", *GOOD[700:]]),
         capture_output=True,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == cli.INVALID_DATA
@@ -124,6 +145,24 @@ def test_a_conflicting_line_is_named(
     assert found == (PETS[: number - 1], ORDERS[: max(0, number - 1001)])
 
 
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (TokenRecord(bytes(32), bytes(32), 2**40, 7), "until: a record lasts for a day, not for l"),
+        (
+            TokenRecord(bytes(32), bytes(range(32)), int(time.time()) + 60, 8),
+            "an earlier line has another record of its token",
+        ),
+    ],
+)
+def test_nothing_is_stored_of_a_file_with_an_impossible_record(
+    tmp_path: Path, record: TokenRecord, reason: str
+) -> None:
+    message, found = refused(tmp_path, b"".join([*GOOD, TOKEN, ndjson.encode(record)]))
+    assert message.startswith(f"line {len(GOOD) + 2}: {reason}"), message
+    assert found == ([], [])
+
+
 def test_items_that_are_already_stored_are_skipped(tmp_path: Path) -> None:
     chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
 
@@ -132,21 +171,23 @@ def test_items_that_are_already_stored_are_skipped(tmp_path: Path) -> None:
 
     with_repository(chosen, before)
     file.write_bytes(b"".join(GOOD))
-    assert command("import", str(file), **chosen).status == 0
+    assert in_process("import", str(file), **chosen).status == 0
     assert with_repository(chosen, contents) == (PETS, ORDERS)
 
 
 def test_unusable_files_are_reported(tmp_path: Path) -> None:
     chosen = place_settings(DURABLE[0], tmp_path / "place")
+    assert in_process("check", **chosen).status == 0  # there is a store
     for arguments, reason in (
         (["import", "/nothing"], "cannot read /nothing: No such file or directory"),
         (["import", "/"], "cannot read /: Is a directory"),
+        (["verify", "/nothing"], "cannot read /nothing: No such file or directory"),
         (["export", "/nothing/file"], "cannot write /nothing/file: No such file or directory"),
         (["export", "/"], "cannot write /: Is a directory"),
     ):
-        assert error_message(command(*arguments, **chosen)) == f"petstore: {reason}\n"
+        assert error_message(in_process(*arguments, **chosen)) == f"petstore: {reason}\n"
     (tmp_path / "file").write_text("old")
-    assert command("export", str(tmp_path / "file"), **chosen).status == 0
+    assert in_process("export", str(tmp_path / "file"), **chosen).status == 0
     assert (tmp_path / "file").read_text() == ""
 
 
@@ -156,7 +197,7 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
 ) -> None:
     chosen = place_settings(DURABLE[0], tmp_path / "place")
     (tmp_path / "file").write_bytes(b"".join(GOOD[:lines]))
-    assert command("import", str(tmp_path / "file"), **chosen).status == 0
+    assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -164,7 +205,7 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
         env=environment(**chosen),
         stdout=writer,
         stderr=subprocess.PIPE,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     os.close(writer)
@@ -181,14 +222,14 @@ def test_an_export_to_a_full_disk_fails_in_one_line(
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     chosen = place_settings(DURABLE[0], tmp_path / "place")
     (tmp_path / "file").write_bytes(b"".join(GOOD))
-    assert command("import", str(tmp_path / "file"), **chosen).status == 0
+    assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [*COMMAND, "export"],
             env=environment(**chosen),
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=False,
         )
     message = b"petstore: cannot write standard output: No space left on device\n"
@@ -206,7 +247,7 @@ def test_a_full_disk_under_any_output_is_told_in_one_line(
             [*COMMAND, *arguments],
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=False,
         )
     message = b"petstore: cannot write standard output: No space left on device"
@@ -221,11 +262,13 @@ def test_a_full_disk_under_any_output_is_told_in_one_line(
 def test_a_closed_stream_is_named_in_one_line(
     name: str, closed: str, stream: str, tmp_path: Path
 ) -> None:
+    chosen = place_settings(DURABLE[0], tmp_path / "place")
+    assert in_process("check", **chosen).status == 0  # there is a store
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, name],
-        env=environment(**place_settings(DURABLE[0], tmp_path / "place")),
+        env=environment(**chosen),
         stderr=subprocess.PIPE,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     message = f"petstore: standard {stream} is closed\n".encode()
@@ -243,7 +286,7 @@ def meaning(line: bytes) -> Any:
 @settings(max_examples=500)
 @example(line=GOOD[-1], at=79, cut=0, put=b"0")  # a fraction of seven digits was once rounded
 @given(
-    line=st.sampled_from([GOOD[0], GOOD[-1]]),
+    line=st.sampled_from([GOOD[0], GOOD[-1], TOKEN]),
     at=st.integers(0, 120),
     cut=st.integers(0, 5),
     put=st.binary(max_size=3) | st.text('0123456789.eE-+"\\{}[],:nul ', max_size=3).map(str.encode),

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from uuid import uuid4
 
 from msgspec import Struct
 
@@ -11,16 +12,22 @@ from petstore.contract import (
     PET_STATUS_BY_ORDER,
     Backend,
     ConflictError,
+    Expected,
     IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     Repository,
+    TokenPage,
+    TokenRecord,
     UnavailableError,
+    WrongStoreError,
 )
 from petstore_memory.idempotency import IdempotencyRecords
 from petstore_memory.table import Table
@@ -41,8 +48,13 @@ class MemoryRepository(Repository):
         self._pets = Table[Pet](PetStatus)
         self._orders = Table[Order](OrderStatus)
         self._records = IdempotencyRecords()
+        self.store = uuid4().hex
         self._live_pet_ids: set[int] | None = None  # of placed and completed orders, for `restore`
         self._open = True
+
+    async def look(self) -> None:
+        """Do nothing: nobody else has this store."""
+        self._check_open()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet under the next id.
@@ -63,10 +75,10 @@ class MemoryRepository(Repository):
         self._check_open()
         return self._pets.get(pet_id)
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         """Read the page from the table."""
         self._check_open()
-        return self._pets.page(after, count, status)
+        return self._pets.page(query)
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -97,12 +109,10 @@ class MemoryRepository(Repository):
         self._check_open()
         return self._orders.get(order_id)
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
         """Read the page from the table."""
         self._check_open()
-        return self._orders.page(after, count, status)
+        return self._orders.page(query)
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Complete or cancel the order and change the status of its pet.
@@ -123,15 +133,24 @@ class MemoryRepository(Repository):
             self._pets.set_status(pet, PET_STATUS_BY_ORDER[status])
         return self._orders.set_status(order, status)
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        """Read the records in the order of their tokens; the cursor is the last one's, in hex."""
+        self._check_open()
+        records = self._records.page(bytes.fromhex(cursor), count, now)
+        return TokenPage(records, records[-1].value.hex() if len(records) == count else "")
+
+    async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Store the items one after the other, up to the first that is refused.
 
-        Raises `ConflictError` for an item whose id is taken by a different one, and for a placed or
-        completed order whose pet has another status or is in another such order; `NotFoundError`
-        for an order whose pet is not stored.
+        Raises `ConflictError` for an item whose id or token is taken by a different one, and for a
+        placed or completed order whose pet has another status or is in another such order;
+        `NotFoundError` for an order whose pet is not stored.
         """
         self._check_open()
         for item in items:
+            if isinstance(item, TokenRecord):
+                self._records.restore(item)
+                continue
             found = self._find(item)
             if found == item:
                 continue
@@ -154,7 +173,7 @@ class MemoryRepository(Repository):
                 raise ConflictError(f"pet {pet.id} is {pet.status or 'without status'}")
             if self._live_pet_ids is None:
                 live = (OrderStatus.PLACED, OrderStatus.COMPLETED)
-                pages = [self._orders.page(0, MAX_ID, status) for status in live]
+                pages = [self._orders.page(OrderQuery(0, MAX_ID, status)) for status in live]
                 self._live_pet_ids = {other.pet_id for page in pages for other in page}
             if pet.id in self._live_pet_ids:
                 raise ConflictError(f"pet {pet.id} is in another order")
@@ -171,12 +190,16 @@ class MemoryRepository(Repository):
 
 
 @asynccontextmanager
-async def open_memory(_settings: MemorySettings) -> AsyncIterator[MemoryRepository]:
+async def open_memory(
+    _settings: MemorySettings, expected: Expected
+) -> AsyncIterator[MemoryRepository]:
     """Yield an empty repository and close it when the context exits.
 
-    A storage that can be misconfigured or out of reach raises `SettingsError` or
-    `UnavailableError` here.
+    Raises `WrongStoreError` if a store is expected: none outlives its opening. A storage that can
+    be misconfigured or out of reach raises `SettingsError` or `UnavailableError` here.
     """
+    if expected.store is not None:
+        raise WrongStoreError("memory keeps no store")
     repository = MemoryRepository()
     try:
         yield repository
@@ -191,7 +214,7 @@ async def scratch_memory(settings: MemorySettings) -> AsyncIterator[MemorySettin
 
 
 backend = Backend(
-    contract=1,
+    contract=2,
     settings=MemorySettings,
     open=open_memory,
     scratch=scratch_memory,

@@ -4,11 +4,18 @@ The caller's clock decides whether a record counts. It is dropped only after its
 passed on the monotonic clock, because the caller's clock may jump ahead and be set back.
 """
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
+from operator import attrgetter
 from time import monotonic
 from typing import Final
 
-from petstore.contract import IdempotencyToken, Receipt, TokenReusedError
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    Receipt,
+    TokenRecord,
+    TokenReusedError,
+)
 
 MAX_DROPPED: Final = 2
 """How many expired records a write drops at most: more than the one that it may add."""
@@ -18,8 +25,8 @@ class IdempotencyRecords:
     """The records by token, and a heap of their expiries to find expired ones."""
 
     def __init__(self) -> None:
-        # until, fingerprint, id, expiry on the monotonic clock
-        self._records: dict[bytes, tuple[int, bytes, int, float]] = {}
+        # with the expiry on the monotonic clock
+        self._records: dict[bytes, tuple[TokenRecord, float]] = {}
         self._expiries: list[tuple[int, bytes]] = []  # until, token
 
     def __len__(self) -> int:
@@ -31,27 +38,43 @@ class IdempotencyRecords:
         Raises `TokenReusedError` if that write had another fingerprint.
         """
         self._drop_expired(token.now)
-        until, fingerprint, id_, _ = self._records.get(token.value, (token.now, b"", 0, 0))
-        if until <= token.now:
+        record, _ = self._records.get(token.value, (None, 0))
+        if record is None or record.until <= token.now:
             return None
-        if fingerprint != token.fingerprint:
+        if record.fingerprint != token.fingerprint:
             raise TokenReusedError("the token was used for another write")
-        return Receipt(id_, replayed=True)
+        return Receipt(record.id, replayed=True)
 
     def add(self, token: IdempotencyToken, id_: int) -> None:
         """Record the id that a write with this token has been assigned."""
-        end = monotonic() + token.until - token.now
-        self._records[token.value] = (token.until, token.fingerprint, id_, end)
-        heappush(self._expiries, (token.until, token.value))
+        record = TokenRecord(token.value, token.fingerprint, token.until, id_)
+        self._put(record, monotonic() + token.until - token.now)
+
+    def page(self, after: bytes, count: int, now: int) -> list[TokenRecord]:
+        """Return the first `count` records by token, after this one, that have not expired."""
+        records = (record for record, _ in self._records.values())
+        living = (record for record in records if record.value > after and record.until > now)
+        return nsmallest(count, living, key=attrgetter("value"))
+
+    def restore(self, record: TokenRecord) -> None:
+        """Store the record of another store. Raises `ConflictError` if its token is taken."""
+        stored, _ = self._records.get(record.value, (record, 0))
+        if stored != record:
+            raise ConflictError("its token is taken by another record")
+        self._put(record, monotonic())
+
+    def _put(self, record: TokenRecord, end: float) -> None:
+        self._records[record.value] = (record, end)
+        heappush(self._expiries, (record.until, record.value))
 
     def _drop_expired(self, now: int) -> None:
         for _ in range(MAX_DROPPED):
             if not self._expiries or self._expiries[0][0] > now:
                 return
             until, token = self._expiries[0]
-            record = self._records.get(token)
-            if record is not None and record[0] == until:  # not a newer one of the same token
-                if record[3] > monotonic():
+            record, end = self._records.get(token, (None, 0.0))
+            if record is not None and record.until == until:  # not a newer one of the same token
+                if end > monotonic():
                     return
                 del self._records[token]
             heappop(self._expiries)

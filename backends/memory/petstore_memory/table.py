@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from petstore.contract import MAX_ID, Order, Pet, StorageError
+from petstore.contract import MAX_ID, Order, OrderQuery, Pet, PetQuery, StorageError
 from petstore_memory.chunks import SortedItems
 
 _Item = TypeVar("_Item", bound=Pet | Order)
@@ -24,9 +24,11 @@ class Table(Generic[_Item]):
         self._by_status = {status: SortedItems[_Item]() for status in statuses}
         self.last_id = 0
 
-    def page(self, after: int, count: int, status: StrEnum | None) -> list[_Item]:
-        """Return the first `count` items, of a status or of all, whose id is above `after`."""
-        return (self._all if status is None else self._by_status[status]).page(after, count)
+    def page(self, query: PetQuery | OrderQuery) -> list[_Item]:
+        """Return the page that a query asks for."""
+        status = query.status
+        items = self._all if status is None else self._by_status[status]
+        return items.page(query.after, query.count)
 
     def get(self, item_id: int) -> _Item | None:
         """Return the item with this id, or None."""

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from secrets import token_hex
 from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from petstore.contract import Backend
+from petstore.contract import Backend, Expected, UnavailableError
 from petstore_postgres import schema
 from petstore_postgres.pool import Pool
 from petstore_postgres.repository import PostgresRepository
-from petstore_postgres.servers import Servers
+from petstore_postgres.servers import Servers, translated_errors
+from petstore_postgres.store import Store
+from petstore_postgres.watch import look
 
 __all__ = ["PostgresRepository", "PostgresSettings", "backend"]
 
@@ -26,6 +29,7 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             pattern="^postgres(ql)?://",
             description="a URL: postgresql://user:password@host:5432/database",
+            examples=["postgresql://petstore@127.0.0.1:5432/petstore"],
         ),
     ]
     schema: Annotated[
@@ -40,37 +44,51 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(ge=1, le=1000, description="a number from 1 to 1000: how many each process opens"),
     ] = 8
     timeout_seconds: Annotated[
-        float, Meta(ge=0.05, le=60, description="a number of seconds from 0.05 to 60")
+        float,
+        Meta(
+            ge=0.05,
+            le=60,
+            title="how long a call may take",
+            description="a number of seconds from 0.05 to 60",
+        ),
     ] = 2
-    pgbouncer: Annotated[
-        bool, Meta(description="true behind a PgBouncer that pools transactions, or else false")
-    ] = False
+    pgbouncer: Annotated[bool, Meta(description="true behind PgBouncer, or else false")] = False
 
 
 @asynccontextmanager
-async def open_postgres(settings: PostgresSettings) -> AsyncIterator[PostgresRepository]:
+async def open_postgres(
+    settings: PostgresSettings, expected: Expected
+) -> AsyncIterator[PostgresRepository]:
     """Find the writable server, check it, create or upgrade the schema.
 
     Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if no
-    server can be reached.
+    server can be reached, `WrongStoreError` or `ChangeNeededError` for what is not expected.
     """
     servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
-    first = await servers.connect()
-    # Without this, opening would wait for ever for a server that stalls now.
-    timer = asyncio.get_running_loop().call_later(schema.OPEN_SECONDS + 1, first.terminate)
+    store = Store(servers.name, settings.schema, expected.store)
     try:
-        await schema.check_server(first, servers.name)
-        await schema.migrate(first, servers.name, settings.schema)
+        first = await servers.connect()
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; check PETSTORE_POSTGRES_URL") from None
+    # Without this, opening would wait for ever for a server that stalls now.
+    timer = asyncio.get_running_loop().call_later(
+        schema.OPEN_SECONDS + 1, first.connection.terminate
+    )
+    try:
+        await schema.migrate(first.connection, servers.name, settings.schema, expected)
+        with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
+            await store.look(first.connection.fetchrow)
     except BaseException:
-        first.terminate()
+        first.connection.terminate()
         raise
     finally:
         timer.cancel()
-    pool = Pool(servers, settings.connections, settings.timeout_seconds, first)
+    pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first)
     try:
-        yield PostgresRepository(pool, settings.schema)
+        yield PostgresRepository(pool, store, partial(look, servers, store, pool))
     finally:
         await pool.close()
+        await servers.close()
 
 
 @asynccontextmanager
@@ -81,11 +99,11 @@ async def scratch_postgres(settings: PostgresSettings) -> AsyncIterator[Postgres
         yield replace(settings, schema=name)
     finally:
         servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
-        await schema.drop(await servers.connect(), servers.name, name)
+        await schema.drop((await servers.connect()).connection, servers.name, name)
 
 
 backend = Backend(
-    contract=1,
+    contract=2,
     settings=PostgresSettings,
     open=open_postgres,
     scratch=scratch_postgres,

@@ -13,14 +13,17 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from petstore.contract import StorageError, UnavailableError
-from petstore_postgres.servers import Servers, translated_errors
+from petstore.contract import StorageError, UnavailableError, WrongStoreError
+from petstore_postgres.servers import ReachedServer, Servers, translated_errors
+from petstore_postgres.store import Store
 
 RETRY_SECONDS: Final = 0.1
 """How long to wait before connecting again to a server that has failed."""
 
 CROWDED_SECONDS: Final = 10
 """How long to make do with the open connections after a further one was refused."""
+
+LOST: Final = "the connection was lost%s; a write may have taken effect. See the log of the server"
 
 _UNDONE: Final = (
     # Nothing was done, and the next attempt may succeed: two transactions collided.
@@ -39,13 +42,20 @@ class Statement(NamedTuple):
     writes -- whether it may have to wait for locks
     joined -- how many calls may share it; with more than 1, each parameter is an array of the
         arguments of all calls
+    in_line -- whether only one call with the same first argument, the id of what it locks, is sent
+        at a time
     split -- takes the rows and the arguments of all calls; returns a result for each call
     """
 
     sql: str
     writes: bool
     joined: int
+    in_line: bool
     split: Callable[[Sequence[Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
+
+
+_Queue = tuple[Statement, Any]
+"""What calls wait in: that of their statement, and with `in_line` that of their first argument."""
 
 
 class _Call(NamedTuple):
@@ -62,24 +72,30 @@ class Pool:
     is left to reads, which wait for no locks.
 
     servers -- where to connect to
+    store -- what each connection must have
     size -- how many connections there are at most
     seconds -- how long a call may take
     first -- the first connection
     """
 
-    def __init__(self, servers: Servers, size: int, seconds: float, first: Any) -> None:
+    def __init__(
+        self, servers: Servers, store: Store, size: int, seconds: float, first: ReachedServer
+    ) -> None:
         self._servers = servers
+        self._store = store
         self._size = size
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Statement, deque[_Call]] = {}
-        self._idle = [first]
-        self._open = 1
+        self._waiting: dict[_Queue, deque[_Call]] = {}
+        self._sent = set[_Queue]()  # those in line, of which a call has been sent
+        self._idle = [first.connection]
+        self._timelines = {first.connection: first.state.timeline}  # of all that are open
         self._writing = 0
         self._tasks = set[asyncio.Task[None]]()
         self._opener: asyncio.Task[None] | None = None
         self._crowded_until = 0.0
         self._failure = ""
+        self._refused = ""
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -90,7 +106,8 @@ class Pool:
             future.set_exception(UnavailableError(self._failure))
             return future
         call = _Call(arguments, future, self._loop.time() + self._seconds)
-        self._waiting.setdefault(statement, deque()).append(call)
+        queue = statement, arguments[0] if statement.in_line else None
+        self._waiting.setdefault(queue, deque()).append(call)
         if not self._scheduled:  # at the end of this turn, so that its calls travel together
             self._scheduled = True
             self._loop.call_soon(self._dispatch)
@@ -109,58 +126,107 @@ class Pool:
         closing = (connection.close(timeout=self._seconds) for connection in self._idle)
         await asyncio.gather(*closing, return_exceptions=True)
 
+    def leave_replaced(self) -> None:
+        """Close the connections to servers of a lower timeline than the highest seen."""
+        for connection, timeline in self._timelines.items():
+            if timeline < self._servers.timeline and not connection.is_closed():
+                _log.warning("leaving a replaced primary of %s", self._servers.name)
+                connection.terminate()
+
+    def stop(self, reason: str) -> None:
+        """Close all connections, and fail all calls until a new connection can be opened."""
+        if self._refused:
+            return
+        if not self._failure:
+            _log.error("%s", reason)
+        self._disconnect(reason)
+        self._opener = self._loop.create_task(self._connect())
+
+    def refuse(self, reason: str) -> None:
+        """Close all connections, and fail all calls from now on: what is there is another store."""
+        if not self._refused:
+            self._refused = reason
+            self._disconnect(reason)
+
+    def check_refused(self) -> None:
+        """Raise `WrongStoreError` if all calls fail for this reason."""
+        if self._refused:
+            raise WrongStoreError(self._refused)
+
+    def _disconnect(self, reason: str) -> None:
+        if self._opener is not None:
+            self._opener.cancel()
+            self._opener = None
+        self._fail(reason)
+        for connection in self._timelines:
+            connection.terminate()
+        while self._idle:
+            self._timelines.pop(self._idle.pop())
+
     def _dispatch(self) -> None:
         """Give the calls that wait to idle connections; open another one if there is none."""
         self._scheduled = False
-        while (statement := self._next()) is not None:
+        while (queue := self._next()) is not None:
             if not self._idle:
                 now = self._loop.time()
-                crowded = self._open and now <= self._crowded_until
-                if self._opener is None and self._open < self._size and not crowded:
+                crowded = self._timelines and now <= self._crowded_until
+                if self._opener is None and len(self._timelines) < self._size and not crowded:
                     self._opener = self._loop.create_task(self._connect())
                 return
             connection = self._idle.pop()
             if connection.is_closed():
-                self._open -= 1
+                self._timelines.pop(connection)
                 continue
-            if calls := self._take(statement):
+            if calls := self._take(queue):
+                statement, _ = queue
                 self._writing += statement.writes
-                task = self._loop.create_task(self._run(connection, statement, calls))
+                if statement.in_line:
+                    self._sent.add(queue)
+                task = self._loop.create_task(self._run(connection, queue, calls))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             else:
                 self._idle.append(connection)
 
-    def _next(self) -> Statement | None:
-        """Return the statement whose turn it is, of those that may be sent now."""
+    def _next(self) -> _Queue | None:
+        """Return the queue whose turn it is, of those whose calls may be sent now."""
         may_write = self._writing < max(1, self._size - 1)
-        for statement in self._waiting:
-            if may_write or not statement.writes:
-                return statement
+        for queue in self._waiting:
+            if (may_write or not queue[0].writes) and queue not in self._sent:
+                return queue
         return None
 
-    def _take(self, statement: Statement) -> list[_Call]:
+    def _take(self, queue: _Queue) -> list[_Call]:
         """Return calls that share the statement, without those whose callers were cancelled."""
-        waiting = self._waiting.pop(statement)
+        waiting = self._waiting.pop(queue)
         calls = list[_Call]()
-        while waiting and len(calls) < statement.joined:
+        while waiting and len(calls) < queue[0].joined:
             call = waiting.popleft()
             if not call.future.done():
                 calls.append(call)
-        if waiting:  # behind the other statements
-            self._waiting[statement] = waiting
+        if waiting:  # behind the other queues
+            self._waiting[queue] = waiting
         return calls
 
-    async def _run(self, connection: Any, statement: Statement, calls: list[_Call]) -> None:
+    async def _run(self, connection: Any, queue: _Queue, calls: list[_Call]) -> None:
         """Send a statement; pass the results on to the callers."""
+        statement, _ = queue
         timer = self._loop.call_at(calls[0].end, connection.terminate)
         try:
             with translated_errors(self._servers.name, self._seconds):
                 results = await self._send(connection, statement, calls)
         except Exception as error:  # noqa: BLE001 - raised in each caller
+            if isinstance(error.__context__, asyncpg.InternalClientError):
+                connection.terminate()  # it is lost, but asyncpg has not noticed
             if connection.is_closed():
                 error = self._to_lost(error, calls[0].end)
+            if queue in self._sent and isinstance(error.__context__, asyncpg.QueryCanceledError):
+                # Those behind it would wait for the same lock, with less time, until the pool
+                # closes their connection. It is free for other calls instead.
+                calls.extend(self._waiting.pop(queue, ()))
             _fail_all(calls, error)
+            if isinstance(error, WrongStoreError):
+                self.refuse(str(error))
         else:
             for call, result in zip(calls, results, strict=True):
                 if not call.future.done():
@@ -168,8 +234,9 @@ class Pool:
         finally:
             timer.cancel()
             self._writing -= statement.writes
+            self._sent.discard(queue)
             if connection.is_closed():
-                self._open -= 1
+                self._timelines.pop(connection)
             else:
                 self._idle.append(connection)
             self._dispatch()
@@ -177,15 +244,19 @@ class Pool:
     def _to_lost(self, error: Exception, end: float) -> UnavailableError:
         """Return the error of calls whose connection is closed: their outcome is unknown.
 
-        error -- what asyncpg raised: also an AttributeError, between two of its steps
+        error -- the translated one, or an AttributeError, which asyncpg raises between two steps
         end -- when the pool has closed it, because the time was over
         """
+        cause = error.__context__
         if self._loop.time() >= end:
             reason = f"no reply within {self._seconds:g} s"
-        elif isinstance(error, UnavailableError):
-            return error
+        elif isinstance(error, UnavailableError) and isinstance(cause, asyncpg.PostgresError):
+            if not isinstance(cause, asyncpg.ConnectionDoesNotExistError):
+                return error
+            _, _, said = str(cause).partition(": ")  # what the server sent before it closed it
+            reason = LOST % (f" ({said})" if said else "")
         else:
-            reason = "the connection was lost"
+            reason = LOST % ""
         return UnavailableError(f"{self._servers.name}: {reason}")
 
     async def _send(
@@ -217,11 +288,15 @@ class Pool:
         """Open a connection; if there is none at all, try again until one is open."""
         while True:
             try:
-                connection = await self._servers.connect()
+                primary = await self._servers.connect()
+                await self._check(primary.connection)
+            except WrongStoreError as error:
+                self.refuse(str(error))
+                return
             except Exception as error:  # noqa: BLE001 - whatever it is, try again
-                if self._open:
+                if self._timelines:
                     self._crowded_until = self._loop.time() + CROWDED_SECONDS
-                    _log.warning("continuing with %d connections: %s", self._open, error)
+                    _log.warning("continuing with %d connections: %s", len(self._timelines), error)
                     break
                 if not self._failure:
                     _log.error("%s", error)
@@ -231,11 +306,22 @@ class Pool:
                 if self._failure:
                     _log.info("%s is available again", self._servers.name)
                 self._failure = ""
-                self._open += 1
-                self._idle.append(connection)
+                self._timelines[primary.connection] = primary.state.timeline
+                self._idle.append(primary.connection)
+                self.leave_replaced()
                 break
         self._opener = None
         self._dispatch()
+
+    async def _check(self, connection: Any) -> None:
+        """Check that a new connection has the store; close it if not."""
+        try:
+            with translated_errors(self._servers.name, self._seconds):
+                async with asyncio.timeout(self._seconds):
+                    await self._store.look(connection.fetchrow)
+        except BaseException:
+            connection.terminate()
+            raise
 
     def _fail(self, reason: str) -> None:
         """Fail all calls that wait, and all that come, until there is a connection."""

@@ -1,6 +1,6 @@
 """The repository: each call is one function in the database, so one round trip."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
@@ -13,13 +13,17 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
-    PetStatus,
+    PetQuery,
     Receipt,
     RefusedError,
     Repository,
+    TokenPage,
+    TokenRecord,
     TokenReusedError,
+    UnavailableError,
 )
 from petstore_postgres.pool import Pool, Statement
 from petstore_postgres.rows import (
@@ -31,6 +35,7 @@ from petstore_postgres.rows import (
     to_order,
     to_pet,
 )
+from petstore_postgres.store import Store
 
 RESTORED_TOGETHER: Final = 500
 """How many items one statement restores, so that it takes a fraction of the time-out."""
@@ -39,13 +44,14 @@ _NO_TOKEN: Final = (None, None, None, None)
 
 
 class WriteOutcome(StrEnum):
-    """What a function of the schema returns: see sql/1.sql."""
+    """What a function of the schema returns: see sql/functions.sql."""
 
     DONE = "done"
     REPLAYED = "replayed"
     REUSED = "reused"
     MISSING = "missing"
     CONFLICT = "conflict"
+    DELETED = "deleted"
 
 
 _ERRORS: Final[dict[str, tuple[type[RefusedError], str]]] = {
@@ -62,46 +68,61 @@ class PostgresRepository(Repository):
     """The pets and orders in one schema.
 
     pool -- connections to the database
-    schema -- its name
+    store -- which store it is
+    look -- looks at the servers and the store
     """
 
-    def __init__(self, pool: Pool, schema: str) -> None:
+    def __init__(self, pool: Pool, store: Store, look: Callable[[], Awaitable[None]]) -> None:
+        self.store = store.identity
         self._call = pool.call
+        self._look = look
+        self._schema = schema = store.schema
 
-        def single(function: str, parameters: int) -> Statement:
-            return Statement(_select(schema, function, parameters), True, 1, split_rows)
+        def single(function: str, parameters: int, *, in_line: bool) -> Statement:
+            return Statement(_select(schema, function, parameters), True, 1, in_line, split_rows)
 
         def reading(function: str, parameters: int, split: Any) -> Statement:
-            return Statement(_select(schema, function, parameters), False, 100, split)
+            return Statement(_select(schema, function, parameters), False, 100, False, split)
 
-        self._create_pets = Statement(_select(schema, "create_pets", 3), True, 500, split_ids)
-        self._create_pets_once = Statement(
-            _select(schema, "create_pets_once", 7), True, 100, split_each
+        self._create_pets = Statement(
+            _select(schema, "create_pets", 3), True, 500, False, split_ids
         )
-        self._place_order = single("place_order", 6)
-        self._update_order = single("update_order", 3)
-        self._restore_pets = single("restore_pets", 4)
-        self._restore_orders = single("restore_orders", 5)
+        self._create_pets_once = Statement(
+            _select(schema, "create_pets_once", 7), True, 100, False, split_each
+        )
+        self._place_order = single("place_order", 6, in_line=True)
+        self._update_order = single("update_order", 3, in_line=True)
+        self._restore_pets = single("restore_pets", 4, in_line=False)
+        self._restore_orders = single("restore_orders", 5, in_line=False)
+        self._restore_tokens = single("restore_tokens", 4, in_line=False)
+        self._list_tokens = Statement(
+            _select(schema, "list_tokens", 3), False, 1, False, lambda rows, _: [rows]
+        )
         self._get_pets = reading("get_pets", 1, split_items(to_pet))
         self._get_orders = reading("get_orders", 1, split_items(to_order))
         self._list_pets = reading("list_pets", 3, split_pages(to_pet))
         self._list_orders = reading("list_orders", 3, split_pages(to_order))
+
+    async def look(self) -> None:
+        """Look at all servers, at what the primary promises, and at the identity of the store."""
+        await self._look()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet, together with the others that wait."""
         row = new.category_id, new.name.encode(), new.status or None
         if token is None:
             return Receipt(await self._call(self._create_pets, *row))
-        return _receipt(await self._call(self._create_pets_once, *row, *_to_arguments(token)))
+        result = await self._call(self._create_pets_once, *row, *_to_arguments(token))
+        return self._receipt(result, "pet", token)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look the pet up, together with the others that are looked up."""
         pet: Pet | None = await self._call(self._get_pets, pet_id)
         return pet
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         """Read the page in the order of the primary key, or of the index by status."""
-        pets: list[Pet] = await self._call(self._list_pets, after, count, status)
+        pets: list[Pet] = await self._call(self._list_pets, query.after, query.count, query.status)
         return pets
 
     async def place_order(
@@ -109,18 +130,19 @@ class PostgresRepository(Repository):
     ) -> Receipt:
         """Make the pet pending and store its order."""
         arguments = _to_arguments(token) if token else _NO_TOKEN
-        return _receipt(await self._call(self._place_order, pet_id, at, *arguments))
+        result = await self._call(self._place_order, pet_id, at, *arguments)
+        return self._receipt(result, "order", token)
 
     async def get_order(self, order_id: int) -> Order | None:
         """Look the order up, together with the others that are looked up."""
         order: Order | None = await self._call(self._get_orders, order_id)
         return order
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
         """Read the page in the order of the primary key, or of the index by status."""
-        orders: list[Order] = await self._call(self._list_orders, after, count, status)
+        orders: list[Order] = await self._call(
+            self._list_orders, query.after, query.count, query.status
+        )
         return orders
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -132,16 +154,39 @@ class PostgresRepository(Repository):
         _check(outcome)
         return Order(order_id, pet_id, status, placed_at)
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        """Store items in batches, each of pets only or of orders only, in the order given."""
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        """Read records in the order of the primary key; the cursor is the last token, in hex."""
+        rows = await self._call(self._list_tokens, bytes.fromhex(cursor), count, now)
+        records = [TokenRecord(*row) for row in rows]
+        return TokenPage(records, records[-1].value.hex() if len(records) == count else "")
+
+    async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
+        """Store items in batches, each of one kind, in the order given."""
         if not items:
             await self._call(self._get_pets, 1)  # it may be closed
+        restore: dict[type, Callable[[Any], Awaitable[None]]] = {
+            Pet: self._restore_pet_batch,
+            Order: self._restore_order_batch,
+            TokenRecord: self._restore_token_batch,
+        }
         for kind, group in groupby(items, type):
             run = list(group)
             for start in range(0, len(run), RESTORED_TOGETHER):
                 batch: Any = run[start : start + RESTORED_TOGETHER]
-                restore = self._restore_pet_batch if kind is Pet else self._restore_order_batch
-                await restore(batch)
+                await restore[kind](batch)
+
+    def _receipt(self, row: Any, kind: str, token: IdempotencyToken | None) -> Receipt:
+        outcome, id_ = row
+        if outcome == WriteOutcome.DELETED and token is not None:
+            raise UnavailableError(
+                f"{kind} {id_} is not stored, but is recorded under an idempotency key: it was"
+                " deleted by hand. Restore it, or delete the record, so that a retry takes effect"
+                f" again: DELETE FROM {self._schema}.tokens WHERE token = '\\x{token.value.hex()}'"
+            )
+        if outcome == WriteOutcome.REPLAYED:
+            return Receipt(id_, replayed=True)
+        _check(outcome)
+        return Receipt(id_)
 
     async def _restore_pet_batch(self, pets: Sequence[Pet]) -> None:
         (refused,) = await self._call(
@@ -173,6 +218,18 @@ class PostgresRepository(Repository):
                 " status, or is in another order"
             )
 
+    async def _restore_token_batch(self, records: Sequence[TokenRecord]) -> None:
+        (refused,) = await self._call(
+            self._restore_tokens,
+            [record.value for record in records],
+            [record.fingerprint for record in records],
+            [record.until for record in records],
+            [record.id for record in records],
+        )
+        if refused is not None:
+            token = records[refused - 1].value.hex()
+            raise ConflictError(f"a different record has the token {token}")
+
 
 def _select(schema: str, function: str, parameters: int) -> str:
     places = ", ".join(f"${number}" for number in range(1, parameters + 1))
@@ -181,14 +238,6 @@ def _select(schema: str, function: str, parameters: int) -> str:
 
 def _to_arguments(token: IdempotencyToken) -> tuple[bytes, bytes, int, int]:
     return token.value, token.fingerprint, token.now, token.until
-
-
-def _receipt(row: Any) -> Receipt:
-    outcome, id_ = row
-    if outcome == WriteOutcome.REPLAYED:
-        return Receipt(id_, replayed=True)
-    _check(outcome)
-    return Receipt(id_)
 
 
 def _check(outcome: str) -> None:

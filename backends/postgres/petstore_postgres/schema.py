@@ -1,18 +1,27 @@
-"""The schema of a store: created, upgraded, checked, dropped. And checks of the server."""
+"""The schema of a store: created, upgraded, checked, dropped."""
 
-import logging
 from importlib import resources
 from typing import Any, Final
 
 import asyncpg
 
-from petstore.contract import SettingsError, UnavailableError
-from petstore_postgres.servers import translated_errors
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    SettingsError,
+    UnavailableError,
+    WrongStoreError,
+)
+from petstore_postgres.servers import TO_USE_IT, translated_errors
 
 SQL: Final = resources.files("petstore_postgres") / "sql"
-"""The folder of the migrations: N.sql turns schema version N - 1 into N; 0 is no schema."""
+"""The folder of the SQL. N.sql turns the tables of schema version N - 1 into those of N, where 0 is
+no schema; functions.sql makes the functions of the newest version."""
 
-NEWEST_SCHEMA: Final = 1
+NEWEST_SCHEMA: Final = 2
+
+LOCK_SECONDS: Final = 2
+"""How long an upgrade waits for a table: calls that come after it wait for it, too."""
 
 OPEN_SECONDS: Final = 60
 """How long opening may take: it may have to wait for the upgrade of another process."""
@@ -35,11 +44,6 @@ _PLANS: Final = " ".join(
     ]
 )
 
-_SERVER: Final = """SELECT current_setting('server_version_num')::int / 10000,
-    current_setting('server_version'), current_setting('fsync'),
-    current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
-    current_setting('full_page_writes')"""
-
 _FOUND: Final = """SELECT
     EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid),
     EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'store')
@@ -53,53 +57,21 @@ _MISSING: Final = """SELECT min(format('%s on %s', p.privilege, c.oid::regclass)
         OR c.relkind = 'S' AND p.privilege IN ('SELECT', 'UPDATE')
             AND NOT has_sequence_privilege(c.oid, p.privilege))"""
 
-_log = logging.getLogger("petstore.postgres")
 
-
-async def check_server(connection: Any, name: str) -> None:
-    """Refuse a server that loses pets by design; warn of settings that may lose some.
-
-    Logs what the server promises. Raises `SettingsError`, or `UnavailableError` if it fails.
-    """
-    with translated_errors(name, OPEN_SECONDS, opening=True):
-        row = await connection.fetchrow(_SERVER)
-    major, version, fsync, commit, standbys, pages = row
-    if major < 14:
-        raise SettingsError(f"{name} is version {version}; 14 or newer is required")
-    if fsync != "on":
-        raise SettingsError(
-            f"{name} does not sync its files (fsync = off): a power failure may lose everything;"
-            " set fsync = on"
-        )
-    if commit == "off" or pages != "on":
-        setting = "synchronous_commit = off" if commit == "off" else "full_page_writes = off"
-        _log.warning(
-            "%s has %s: a crash of the server may lose acknowledged writes, and assign their ids"
-            " again",
-            name,
-            setting,
-        )
-    _log.info(
-        "%s is version %s, schema version %s, synchronous_commit = %s, synchronous standbys: %s",
-        name,
-        version,
-        NEWEST_SCHEMA,
-        commit,
-        standbys or "none",
-    )
-
-
-async def migrate(connection: Any, name: str, schema: str) -> None:
+async def migrate(connection: Any, name: str, schema: str, expected: Expected) -> None:
     """Create the schema, or upgrade it to the newest version, in one transaction.
 
     Any number of processes may do this at the same time.
 
-    Raises `SettingsError` if the schema is that of another application or of a newer version, or
+    Raises `WrongStoreError` or `ChangeNeededError` if what is expected forbids that,
+    `SettingsError` if the schema is that of another application or of a newer version, or
     if the user lacks a privilege, `UnavailableError` if the server fails.
     """
     with translated_errors(name, OPEN_SECONDS, opening=True):
         try:
-            if await _version(connection, name, schema) < NEWEST_SCHEMA:
+            version = await _version(connection, name, schema)
+            if version < NEWEST_SCHEMA:
+                _check_allowed(version, name, schema, expected)
                 # Explicit, as the default may be stricter: what is read after the lock must be new.
                 async with connection.transaction(isolation="read_committed"):
                     await _upgrade(connection, name, schema)
@@ -108,7 +80,12 @@ async def migrate(connection: Any, name: str, schema: str) -> None:
         except asyncpg.InsufficientPrivilegeError as error:
             raise SettingsError(
                 f"{name}: {error}; the user must be allowed to create the schema {schema}, or to"
-                " use it and all that is in it"
+                " use it and all that is in it; to upgrade it, the user must own it"
+            ) from None
+        except asyncpg.LockNotAvailableError:
+            raise UnavailableError(
+                f"{name}: the schema {schema} must be upgraded, but another session has held one of"
+                f" its tables for {LOCK_SECONDS} s; end it (see pg_stat_activity), and start again"
             ) from None
         except asyncpg.QueryCanceledError:
             raise UnavailableError(
@@ -133,15 +110,40 @@ async def _upgrade(connection: Any, name: str, schema: str) -> None:
     await connection.execute("SET LOCAL client_min_messages = warning")
     # The lock comes before the version is read: another process may be upgrading, too.
     await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", schema)
+    await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
     version = await _version(connection, name, schema)
+    if version == NEWEST_SCHEMA:  # by now; its functions are in use
+        return
     if version == 0:
-        await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
-        await connection.execute(f'CREATE TABLE "{schema}".store (version int NOT NULL)')
-        await connection.execute(f'INSERT INTO "{schema}".store VALUES (0)')
-    for newer in range(version + 1, NEWEST_SCHEMA + 1):
-        text = (SQL / f"{newer}.sql").read_text("utf-8")
+        await _create(connection, schema)
+    newer = (f"{number}.sql" for number in range(version + 1, NEWEST_SCHEMA + 1))
+    for file in (*newer, "functions.sql"):
+        text = (SQL / file).read_text("utf-8")
         await connection.execute(text.replace("{schema}", f'"{schema}"').replace("{plans}", _PLANS))
     await connection.execute(f'UPDATE "{schema}".store SET version = $1', NEWEST_SCHEMA)
+
+
+def _check_allowed(version: int, name: str, schema: str, expected: Expected) -> None:
+    """Raise an error if a store of this version, 0 for none, must not be created or upgraded."""
+    if version == 0 and expected.store is not None:
+        raise WrongStoreError(
+            f"{name} has no store in the schema {schema}, and {expected.store} is expected there."
+            f" Restore its data, or {TO_USE_IT}"
+        )
+    if version == 0 and not expected.create:
+        raise ChangeNeededError(f"{name} has no schema {schema} yet, which would be created")
+    if version > 0 and not expected.upgrade:
+        raise ChangeNeededError(
+            f"the schema {schema} of {name} would be upgraded from version {version} to"
+            f" {NEWEST_SCHEMA}"
+        )
+
+
+async def _create(connection: Any, schema: str) -> None:
+    """Make a new store, which has no tables yet. Nothing else makes one."""
+    await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+    await connection.execute(f'CREATE TABLE "{schema}".store (version int NOT NULL)')
+    await connection.execute(f'INSERT INTO "{schema}".store VALUES (0)')
 
 
 async def _version(connection: Any, name: str, schema: str) -> int:

@@ -1,19 +1,28 @@
 """The servers that a URL names, and connections to the one of them that can be written to."""
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 import asyncpg
 
-from petstore.contract import SettingsError, StorageError, UnavailableError
+from petstore.contract import SettingsError, StorageError, UnavailableError, WrongStoreError
 
 OTHERS_SECONDS: Final = 0.3
 """How long to wait for the other servers once a writable one has been found."""
+
+ASK_SECONDS: Final = 1.0
+"""How long all servers may take to say what they are."""
+
+TO_USE_IT: Final = "restart the service to use what is there now"
+
+_READ_ONLY: Final = "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL"
 
 _REFUSALS: Final = (
     # What a server refuses until its settings or ours are changed.
@@ -26,6 +35,15 @@ _REFUSALS: Final = (
     asyncpg.FeatureNotSupportedError,
     asyncpg.InterfaceError,  # asyncpg does not understand the URL
 )
+_REMEDIES: Final = {
+    # What to do about a SQLSTATE while connecting.
+    "08P01": "behind PgBouncer, set PETSTORE_POSTGRES_PGBOUNCER=true and no parameters in"
+    " PETSTORE_POSTGRES_URL",
+    "28000": "check the user in PETSTORE_POSTGRES_URL, and pg_hba.conf",
+    "28P01": "check the user and the password in PETSTORE_POSTGRES_URL",
+    "3D000": "create it, or name another in PETSTORE_POSTGRES_URL",
+}
+_GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 _ERRORS: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -33,13 +51,41 @@ _ERRORS: Final = (
     OSError,
 )
 
-# A primary of a higher timeline was promoted later: the other one has not noticed yet.
-_STATE: Final = """SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
-    CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END"""
+STATE: Final = """SELECT
+    pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
+    CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+    pg_postmaster_start_time(), current_setting('server_version_num')::int / 10000,
+    current_setting('server_version'), current_setting('fsync'),
+    current_setting('synchronous_commit'), current_setting('full_page_writes'),
+    current_setting('synchronous_standby_names')"""
+"""Reads the fields of a `ServerState`."""
+
+_log = logging.getLogger("petstore.postgres")
 
 
-class _Found(NamedTuple):
+class ServerState(NamedTuple):
+    """What a server is, and what it promises.
+
+    timeline -- of a primary, 8 hexadecimal digits: a higher one was promoted later, which the
+        other one may not have noticed
+    """
+
+    read_only: bool
     timeline: str
+    started: datetime
+    major: int
+    version: str
+    fsync: str
+    synchronous_commit: str
+    full_page_writes: str
+    standbys: str
+
+
+class ReachedServer(NamedTuple):
+    """A connection to a server."""
+
+    name: str
+    state: ServerState
     connection: Any
 
 
@@ -49,14 +95,22 @@ class Servers:
     url -- as `PostgresSettings.url`
     seconds -- how long connecting, and a statement, may take
     pgbouncer -- whether a PgBouncer in front of them pools transactions
+    timeline -- the highest one of a primary so far: one of a lower timeline was replaced
     """
 
     def __init__(self, url: str, seconds: float, *, pgbouncer: bool = False) -> None:
         self._url = url
         self._seconds = seconds
-        self._hosts = hosts(url)
+        names = hosts(url)
+        places = [_to_place(name) for name in names]
+        self._places = places if len(places) > 1 else [{}]
         _check_files(url)
-        self.name = f"postgres at {','.join(self._hosts) or 'the default socket'}"
+        self.name = f"postgres at {','.join(names) or 'the default socket'}"
+        self.timeline = ""
+        self._promises: tuple[Any, ...] = ()
+        self._rivals = ""
+        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}
+        self._kept: dict[int, ReachedServer] = {}
         milliseconds = f"{max(1, round(seconds * 800))}"
         self._options: dict[str, Any] = {"timeout": seconds}
         if pgbouncer:  # it gives each transaction another session
@@ -69,14 +123,19 @@ class Servers:
                 "statement_timeout": milliseconds,
             }
 
-    async def connect(self) -> Any:
+    async def connect(self) -> ReachedServer:
         """Return a connection to the primary: of several, that of the highest timeline.
 
         Raises `SettingsError` if what prevents it will not pass, or else `UnavailableError`.
         """
-        places = [_to_place(host) for host in self._hosts] if len(self._hosts) > 1 else [{}]
-        tasks = [asyncio.ensure_future(self._connect(place)) for place in places]
-        found, failures, pending = list[asyncio.Task[_Found]](), list[StorageError](), set(tasks)
+        if self._rivals:
+            raise UnavailableError(self._rivals)
+        tasks = [asyncio.ensure_future(self._connect(place)) for place in self._places]
+        found, failures, pending = (
+            list[asyncio.Task[ReachedServer]](),
+            list[StorageError](),
+            set(tasks),
+        )
         best = None
         try:
             while pending:
@@ -91,33 +150,142 @@ class Servers:
                         failures.append(error)
                     else:
                         found.append(task)
-            best = max(found, key=lambda task: task.result().timeline, default=None)
+            chosen = self._choose([task.result() for task in found])
+            if chosen is None:
+                raise _combine(failures + [self._outdated(task.result()) for task in found])
+            self.approve(chosen.state)
+            best = next(task for task in found if task.result() is chosen)
         finally:  # without waiting: if it were cancelled meanwhile, a connection would be lost
             for task in tasks:
                 if task is not best:
                     task.cancel()
                     task.add_done_callback(_terminate)
-        if best is None:
-            raise _combine(failures)
-        return best.result().connection
+        return chosen
 
-    async def _connect(self, place: dict[str, Any]) -> _Found:
+    async def look(self) -> None:
+        """Ask all servers what they are, over connections that stay open.
+
+        Raises `UnavailableError` if more than one is the primary; `connect` then does, too.
+        """
+        if len(self._places) == 1:
+            return
+        for number in range(len(self._places)):
+            if number not in self._asking or self._asking[number].done():
+                self._asking[number] = asyncio.create_task(self._ask(number))
+        # One that does not reply in time is not waited for, but may still reply to the next look.
+        done, _ = await asyncio.wait(self._asking.values(), timeout=ASK_SECONDS)
+        found = [reached for task in done if (reached := task.result()) is not None]
+        self._rivals = ""
+        try:
+            self._choose([reached for reached in found if not reached.state.read_only])
+        except UnavailableError as error:
+            self._rivals = str(error)
+            raise
+
+    def approve(self, state: ServerState) -> None:
+        """Refuse a server that loses pets by design; warn of settings that may lose some.
+
+        Logs what it promises, and later when that has changed. Raises `SettingsError`.
+        """
+        if state.read_only:
+            raise SettingsError(f"{self.name} {_READ_ONLY}")
+        if state.major < 14:
+            raise SettingsError(f"{self.name} is version {state.version}; 14 or newer is required")
+        if state.fsync != "on":
+            raise SettingsError(
+                f"{self.name} does not sync its files (fsync = off): a power failure may lose"
+                " everything; set fsync = on"
+            )
+        promises = state[4:]
+        if promises == self._promises:
+            return
+        self._promises = promises
+        for setting in ("synchronous_commit", "full_page_writes"):
+            if getattr(state, setting) == "off":
+                _log.warning(
+                    "%s has %s = off: a crash of the server may lose acknowledged writes, and"
+                    " assign their ids again",
+                    self.name,
+                    setting,
+                )
+        _log.info(
+            "%s is version %s, synchronous_commit = %s, synchronous standbys: %s",
+            self.name,
+            state.version,
+            state.synchronous_commit,
+            state.standbys or "none",
+        )
+
+    async def close(self) -> None:
+        """Close the connections that the looks use."""
+        for task in self._asking.values():
+            task.cancel()
+        if self._asking:
+            await asyncio.wait(self._asking.values())
+        for reached in self._kept.values():
+            reached.connection.terminate()
+
+    def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:
+        """Return the primary, unless all that were found are older than one seen before.
+
+        Raises `UnavailableError` if there are several. Addresses of one server are no rivals.
+        """
+        self.timeline = max([self.timeline, *(reached.state.timeline for reached in found)])
+        primaries = [reached for reached in found if reached.state.timeline == self.timeline]
+        if len({reached.state.started for reached in primaries}) > 1:
+            raise UnavailableError(
+                f"{' and '.join(sorted(reached.name for reached in primaries))} both accept writes"
+                f" (timeline {int(self.timeline, 16)}): stop all but the primary, or make them its"
+                " standbys"
+            )
+        return primaries[0] if primaries else None
+
+    def _outdated(self, reached: ReachedServer) -> UnavailableError:
+        return UnavailableError(
+            f"{reached.name} is on timeline {int(reached.state.timeline, 16)}, but the primary was"
+            f" on timeline {int(self.timeline, 16)}: it was replaced. Start the new primary, or"
+            " restart the service to use this one"
+        )
+
+    async def _connect(self, place: dict[str, Any]) -> ReachedServer:
+        """Connect to a server that can be written to."""
+        reached = await self._reach(place)
+        if reached.state.read_only:
+            reached.connection.terminate()
+            raise SettingsError(f"{reached.name} {_READ_ONLY}")
+        return reached
+
+    async def _reach(self, place: dict[str, Any]) -> ReachedServer:
         with translated_errors(self.name, self._seconds, opening=True):
             async with asyncio.timeout(self._seconds):
                 connection = await asyncpg.connect(self._url, **place, **self._options)
+        return ReachedServer(_name(place) or self.name, await self._read(connection), connection)
+
+    async def _ask(self, number: int) -> ReachedServer | None:
+        """Return what a server is now, over its open connection if there is one, or None."""
+        kept = self._kept.pop(number, None)
+        try:
+            if kept is None:
+                reached = await self._reach(self._places[number])
+            else:
+                reached = kept._replace(state=await self._read(kept.connection))
+        except StorageError:
+            return None
+        self._kept[number] = reached
+        return reached
+
+    async def _read(self, connection: Any) -> ServerState:
+        """Return what the server of a connection is; close the connection if it fails."""
+        with translated_errors(self.name, self._seconds, opening=True):
+            async with asyncio.timeout(self._seconds):
                 try:
-                    read_only, timeline = await connection.fetchrow(_STATE)
+                    return ServerState(*await connection.fetchrow(STATE))
                 except BaseException:
                     connection.terminate()
                     raise
-        if read_only:
-            connection.terminate()
-            reason = "is a standby, or read-only: name the primary"
-            raise SettingsError(f"{_name(place) or self.name} {reason}")
-        return _Found(timeline, connection)
 
 
-def _terminate(task: asyncio.Task[_Found]) -> None:
+def _terminate(task: asyncio.Task[ReachedServer]) -> None:
     """Close a connection that is not used."""
     if not task.cancelled() and task.exception() is None:
         task.result().connection.terminate()
@@ -132,7 +300,9 @@ def hosts(url: str) -> list[str]:
         parts = urlsplit(url)
         query = parse_qs(parts.query)
     except ValueError:  # its message may show a password
-        raise SettingsError("PETSTORE_POSTGRES_URL is not a valid URL") from None
+        raise _invalid("it is not a URL") from None
+    if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
+        raise _invalid("in a user or password, write '/', '?', '#' and '@' as %2F, %3F, %23, %40")
     named = parts.netloc.rpartition("@")[2]
     if named:
         return [unquote(name) for name in named.split(",")]
@@ -160,7 +330,7 @@ def _to_place(host: str) -> dict[str, Any]:
     try:
         return {"host": name.strip("[]"), "port": int(port)}
     except ValueError:
-        raise SettingsError(f"PETSTORE_POSTGRES_URL has the port {port!r}") from None
+        raise _invalid("a port is not a number") from None  # it may be a part of a password
 
 
 def _name(place: dict[str, Any]) -> str:
@@ -184,9 +354,19 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
     """
     try:
         yield
+    except _GONE as error:
+        raise WrongStoreError(
+            f"{name}: {error}: the store, or a part of it, was dropped. Restore its data, or"
+            f" {TO_USE_IT}"
+        ) from None
+    except asyncpg.UndefinedFunctionError as error:
+        raise UnavailableError(
+            f"{name}: {_reason(error, seconds)}: a newer release has upgraded the store, or it was"
+            " damaged; restart the service with that release, or restore the store"
+        ) from None
     except _ERRORS as error:
-        message = f"{name}: {_reason(error, seconds)}"
-        if opening and isinstance(error, _REFUSALS):
+        message = f"{name}: {_reason(error, seconds)}{_remedy(error) if opening else ''}"
+        if opening and (isinstance(error, _REFUSALS) or _lacks_tls(error)):
             raise SettingsError(message) from None
         raise UnavailableError(message) from None
     except AttributeError:
@@ -195,8 +375,30 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
         raise
     except ValueError:
         if opening:  # asyncpg does not understand the URL; its message may show a password
-            raise SettingsError("PETSTORE_POSTGRES_URL is not a valid URL") from None
+            raise _invalid("it is not a URL") from None
         raise
+
+
+def _invalid(reason: str) -> SettingsError:
+    return SettingsError(
+        f"PETSTORE_POSTGRES_URL is not valid: {reason}. Expected"
+        " postgresql://user:password@host:5432/database"
+    )
+
+
+def _remedy(error: Exception) -> str:
+    """Return what to do about an error while connecting."""
+    if isinstance(error, asyncpg.PostgresError):
+        remedy = _REMEDIES.get(error.sqlstate)
+        return f"; {remedy}" if remedy else ""
+    if _lacks_tls(error):
+        return "; change sslmode in PETSTORE_POSTGRES_URL, or give the server a certificate"
+    return "; check PETSTORE_POSTGRES_URL" if isinstance(error, _REFUSALS) else ""
+
+
+def _lacks_tls(error: Exception) -> bool:
+    """Return whether the server has no TLS although `sslmode` requires it."""
+    return isinstance(error, ConnectionError) and "rejected SSL" in str(error)
 
 
 def _reason(error: Exception, seconds: float) -> str:
@@ -204,6 +406,6 @@ def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, TimeoutError) and not error.errno:
         return f"no reply within {seconds:g} s"
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
-        return os.strerror(error.errno).lower() if error.errno > 0 else str(error)
+        return (os.strerror(error.errno) if error.errno > 0 else str(error.strerror)).lower()
     code = getattr(error, "sqlstate", None)
     return " ".join(f"{error}{f' ({code})' if code else ''}".split())

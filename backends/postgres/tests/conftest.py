@@ -8,8 +8,13 @@ from backends.postgres.tests.binaries import VERSIONS
 from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.servers import Server, single
 
+FIRST, *OTHERS = VERSIONS
 
-@pytest.fixture(scope="session", params=VERSIONS)
+
+@pytest.fixture(
+    scope="session",
+    params=[FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)],
+)
 def each(request: pytest.FixtureRequest) -> Iterator[Server]:
     """Run a server of each major version that is installed."""
     with single(binaries=VERSIONS[request.param]) as server:

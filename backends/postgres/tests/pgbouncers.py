@@ -22,15 +22,18 @@ listen_port = {port}
 unix_socket_dir =
 auth_type = trust
 auth_file = {directory}/users
-pool_mode = transaction
+pool_mode = {mode}
 default_pool_size = 3
 logfile = {directory}/pgbouncer.log
 """
 
 
 @contextmanager
-def pgbouncer(server: Server) -> Iterator[str]:
-    """Run a PgBouncer with three server connections; yield its URL. Skip if there is none."""
+def pgbouncer(server: Server, mode: str = "transaction") -> Iterator[str]:
+    """Run a PgBouncer with three server connections; yield its URL. Skip if there is none.
+
+    mode -- what it pools: a session or a transaction
+    """
     found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
         missing("pgbouncer is not on the PATH")
@@ -39,7 +42,7 @@ def pgbouncer(server: Server) -> Iterator[str]:
         file = directory / "pgbouncer.ini"
         file.write_text(
             CONFIGURATION.format(
-                host=server.host, server=server.port, port=port, directory=directory
+                host=server.host, server=server.port, port=port, directory=directory, mode=mode
             )
         )
         (directory / "users").write_text('"postgres" ""\n')

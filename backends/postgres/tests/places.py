@@ -1,8 +1,8 @@
 """Stores on PostgreSQL for the tests outside the kit, and calls that fail."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
 from typing import Any, Final
@@ -11,11 +11,14 @@ import asyncpg
 from petstore_postgres import PostgresRepository, PostgresSettings, open_postgres
 
 from backends.postgres.tests.servers import Server, until
-from petstore.contract import SettingsError, StorageError
+from petstore.conformance.kit import ANY_STORE
+from petstore.contract import Expected, SettingsError, StorageError, UnavailableError
+from petstore.observability.storage_health import StorageHealth
 from tests.support import repositories
 from tests.support.repositories import count_with_rex, refused
+from tests.support.waiting import PATIENCE
 
-TIMEOUT: Final = 5.0
+TIMEOUT: Final = 20 * PATIENCE
 """Seconds. Calls that no fault delays return far sooner, even on a busy machine."""
 unavailable: Final = partial(repositories.unavailable, within=TIMEOUT * 1.5)
 unavailable_for: Final = partial(repositories.unavailable_for, within=TIMEOUT * 1.5)
@@ -26,11 +29,19 @@ def fresh() -> str:
     return f"t_{token_hex(8)}"
 
 
-def opened(place: Server | str, **settings: Any) -> AbstractAsyncContextManager[PostgresRepository]:
-    """Open a store, in an unused schema unless one is given."""
+@asynccontextmanager
+async def opened(
+    place: Server | str, expected: Expected = ANY_STORE, **settings: Any
+) -> AsyncIterator[PostgresRepository]:
+    """Open a store, in an unused schema unless one is given, and look at it as the service does."""
     url = place if isinstance(place, str) else place.url()
     settings = {"schema": fresh(), "timeout_seconds": TIMEOUT, **settings}
-    return open_postgres(PostgresSettings(url, **settings))
+    async with open_postgres(PostgresSettings(url, **settings), expected) as repository:
+        watch = asyncio.create_task(StorageHealth(None).watch(repository))
+        try:
+            yield repository
+        finally:
+            watch.cancel()
 
 
 @asynccontextmanager
@@ -51,6 +62,17 @@ def refusal(place: Server | str, error: type[StorageError] = SettingsError, **se
 def create(place: Server | str, **settings: Any) -> int:
     """Open a store and add a pet; return how many there are."""
     return count_with_rex(opened(place, **settings))
+
+
+async def until_unavailable(reason: str, call: Callable[[], Awaitable[object]]) -> None:
+    """Call until it is unavailable for this reason; it may succeed, or fail otherwise, before."""
+
+    async def refused() -> None:
+        result = (await asyncio.gather(call(), return_exceptions=True))[0]
+        assert isinstance(result, UnavailableError)
+        assert reason in str(result)
+
+    await repositories.again(refused, AssertionError)
 
 
 async def until_waiting(server: Server, count: int) -> None:

@@ -20,8 +20,9 @@ import asyncpg
 from backends.postgres.tests.binaries import NEW, USER, environment, own, reachable, run, template
 from tests.support import waiting
 from tests.support.ports import free_port
+from tests.support.waiting import HANG_SECONDS
 
-START_SECONDS: Final = 30
+START_SECONDS: Final = HANG_SECONDS
 CONFIGURATION: Final = """
 listen_addresses = '127.0.0.1'
 max_connections = 60
@@ -128,7 +129,7 @@ class Server:
         async def run() -> list[Any]:
             connection = await asyncpg.connect(url, timeout=5, statement_cache_size=0)
             try:
-                return list(await connection.fetch(sql, *arguments, timeout=20))
+                return list(await connection.fetch(sql, *arguments, timeout=HANG_SECONDS))
             finally:
                 connection.terminate()
 

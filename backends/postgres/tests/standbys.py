@@ -43,6 +43,18 @@ def standby_of(primary: Server) -> Iterator[Server]:
             server.close()
 
 
+@contextmanager
+def copy_of(primary: Server) -> Iterator[Server]:
+    """Run a second primary, a copy that is on the same timeline, until the block exits."""
+    with tempfile.TemporaryDirectory(prefix="pg-") as directory:
+        server = Server(Path(directory), primary.binaries, primary=primary)
+        (server.data / "standby.signal").unlink()
+        try:
+            yield server.start()
+        finally:
+            server.close()
+
+
 def until_streaming(primary: Server) -> None:
     """Wait until a standby is connected."""
     until(lambda: primary.fetch("SELECT FROM pg_stat_replication WHERE state = 'streaming'"))

@@ -9,13 +9,14 @@ from petstore.conformance import Conformance
 
 class TestPostgres(Conformance):
     backend = backend
-    machine_examples = 20
+    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, each: Server) -> None:
         type(self).settings = PostgresSettings(each.url(), timeout_seconds=10)
 
 
+@pytest.mark.slow
 class TestOneConnection(Conformance):
     """All calls share one connection."""
 
@@ -27,6 +28,7 @@ class TestOneConnection(Conformance):
         type(self).settings = PostgresSettings(server.url(), connections=1, timeout_seconds=10)
 
 
+@pytest.mark.slow
 class TestPgBouncer(Conformance):
     """More connections than PgBouncer has: each transaction is in another session."""
 

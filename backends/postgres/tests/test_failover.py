@@ -3,12 +3,30 @@
 import asyncio
 
 import pytest
+from petstore_postgres import PostgresRepository, store
 
-from backends.postgres.tests.places import opened, unavailable
-from backends.postgres.tests.servers import Server, until
-from backends.postgres.tests.standbys import SYNCHRONOUS, pair, promote, set_synchronous, url_of
-from petstore.contract import UnavailableError
+from backends.postgres.tests.places import (
+    opened,
+    refusal,
+    unavailable,
+    unavailable_for,
+    until_unavailable,
+)
+from backends.postgres.tests.servers import Server, single, until
+from backends.postgres.tests.standbys import (
+    SYNCHRONOUS,
+    copy_of,
+    pair,
+    promote,
+    set_synchronous,
+    url_of,
+)
+from petstore.contract import OrderQuery, UnavailableError
+from petstore.observability.storage_health import LOOK_SECONDS
 from tests.support.repositories import AT, REX, again, pets
+from tests.support.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.slow
 
 
 def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
@@ -30,20 +48,20 @@ def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
 
         async with opened(url_of(standby, primary), timeout_seconds=2) as repository:
             writers = [asyncio.create_task(write()) for _ in range(8)]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while len(placed) < 200:  # noqa: ASYNC110 - of other tasks
                     await asyncio.sleep(0.01)
             primary.kill()
             before = len(acknowledged)
             await asyncio.to_thread(set_synchronous, standby, on=False)  # it has no standby
             await asyncio.to_thread(promote, standby)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while len(acknowledged) < before + 50:  # noqa: ASYNC110 - of other tasks
                     await asyncio.sleep(0.01)
             over = True
             await asyncio.gather(*writers)
             found = [pet.id for pet in await pets(repository)]
-            orders = await repository.list_orders(0, 1_000_000, None)
+            orders = await repository.list_orders(OrderQuery(0, 1_000_000))
         assert len(set(acknowledged)) == len(acknowledged), "an id was assigned twice"
         assert set(acknowledged) <= set(found), "acknowledged pets are lost"
         assert placed.items() <= {order.id: order.pet_id for order in orders}.items()
@@ -82,7 +100,7 @@ def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received(
             assert {pet.id for pet in await pets(repository)} == received | later
             later_orders = await place(later)
             assert not later_orders & orders, "the id of an order was assigned twice"
-            found = {order.id for order in await repository.list_orders(0, 9999, None)}
+            found = {order.id for order in await repository.list_orders(OrderQuery(0, 9999))}
             assert found == orders | later_orders
 
     with pair() as (primary, standby):
@@ -91,13 +109,18 @@ def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received(
 
 def cut_off(standby: Server, primary: Server) -> None:
     """Wait until a standby has everything, then end its replication."""
+    caught_up(primary)
+    standby.fetch("ALTER SYSTEM SET primary_conninfo = ''")
+    standby.fetch("SELECT pg_reload_conf()")
+    until(lambda: not primary.fetch("SELECT FROM pg_stat_replication"))
+
+
+def caught_up(primary: Server) -> None:
+    """Wait until a standby has everything."""
     behind = (
         "SELECT FROM pg_stat_replication WHERE replay_lsn IS DISTINCT FROM pg_current_wal_lsn()"
     )
     until(lambda: not primary.fetch(behind))
-    standby.fetch("ALTER SYSTEM SET primary_conninfo = ''")
-    standby.fetch("SELECT pg_reload_conf()")
-    until(lambda: not primary.fetch("SELECT FROM pg_stat_replication"))
 
 
 def test_a_write_that_no_standby_confirms_is_unavailable() -> None:
@@ -130,6 +153,103 @@ def test_of_two_primaries_the_one_that_was_promoted_last_is_used() -> None:
                 await repository.create_pet(REX)
         assert len(await asyncio.to_thread(standby.fetch, "SELECT FROM pets.pets")) == 4
         assert len(await asyncio.to_thread(primary.fetch, "SELECT FROM pets.pets")) == 2
+
+    with pair() as (primary, standby):
+        asyncio.run(run(primary, standby))
+
+
+def test_a_replaced_primary_is_left_by_those_who_only_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody has fenced it: it goes on, and its connections stay open."""
+
+    async def run(primary: Server, standby: Server) -> None:
+        async with opened(url_of(primary, standby), schema="pets") as repository:
+            await repository.create_pet(REX)
+            await asyncio.to_thread(caught_up, primary)
+            await asyncio.to_thread(promote, standby)
+            mark = "INSERT INTO pets.pets VALUES (1000000, 1, 'new')"
+            await asyncio.to_thread(standby.fetch, mark)
+            await again(lambda: find(repository, 1000000), AssertionError)
+            receipts = [await again(lambda: repository.create_pet(REX)) for _ in range(20)]
+            assert {receipt.id for receipt in receipts} <= {
+                row[0] for row in await asyncio.to_thread(standby.fetch, "SELECT id FROM pets.pets")
+            }
+            assert len(await asyncio.to_thread(primary.fetch, "SELECT FROM pets.pets")) == 1
+            # Nor is it used again when it is the only one that replies.
+            await asyncio.to_thread(standby.kill)
+            await until_unavailable("it was replaced", lambda: pets(repository))
+            await unavailable_for("it was replaced", lambda: pets(repository))
+            standby.start()
+            assert len(await again(lambda: pets(repository))) == 22
+
+    async def find(repository: PostgresRepository, pet_id: int) -> None:
+        assert await again(lambda: repository.get_pet(pet_id))
+
+    with pair() as (primary, standby):
+        asyncio.run(run(primary, standby))
+    assert "leaving a replaced primary" in caplog.text
+
+
+def test_two_primaries_of_one_timeline_are_both_named_and_not_used() -> None:
+    """One was copied from the other, and started by mistake."""
+
+    async def run(primary: Server) -> None:
+        async with opened(primary, schema="pets") as repository:
+            await repository.create_pet(REX)
+        with copy_of(primary) as copy:
+            url, named = (
+                url_of(primary, copy),
+                sorted(f"127.0.0.1:{x.port}" for x in (primary, copy)),
+            )
+            both = (
+                f"postgres at {named[0]} and postgres at {named[1]} both accept writes (timeline 1)"
+            )
+            await asyncio.to_thread(copy.stop)
+            async with opened(url, schema="pets") as repository:
+                await repository.create_pet(REX)
+                for _ in range(2):
+                    await asyncio.to_thread(copy.start)
+                    await until_unavailable(both, lambda: pets(repository))
+                    await unavailable_for(both, lambda: repository.create_pet(REX))
+                    assert both in await asyncio.to_thread(refusal, url, UnavailableError)
+                    await asyncio.to_thread(copy.stop)
+                    await again(lambda: repository.create_pet(REX))
+                assert len(await pets(repository)) == 4
+        rows = await asyncio.to_thread(primary.fetch, "SELECT FROM pets.pets")
+        assert len(rows) == 4
+
+    with single() as primary:
+        asyncio.run(run(primary))
+
+
+def test_several_addresses_of_one_server_are_no_rivals(server: Server) -> None:
+    url = f"postgresql://postgres@127.0.0.1:{server.port},localhost:{server.port}/postgres"
+
+    async def run() -> None:
+        async with opened(url) as repository:
+            for _ in range(3):
+                await repository.create_pet(REX)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    asyncio.run(run())
+
+
+def test_a_standby_that_lacks_what_had_settled_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "SETTLED_SECONDS", 0)
+
+    async def run(primary: Server, standby: Server) -> None:
+        async with opened(url_of(primary, standby)) as repository:
+            await repository.create_pet(REX)
+            await asyncio.to_thread(cut_off, standby, primary)
+            # A standby knows 32 ids ahead, so it does not assign those again that it lacks.
+            await asyncio.gather(*(repository.create_pet(REX) for _ in range(40)))
+            await asyncio.sleep(3 * LOOK_SECONDS)
+            primary.kill()
+            await asyncio.to_thread(promote, standby)
+            await until_unavailable("has an older copy of the store", lambda: pets(repository))
 
     with pair() as (primary, standby):
         asyncio.run(run(primary, standby))

@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 from petstore_postgres import PostgresRepository
+from petstore_postgres.pool import LOST
 
 from backends.postgres.tests.places import (
     TIMEOUT,
@@ -22,11 +23,14 @@ from backends.postgres.tests.places import (
     session,
     unavailable,
     unavailable_for,
+    until_unavailable,
     until_waiting,
 )
 from backends.postgres.tests.servers import Server
-from petstore.contract import Receipt, UnavailableError
+from petstore.contract import OrderQuery, PetQuery, Receipt, UnavailableError
+from petstore.observability.storage_health import LOOK_SECONDS
 from tests.support.repositories import AT, REX, again, make_token, pets
+from tests.support.waiting import HANG_SECONDS
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "3"))
 
@@ -41,7 +45,7 @@ def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(failing: 
                 begin = monotonic()
                 for _ in range(20):
                     await unavailable(repository.create_pet(REX))
-                    await unavailable(repository.list_pets(0, 1, None))
+                    await unavailable(repository.list_pets(PetQuery(0, 1)))
                 assert monotonic() - begin < TIMEOUT, "calls wait for a server that is gone"
                 await asyncio.to_thread(failing.start)
                 made.add((await again(lambda: repository.create_pet(REX))).id)
@@ -76,14 +80,14 @@ def test_acknowledged_writes_survive_kills_of_the_server(failing: Server) -> Non
             writers = [asyncio.create_task(write()) for _ in range(16)]
             for _ in range(KILLS):
                 before = len(placed)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(HANG_SECONDS):
                     while len(placed) < before + 50:  # noqa: ASYNC110 - of other tasks
                         await asyncio.sleep(0.01)
                 await asyncio.to_thread(failing.restart)
             over = True
             await asyncio.gather(*writers)
             found = {pet.id for pet in await again(lambda: pets(repository))}
-            orders = await repository.list_orders(0, 1_000_000, None)
+            orders = await repository.list_orders(OrderQuery(0, 1_000_000))
         assert len(acknowledged) == len(set(acknowledged)), "an id was assigned twice"
         assert set(acknowledged) <= found, "acknowledged pets are lost"
         assert dict(placed).items() <= {order.id: order.pet_id for order in orders}.items()
@@ -132,7 +136,7 @@ def test_a_server_that_shuts_down_is_unavailable(failing: Server, number: signal
             await unavailable(pets(repository))
             await asyncio.to_thread(failing.start)
             assert len(await again(lambda: pets(repository))) == 1
-            orders = await repository.list_orders(0, 9, None)
+            orders = await repository.list_orders(OrderQuery(0, 9))
             if isinstance(outcome, Receipt):  # the session that held the lock ended first
                 assert [order.id for order in orders] == [outcome.id]
             else:
@@ -155,7 +159,7 @@ def test_when_connections_are_used_up_the_open_ones_remain(failing: Server) -> N
                 while len(others) < 8:
                     others.append(await asyncpg.connect(failing.url(sslmode="disable")))
             assert 4 <= len(others) < 8
-            reads = [repository.list_pets(0, 9, None) for _ in range(300)]
+            reads = [repository.list_pets(PetQuery(0, 9)) for _ in range(300)]
             writes = [repository.create_pet(REX, make_token(n)) for n in range(30)]
             await asyncio.gather(*reads, *writes)
             with pytest.raises(UnavailableError, match="53300"):
@@ -166,6 +170,41 @@ def test_when_connections_are_used_up_the_open_ones_remain(failing: Server) -> N
             assert len(await pets(repository)) == 31
 
     asyncio.run(run())
+
+
+def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Server) -> None:
+    """Whatever asyncpg was doing: its own words are those of its source."""
+    reasons = set[str]()
+
+    async def run() -> None:
+        schema, over = fresh(), False
+
+        async def use() -> None:
+            while not over:
+                try:
+                    pet = await repository.create_pet(REX)
+                    await repository.place_order(pet.id, AT)
+                    await repository.list_pets(PetQuery(0, 5))
+                except UnavailableError as error:
+                    reasons.add(str(error).partition(": ")[2])
+
+        async with opened(server, schema=schema) as repository:
+            users = [asyncio.create_task(use()) for _ in range(8)]
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                await asyncio.to_thread(
+                    server.fetch,
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE application_name = 'petstore' AND query LIKE $1",
+                    f"%{schema}%",
+                )
+            over = True
+            await asyncio.gather(*users)
+
+    asyncio.run(run())
+    known = LOST.partition("%")[0], "terminating connection due to administrator command (57P01)"
+    assert reasons
+    assert not [reason for reason in reasons if not reason.startswith(known)]
 
 
 @pytest.mark.parametrize("code", ["53100", "53200", "54000", "58030", "XX000"])
@@ -212,9 +251,53 @@ def test_a_server_that_becomes_read_only_is_left(failing: Server) -> None:
 
     async def until_refused(repository: PostgresRepository) -> None:
         """Create pets until the server has noticed its new setting."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             with suppress(UnavailableError):
                 while True:
                     await repository.create_pet(REX)
 
     asyncio.run(run())
+
+
+def test_a_server_that_stops_syncing_is_refused_until_it_syncs(failing: Server) -> None:
+    async def run() -> None:
+        async with opened(failing) as repository:
+            await repository.create_pet(REX)
+            await asyncio.to_thread(reload, failing, fsync="off")
+            await until_unavailable("fsync = off", lambda: pets(repository))
+            await unavailable_for("fsync = off", lambda: repository.create_pet(REX))
+            await asyncio.to_thread(reload, failing, fsync="on")
+            assert len(await again(lambda: pets(repository))) == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes"])
+def test_a_setting_that_may_lose_pets_is_warned_of_when_it_changes(
+    failing: Server, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    warning = f"has {setting} = off: a crash of the server may lose acknowledged writes"
+
+    async def warned(count: int) -> None:
+        assert caplog.text.count(warning) == count
+
+    async def run() -> None:
+        async with opened(failing) as repository:
+            await repository.create_pet(REX)
+            await warned(0)
+            for count in (1, 2):
+                await asyncio.to_thread(reload, failing, **{setting: "off"})
+                await again(lambda: warned(count), AssertionError)  # noqa: B023
+                await asyncio.sleep(2 * LOOK_SECONDS)
+                await warned(count)
+                await asyncio.to_thread(reload, failing, **{setting: "on"})
+                await asyncio.sleep(2 * LOOK_SECONDS)
+
+    asyncio.run(run())
+
+
+def reload(server: Server, **settings: str) -> None:
+    """Change settings of a server while it runs."""
+    for setting, text in settings.items():
+        server.fetch(f"ALTER SYSTEM SET {setting} = {text}")
+    server.fetch("SELECT pg_reload_conf()")

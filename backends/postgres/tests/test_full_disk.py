@@ -11,6 +11,9 @@ from backends.postgres.tests.places import opened, unavailable
 from backends.postgres.tests.servers import Server
 from petstore.contract import NewPet, UnavailableError
 from tests.support.repositories import again, pets
+from tests.support.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.slow
 
 
 async def check(server: Server, ballast: Path, *, ends: bool) -> None:
@@ -26,7 +29,7 @@ async def check(server: Server, ballast: Path, *, ends: bool) -> None:
             acknowledged.append(receipt.id)
 
         async def fill() -> None:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(HANG_SECONDS):
                 while True:
                     await asyncio.gather(*(create() for _ in range(10)))
 

@@ -4,14 +4,14 @@ import asyncio
 
 from backends.postgres.tests.places import fresh, opened, session, unavailable, until_waiting
 from backends.postgres.tests.servers import Server
-from petstore.contract import OrderStatus, UnavailableError
+from petstore.contract import OrderQuery, OrderStatus, UnavailableError
 from tests.support.repositories import AT, REX, again, pets
 
 
 def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -> None:
     async def run() -> None:
         schema = fresh()
-        async with opened(server, schema=schema, connections=4) as repository:
+        async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
             ids = [(await repository.create_pet(REX)).id for _ in range(3)]
             async with session(server) as other:
                 await other.execute(
@@ -20,15 +20,58 @@ def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -
                 placing = [
                     asyncio.create_task(repository.place_order(ids[0], AT)) for _ in range(2)
                 ]
-                await until_waiting(server, 2)
+                await until_waiting(server, 1)
                 assert len(await pets(repository)) == 3
                 placed = await repository.place_order(ids[1], AT)
                 await repository.update_order(placed.id, OrderStatus.COMPLETED)
                 await repository.create_pet(REX)
                 for call in placing:  # the server gives up, and the connections remain
                     assert "(57014)" in await unavailable(call)
-                assert len(await repository.list_orders(0, 9, None)) == 1
+                assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
             await again(lambda: repository.place_order(ids[0], AT))
+
+    asyncio.run(run())
+
+
+def test_calls_that_wait_for_one_row_hold_one_connection(server: Server) -> None:
+    """A forgotten transaction, and clients that go on asking for what it has locked."""
+
+    async def run() -> None:
+        schema = fresh()
+        async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
+            ids = [(await repository.create_pet(REX)).id for _ in range(30)]
+            order = await repository.place_order(ids[0], AT)
+            async with session(server) as other:
+                await other.execute(f"BEGIN; SELECT FROM {schema}.pets WHERE id < 3 FOR UPDATE")
+
+                async def order_locked() -> str:
+                    return await unavailable(repository.place_order(ids[1], AT))
+
+                async def cancel_locked() -> str:
+                    return await unavailable(
+                        repository.update_order(order.id, OrderStatus.CANCELLED)
+                    )
+
+                waiting = [
+                    *(asyncio.create_task(order_locked()) for _ in range(24)),
+                    *(asyncio.create_task(cancel_locked()) for _ in range(24)),
+                ]
+                await until_waiting(server, 2)
+                for pet_id in ids[2:]:
+                    await repository.place_order(pet_id, AT)
+                    await repository.create_pet(REX)
+                assert not any(task.done() for task in waiting), "nothing had to wait for them"
+                locked = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                assert len(await asyncio.to_thread(server.fetch, locked)) == 2
+                # The server gives up on the first of them, and none is sent without enough time.
+                assert all("(57014)" in message for message in await asyncio.gather(*waiting))
+                waiting = [asyncio.create_task(order_locked()) for _ in range(4)]
+                await until_waiting(server, 1)
+                for task in waiting[:3]:
+                    task.cancel()
+                assert "(57014)" in await waiting[3]
+            await again(lambda: repository.place_order(ids[1], AT))
+            await again(lambda: repository.update_order(order.id, OrderStatus.CANCELLED))
 
     asyncio.run(run())
 
@@ -84,6 +127,6 @@ def test_a_serialization_failure_is_repeated(server: Server) -> None:
             placing = [repository.place_order(pet_id, AT) for pet_id in ids for _ in range(3)]
             results = await asyncio.gather(*placing, return_exceptions=True)
             assert not [result for result in results if isinstance(result, UnavailableError)]
-            assert len(await repository.list_orders(0, 999, None)) == 40
+            assert len(await repository.list_orders(OrderQuery(0, 999))) == 40
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ from petstore_postgres import pool
 from backends.postgres.tests.places import opened, unavailable, unavailable_for
 from backends.postgres.tests.servers import Server
 from petstore.conformance.faults.proxy import Proxy, proxy
-from petstore.contract import UnavailableError
+from petstore.contract import OrderQuery, UnavailableError
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 
@@ -47,7 +47,7 @@ def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
     failing: Server, whole: bool
 ) -> None:
     async def run(front: Proxy) -> None:
-        async with opened(through(front), timeout_seconds=1, connections=4) as repository:
+        async with opened(through(front), timeout_seconds=4, connections=4) as repository:
             await repository.create_pet(REX)
             if whole:
                 failing.freeze()
@@ -61,16 +61,16 @@ def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
                 for call in (*calls[::2], *reads[::2]):
                     call.cancel()
                 results = await asyncio.gather(*calls[::2], *reads[::2], return_exceptions=True)
-                assert monotonic() - begin < 0.5, "a cancelled call waits for the server"
+                assert monotonic() - begin < 2, "a cancelled call waits for the server"
                 assert {type(result) for result in results} == {asyncio.CancelledError}
                 results = await asyncio.gather(*calls[1::2], *reads[1::2], return_exceptions=True)
                 assert {type(result) for result in results} == {UnavailableError}
-                assert monotonic() - begin < 3
-                await unavailable_for("no reply within 1 s", lambda: pets(repository))
+                assert monotonic() - begin < 12
+                await unavailable_for("no reply within 4 s", lambda: pets(repository))
                 begin = monotonic()
                 for _ in range(50):
                     await unavailable(repository.create_pet(REX))
-                assert monotonic() - begin < 1, "calls wait for a server that is known to stall"
+                assert monotonic() - begin < 4, "calls wait for a server that is known to stall"
             finally:
                 front.frozen = False
                 failing.resume()
@@ -100,7 +100,7 @@ def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
             await unavailable(repository.place_order(second.id, AT, token))
             receipt = await again(lambda: repository.place_order(second.id, AT, token))
             assert receipt.replayed
-            assert len(await repository.list_orders(0, 9, None)) == 2
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
             assert front.cuts == 5
 
     asyncio.run(run())

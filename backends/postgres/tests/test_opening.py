@@ -10,18 +10,18 @@ import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from petstore_postgres import PostgresSettings, schema, scratch_postgres
-from petstore_postgres.servers import Servers, hosts
+from petstore_postgres.servers import ReachedServer, Servers, ServerState, hosts
 
-from backends.postgres.tests.places import create, fresh, opened, refusal
+from backends.postgres.tests.pgbouncers import pgbouncer
+from backends.postgres.tests.places import create, fresh, opened, refusal, session
 from backends.postgres.tests.servers import Server, single
 from petstore.conformance.faults.proxy import proxy
 from petstore.contract import Pet, SettingsError, StorageError, UnavailableError
-from tests.support.repositories import REX, pets
+from tests.support.repositories import AT, REX, pets
 
 
 def execute(server: Server, *statements: str) -> None:
@@ -51,14 +51,18 @@ def test_an_older_schema_is_upgraded_once_and_completely(
     assert create(server, schema=name) == 1
     with resources.as_file(schema.SQL) as folder:  # type: ignore[arg-type] # it is a folder
         shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "2.sql").write_text("ALTER TABLE {schema}.store ADD COLUMN upgrades int DEFAULT 0")
+    newer = schema.NEWEST_SCHEMA + 1
+    (tmp_path / f"{newer}.sql").write_text(
+        "ALTER TABLE {schema}.store ADD COLUMN upgrades int DEFAULT 0"
+    )
     failing = "UPDATE {schema}.store SET upgrades = upgrades + 1; SELECT 1 / 0"
-    (tmp_path / "3.sql").write_text(failing)
+    (tmp_path / f"{newer + 1}.sql").write_text(failing)
     monkeypatch.setattr(schema, "SQL", tmp_path)
-    monkeypatch.setattr(schema, "NEWEST_SCHEMA", 3)
+    monkeypatch.setattr(schema, "NEWEST_SCHEMA", newer + 1)
+    before = server.fetch(f"SELECT * FROM {name}.store")
     assert "division by zero" in refusal(server, UnavailableError, schema=name)
-    assert server.fetch(f"SELECT * FROM {name}.store") == [(1,)], "it is half upgraded"
-    (tmp_path / "3.sql").write_text(failing.partition(";")[0])
+    assert server.fetch(f"SELECT * FROM {name}.store") == before, "it is half upgraded"
+    (tmp_path / f"{newer + 1}.sql").write_text(failing.partition(";")[0])
 
     async def run() -> None:
         async def open_() -> None:
@@ -68,7 +72,69 @@ def test_an_older_schema_is_upgraded_once_and_completely(
         await asyncio.gather(*(open_() for _ in range(8)))
 
     asyncio.run(run())
-    assert server.fetch(f"SELECT * FROM {name}.store") == [(3, 1)]
+    assert server.fetch(f"SELECT version, upgrades FROM {name}.store") == [(newer + 1, 1)]
+
+
+def make_version_1(server: Server, name: str) -> None:
+    """Make a store of schema version 2, whose functions were others."""
+    tables = schema.SQL.joinpath("1.sql").read_text("utf-8").replace("{schema}", name)
+    execute(
+        server,
+        f"CREATE SCHEMA {name}",
+        f"CREATE TABLE {name}.store AS SELECT 1 AS version",
+        *(statement for statement in tables.split(";\n") if statement.strip()),
+        f"CREATE FUNCTION {name}.create_pets(categories bigint[], names bytea[], statuses text[])"
+        " RETURNS void LANGUAGE sql AS 'SELECT'",
+        f"CREATE FUNCTION {name}.forgotten() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        f"CREATE FUNCTION {name}.audit() RETURNS trigger LANGUAGE plpgsql"
+        " AS 'BEGIN RETURN NEW; END'",
+        f"CREATE TRIGGER audit BEFORE INSERT ON {name}.pets EXECUTE FUNCTION {name}.audit()",
+    )
+
+
+def test_an_upgrade_replaces_all_functions_while_older_processes_run(server: Server) -> None:
+    """Prepared statements of processes that were there before go on with the new functions."""
+    name = fresh()
+    functions = "SELECT proname FROM pg_proc WHERE pronamespace = $1::regnamespace"
+
+    async def run() -> None:
+        async with opened(server, schema=name) as older:
+            await older.create_pet(REX)
+            made = set(await asyncio.to_thread(server.fetch, functions, name))
+            await asyncio.to_thread(server.fetch, f"UPDATE {name}.store SET version = 1")
+            await asyncio.to_thread(
+                server.fetch, f"ALTER TABLE {name}.store DROP COLUMN IF EXISTS identity"
+            )
+            async with opened(server, schema=name) as newer:
+                await asyncio.gather(*(store.create_pet(REX) for store in (older, newer)))
+                assert len(await pets(older)) == 3
+            assert set(await asyncio.to_thread(server.fetch, functions, name)) == made
+
+    asyncio.run(run())
+    old = fresh()
+    make_version_1(server, old)
+    assert create(server, schema=old) == 1
+    expected = {row[0] for row in server.fetch(functions, name)} | {"audit"}
+    assert {row[0] for row in server.fetch(functions, old)} == expected
+
+
+def test_an_upgrade_that_waits_for_a_table_gives_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes that run wait behind it."""
+    name = fresh()
+    make_version_1(server, name)
+    monkeypatch.setattr(schema, "LOCK_SECONDS", 0.1)
+
+    async def run() -> str:
+        async with session(server) as other:
+            await other.execute(f"BEGIN; SELECT FROM {name}.store")
+            return await asyncio.to_thread(
+                refusal, server, UnavailableError, schema=name, timeout_seconds=20
+            )
+
+    assert "another session has held one of its tables for 0.1 s; end it" in asyncio.run(run())
+    assert create(server, schema=name) == 1
 
 
 def test_processes_create_the_schema_once_also_if_the_default_isolation_is_strict(
@@ -89,13 +155,13 @@ def test_processes_create_the_schema_once_also_if_the_default_isolation_is_stric
 def test_a_server_that_stalls_while_a_store_is_opened_is_unavailable(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def stall(connection: Any, name: str) -> None:
+    async def stall(*arguments: Any) -> None:
         front.frozen = True
-        await check(connection, name)
+        await migrate(*arguments)
 
-    check = schema.check_server
+    migrate = schema.migrate
     monkeypatch.setattr(schema, "OPEN_SECONDS", 0.1)
-    monkeypatch.setattr(schema, "check_server", stall)
+    monkeypatch.setattr(schema, "migrate", stall)
     with proxy(server.host, server.port) as front:
         url = f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
         assert "postgres at" in refusal(url, UnavailableError)
@@ -114,9 +180,11 @@ def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
         def terminate(self) -> None:
             opened_ones.discard(self)
 
-    async def connect(*_: object) -> SimpleNamespace:
+    async def connect(_: Servers, place: dict[str, Any]) -> ReachedServer:
         await asyncio.sleep(0)
-        return SimpleNamespace(timeline="1", connection=Connection())
+        timeline = "1" if place["host"] == "a" else "2"
+        state = ServerState(False, timeline, AT, 18, "18.0", "on", "on", "on", "")
+        return ReachedServer("a", state, Connection())
 
     async def run(turns: int) -> object:
         connecting = asyncio.create_task(Servers("postgresql://a,b/pets", 1).connect())
@@ -124,7 +192,7 @@ def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
             await asyncio.sleep(0)
         connecting.cancel()
         [chosen] = await asyncio.gather(connecting, return_exceptions=True)
-        return chosen
+        return chosen.connection if isinstance(chosen, ReachedServer) else chosen
 
     monkeypatch.setattr(Servers, "_connect", connect)
     outcomes = []
@@ -140,10 +208,10 @@ def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
 def test_a_newer_schema_is_refused(server: Server) -> None:
     name = fresh()
     create(server, schema=name)
-    execute(server, f"UPDATE {name}.store SET version = 2")
-    assert "schema version 2, written by a newer petstore-postgres; this one supports up to 1" in (
-        refusal(server, schema=name)
-    )
+    newer = schema.NEWEST_SCHEMA + 1
+    execute(server, f"UPDATE {name}.store SET version = {newer}")
+    message = f"schema version {newer}, written by a newer petstore-postgres; this one supports up"
+    assert message in refusal(server, schema=name)
 
 
 def test_a_schema_of_another_application_is_refused_and_not_touched(server: Server) -> None:
@@ -186,6 +254,13 @@ def test_a_scratch_place_is_removed_and_nothing_else(server: Server) -> None:
     assert schemas() == {name}
 
 
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pgbouncer_needs_its_setting(server: Server, mode: str) -> None:
+    with pgbouncer(server, mode) as url:
+        assert create(url, pgbouncer=True) == 1
+        assert "default_transaction_isolation (08P01); behind PgBouncer, set" in refusal(url)
+
+
 def test_a_user_without_rights_is_refused_in_one_line(server: Server) -> None:
     name, user = fresh(), fresh()
     url = server.url().replace("postgres@", f"{user}@")
@@ -224,6 +299,7 @@ def test_a_wrong_password_is_refused_and_not_shown(failing: Server) -> None:
     failing.until_listening()
     message = refusal(url.format("hunter2"))
     assert 'password authentication failed for user "rex"' in message
+    assert message.endswith("; check the user and the password in PETSTORE_POSTGRES_URL")
     assert "hunter2" not in message
     assert "permission denied for database" in refusal(url.format("right"))
 
@@ -231,17 +307,22 @@ def test_a_wrong_password_is_refused_and_not_shown(failing: Server) -> None:
 @pytest.mark.parametrize(
     ("url", "error", "words"),
     [
-        ("postgresql://postgres@127.0.0.1:1/postgres", UnavailableError, "connection refused"),
-        ("postgresql:///pets?host=/nowhere", UnavailableError, "no such file or directory"),
-        ("postgresql://u:hunter2@127.0.0.1:port/pets", SettingsError, "URL"),
         (
-            "postgresql://u:hunter2@127.0.0.1,127.0.0.2:port/pets",
-            SettingsError,
-            "has the port 'port'",
+            "postgresql://postgres@127.0.0.1:1/postgres",
+            UnavailableError,
+            "connection refused; check PETSTORE_POSTGRES_URL",
         ),
-        ("postgresql://u:hunter2@[::1/pets", SettingsError, "is not a valid URL"),
-        ("postgresql://u:hunter2@127.0.0.1/pets?sslmode", SettingsError, "URL"),
+        ("postgresql:///pets?host=/nowhere", UnavailableError, "no such file or directory; check"),
+        ("postgresql://nowhere.invalid/pets", UnavailableError, "not known; check PETSTORE_"),
+        ("postgresql://u:hunter2@127.0.0.1:port/pets", SettingsError, "a port is not a number"),
+        ("postgresql://u:p@a,b:hunter2/pets", SettingsError, "a port is not a number"),
+        ("postgresql://u:hunter2@[::1/pets", SettingsError, "it is not a URL"),
+        ("postgresql://u:hunter2@127.0.0.1/pets?sslmode", SettingsError, "it is not a URL"),
         ("postgresql://u:hunter2@127.0.0.1:1/pets?sslmode=perhaps", SettingsError, "sslmode"),
+        ("postgresql://u:p@hunter2/w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
+        ("postgresql://u:hunter2/w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
+        ("postgresql://u:hunter2?w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
+        ("postgresql://u:hunter2#w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused(url: str, error: type[StorageError], words: str) -> None:
@@ -251,9 +332,8 @@ def test_a_url_that_cannot_work_is_refused(url: str, error: type[StorageError], 
 
 
 def test_a_database_or_parameter_that_does_not_exist_is_refused(server: Server) -> None:
-    assert 'database "absent" does not exist' in refusal(
-        server.url().removesuffix("postgres") + "absent"
-    )
+    message = refusal(server.url().removesuffix("postgres") + "absent")
+    assert 'database "absent" does not exist (3D000); create it, or name another in' in message
     assert 'parameter "connect_timeout"' in refusal(server.url(connect_timeout="3"))
 
 
@@ -315,11 +395,11 @@ def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:
     command = [sys.executable, "-m", "petstore", "check"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
-    shown = (
-        r"is version 1[4-9]\.\S+( \(.+\))?, schema version 1, synchronous_commit = on,"
-        " synchronous standbys: none"
-    )
+    shown = r"is version 1[4-9]\.\S+( \(.+\))?, synchronous_commit = on, synchronous standbys: none"
     assert re.search(shown, done.stderr)
+    assert re.search(
+        r"has the store [0-9a-f-]{36} in the schema t_\w+, schema version 2", done.stderr
+    )
     assert "PETSTORE_POSTGRES_CONNECTIONS=8" in done.stdout
 
 
@@ -333,13 +413,10 @@ def test_a_server_that_may_lose_pets_causes_a_warning(
         create(failing)
     assert f"has {setting} = off: a crash of the server may lose acknowledged" in caplog.text
     assert re.search(r"is version 1[4-9]\.", caplog.text)
-    assert "schema version 1, synchronous_commit = " in caplog.text
+    assert "synchronous_commit = " in caplog.text
 
 
 def test_a_server_before_14_is_refused() -> None:
-    class Old:
-        async def fetchrow(self, _: str) -> tuple[Any, ...]:
-            return 13, "13.9", "on", "on", "", "on"
-
+    servers = Servers("postgresql://db/pets", 1)
     with pytest.raises(SettingsError, match=r"is version 13\.9; 14 or newer is required"):
-        asyncio.run(schema.check_server(Old(), "postgres at db"))
+        servers.approve(ServerState(False, "1", AT, 13, "13.9", "on", "on", "on", ""))

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import asyncpg
 import pytest
@@ -9,15 +11,17 @@ from petstore_postgres import PostgresRepository
 from petstore_postgres.repository import WriteOutcome
 from petstore_postgres.schema import SQL
 
-from backends.postgres.tests.places import fresh, opened, session
+from backends.postgres.tests.places import fresh, opened, session, unavailable
 from backends.postgres.tests.servers import Server
 from petstore.contract import (
     MAX_ID,
     ConflictError,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     StorageError,
@@ -46,7 +50,7 @@ def test_every_unicode_text_comes_back_in_a_database_of_any_encoding(
             assert [found[receipt.id] for receipt in receipts] == names
             highest = max(found)
             await repository.restore([Pet(highest + 1 + n, x, 7) for n, x in enumerate(names)])
-            restored = await repository.list_pets(highest, 1000, None)
+            restored = await repository.list_pets(PetQuery(highest, 1000))
             assert [pet.name for pet in restored] == names
 
     asyncio.run(run())
@@ -106,13 +110,14 @@ def test_calls_of_one_turn_travel_together(server: Server) -> None:
             found = await asyncio.gather(*(repository.get_pet(pet_id) for pet_id in [*ids, 1000]))
             assert [pet and pet.id for pet in found] == [*ids, None]
             walks = [
-                *((after, 7, None) for after in range(0, 300, 50)),
-                *((after, 3, PetStatus.AVAILABLE) for after in range(0, 300, 50)),
-                (0, 9, PetStatus.SOLD),
+                *(PetQuery(after, 7) for after in range(0, 300, 50)),
+                *(PetQuery(after, 3, PetStatus.AVAILABLE) for after in range(0, 300, 50)),
+                PetQuery(0, 9, PetStatus.SOLD),
             ]
-            pages = await asyncio.gather(*(repository.list_pets(*walk) for walk in walks))
-            for (after, count, status), page in zip(walks, pages, strict=True):
-                first = [] if status is PetStatus.SOLD else ids[after : after + count]
+            pages = await asyncio.gather(*(repository.list_pets(walk) for walk in walks))
+            for walk, page in zip(walks, pages, strict=True):
+                first = ids[walk.after : walk.after + walk.count]
+                first = [] if walk.status is PetStatus.SOLD else first
                 assert [pet.id for pet in page] == first
 
     asyncio.run(run())
@@ -207,7 +212,7 @@ def test_one_token_on_two_pets_orders_one_of_them(server: Server) -> None:
                 assert {type(result) for result in results} >= {TokenReusedError}, results
                 statuses = [(await repository.get_pet(pet_id)).status for pet_id in pair]
                 assert sorted(statuses) == [PetStatus.AVAILABLE, PetStatus.PENDING]
-            assert len(await repository.list_orders(0, 99, None)) == 30
+            assert len(await repository.list_orders(OrderQuery(0, 99))) == 30
 
     asyncio.run(run())
 
@@ -261,7 +266,7 @@ def test_ids_are_never_assigned_twice_while_a_restore_raises_them(server: Server
 
             async def restore(repository: PostgresRepository) -> None:
                 for _ in range(30):
-                    highest = max(pet.id for pet in await repository.list_pets(0, 10**6, None))
+                    highest = max(pet.id for pet in await repository.list_pets(PetQuery(0, 10**6)))
                     await repository.restore([Pet(highest + 3, "restored", 1)])
                     later = await repository.create_pet(REX)
                     receipts.append(later)
@@ -283,7 +288,7 @@ def test_a_refused_restore_keeps_what_comes_before_and_loses_no_id(server: Serve
             items = [*(Pet(id_, "Tom", 2) for id_ in range(2000, 2700)), Pet(5, "Tom", 2)]
             with pytest.raises(ConflictError, match="a different pet has the id 5"):
                 await repository.restore([*items, Pet(9000, "Tom", 2)])
-            assert len(await repository.list_pets(1999, 9999, None)) >= 700
+            assert len(await repository.list_pets(PetQuery(1999, 9999))) >= 700
             assert (await repository.create_pet(REX)).id > 2699
             order = Order(50, 1, OrderStatus.CANCELLED, AT)
             await repository.restore([order])
@@ -321,14 +326,52 @@ def test_the_schema_refuses_a_second_live_order_of_a_pet(server: Server) -> None
             await other.execute(f"UPDATE {schema}.pets SET status = 'available'")
             with pytest.raises(UnavailableError, match="orders_live"):
                 await repository.place_order(pet.id, AT)
-            assert len(await repository.list_orders(0, 9, None)) == 1
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
             with pytest.raises(asyncpg.ForeignKeyViolationError):
                 await other.execute(f"DELETE FROM {schema}.pets")
 
     asyncio.run(run())
 
 
+def test_a_retry_of_what_was_deleted_by_hand_names_the_record(server: Server) -> None:
+    """Neither a receipt of what is not there, nor silently another pet under the same key."""
+    schema = fresh()
+
+    async def run() -> None:
+        async with opened(server, schema=schema) as repository, session(server) as other:
+
+            async def check(retry: Callable[[], Awaitable[Receipt]], gone: str) -> None:
+                for _ in range(2):
+                    message = await unavailable(retry())
+                    assert f"{gone} is not stored" in message
+                [delete] = re.findall(r"DELETE FROM .*'", message)
+                assert await other.execute(delete) == "DELETE 1"
+
+            pet = await repository.create_pet(REX, make_token(1))
+            order = await repository.place_order(pet.id, AT, make_token(2))
+            await other.execute(f"DELETE FROM {schema}.orders")
+            retry_order = partial(repository.place_order, pet.id, AT, make_token(2))
+            await check(retry_order, f"order {order.id}")
+            with pytest.raises(ConflictError):
+                await retry_order()
+            kept = await repository.create_pet(REX, make_token(3))
+            await other.execute(f"DELETE FROM {schema}.pets WHERE id = {pet.id}")
+            retry_pet = partial(repository.create_pet, REX, make_token(1))
+            # Others that travel with it are not affected.
+            _, receipt, reused = await asyncio.gather(
+                check(retry_pet, f"pet {pet.id}"),
+                repository.create_pet(REX, make_token(3)),
+                repository.create_pet(REX, make_token(1, body=1)),
+                return_exceptions=True,
+            )
+            assert receipt == Receipt(kept.id, replayed=True)
+            assert isinstance(reused, TokenReusedError)
+            assert (await retry_pet()).id > kept.id
+
+    asyncio.run(run())
+
+
 def test_sql_and_python_name_the_same_outcomes() -> None:
-    statements = SQL.joinpath("1.sql").read_text("utf-8")
+    statements = SQL.joinpath("functions.sql").read_text("utf-8")
     assigned = set(re.findall(r"(?:THEN|ELSE|outcome :=) '(\w+)'", statements))
     assert assigned == set(WriteOutcome)

@@ -9,12 +9,21 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from redis.crc import key_slot
 
-from petstore.contract import Backend, SettingsError, StorageError, UnavailableError
-from petstore_redis import address, opening
+from petstore.contract import (
+    Backend,
+    ChangeNeededError,
+    Expected,
+    SettingsError,
+    StorageError,
+    UnavailableError,
+    WrongStoreError,
+)
+from petstore_redis import address
 from petstore_redis.masters import Masters
 from petstore_redis.replies import UnusableError
 from petstore_redis.repository import RedisRepository
 from petstore_redis.scripts import Scripts, keys
+from petstore_redis.store import RedisStore
 from petstore_redis.transport import check_transport
 
 __all__ = ["RedisRepository", "RedisSettings", "backend"]
@@ -23,7 +32,14 @@ __all__ = ["RedisRepository", "RedisSettings", "backend"]
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the servers are, and how the store is spread over them."""
 
-    url: Annotated[str, Meta(min_length=1, description=f"a URL: {address.URL_FORMS}")]
+    url: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description=f"a URL: {address.URL_FORMS}",
+            examples=["redis://127.0.0.1:6379/0"],
+        ),
+    ]
     prefix: Annotated[
         str,
         Meta(
@@ -40,38 +56,40 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(ge=0, le=100, description="a number from 0 to 100: how many replicas confirm a write"),
     ] = 0
     timeout_seconds: Annotated[
-        float, Meta(ge=0.05, le=60, description="a number of seconds from 0.05 to 60")
+        float,
+        Meta(
+            ge=0.05,
+            le=60,
+            title="how long a call may take",
+            description="a number of seconds from 0.05 to 60",
+        ),
     ] = 1
 
 
 @asynccontextmanager
-async def open_redis(
-    settings: RedisSettings, *, guard: bool = True
-) -> AsyncIterator[RedisRepository]:
-    """Find the masters, check them, create or upgrade the store.
-
-    guard -- False for tests on servers that have no INFO
+async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterator[RedisRepository]:
+    """Find the masters, check them, find the store or create it.
 
     Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if a
-    server cannot be reached.
+    server cannot be reached, `WrongStoreError` and `ChangeNeededError` as `expected` demands.
     """
-    scripts = Scripts(guard=guard)
+    scripts = Scripts()
     async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
+        store = RedisStore(masters, scripts, partition_keys, settings.wait_replicas)
         try:
             await masters.start()
-            if guard:
-                await opening.check_servers(masters, settings.wait_replicas)
-            stores = await opening.open_store(masters, scripts, partition_keys)
+            await store.open(expected)
         except UnusableError as error:
             raise SettingsError(*error.args) from None
-        except UnavailableError:
-            await check_transport(masters.target, settings.timeout_seconds)
+        except (WrongStoreError, ChangeNeededError):
             raise
+        except UnavailableError as error:
+            await check_transport(masters.target, settings.timeout_seconds)
+            hint = "" if "PETSTORE_" in str(error) else " (PETSTORE_REDIS_URL)"
+            raise UnavailableError(f"{error}{hint}") from None
         except StorageError as error:  # at start-up, any other is the deployer's to solve
             raise SettingsError(*error.args) from None
-        if guard:
-            masters.check = opening.Recheck(masters, partition_keys, stores, settings.wait_replicas)
-        yield RedisRepository(masters, scripts, partition_keys, stores)
+        yield RedisRepository(masters, scripts, partition_keys, store)
 
 
 @asynccontextmanager
@@ -103,7 +121,7 @@ async def _masters(
 
 
 backend = Backend(
-    contract=1,
+    contract=2,
     settings=RedisSettings,
     open=open_redis,
     scratch=scratch_redis,

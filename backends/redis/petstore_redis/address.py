@@ -20,7 +20,7 @@ URL_FORMS: Final = (
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 
-Address = tuple[str, int]
+ServerAddress = tuple[str, int]
 """Host and port; the path of a Unix socket and 0."""
 
 
@@ -45,7 +45,7 @@ class Target(Struct, frozen=True):
 
     name: str
     topology: Topology
-    addresses: tuple[Address, ...]
+    addresses: tuple[ServerAddress, ...]
     service: str = ""
     user: str = ""
     password: str = ""
@@ -54,7 +54,7 @@ class Target(Struct, frozen=True):
     sentinel_password: str = ""
     tls: Any = None
 
-    def connect(self, address: Address) -> Connect:
+    def connect(self, address: ServerAddress) -> Connect:
         """Return a function that opens a connection to a server."""
         loop = asyncio.get_running_loop()
         host, port = address
@@ -153,7 +153,7 @@ def _scheme(scheme: str) -> tuple[bool, Topology]:
     return first == "rediss", topologies[second]
 
 
-def _address(text: str, topology: Topology) -> Address:
+def _address(text: str, topology: Topology) -> ServerAddress:
     try:
         parts: SplitResult = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port

@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Begin: from now on commands can be sent."""
         self._transport = transport
 
     def send(self, packed: list[bytes], futures: list[Reply]) -> None:
@@ -71,11 +71,11 @@ class Connection(asyncio.Protocol):
         self.send([pack(*command)], [future])
         return future
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str | UnavailableError) -> None:
         """Close the connection. Commands that wait for a reply fail: their outcome is unknown."""
         if self.failure is not None:
             return
-        self.failure = UnavailableError(f"{self._name}: {reason}")
+        self.failure = _failure(self._name, reason)
         self._transport.abort()
         if self._timer is not None:
             self._timer.cancel()
@@ -172,15 +172,15 @@ class RedisClient:
         self._futures.append(future)
         return future
 
-    def disconnect(self, reason: str) -> None:
+    def disconnect(self, reason: str | UnavailableError) -> None:
         """Close the connection; the client reconnects."""
         if self._connection is not None:
             self._connection.close(reason)
 
-    async def close(self, reason: str = "the repository is closed") -> None:
-        """Close the connection for good: every later call fails."""
+    async def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
+        """Close the connection for good: every later call fails for this reason."""
         self._closed = True
-        self._fail(self._unavailable(reason))
+        self._fail(_failure(self._name, reason))
         if self._opener is not None:
             self._opener.cancel()
             await asyncio.wait([self._opener])
@@ -210,8 +210,11 @@ class RedisClient:
         """Pass on the replies to writes, now that the reply to WAIT is there."""
         error = wait.exception()
         if error is None and wait.result() < self._replicas:
-            confirmed = f"{wait.result()} of {self._replicas} replicas confirmed the write in time"
-            error = self._unavailable(f"{confirmed}; it may or may not last")
+            error = UnavailableError(
+                f"{self._name}: {wait.result()} of {self._replicas} replicas confirmed the write in"
+                " time, so it may or may not last; connect more replicas or lower"
+                " PETSTORE_REDIS_WAIT_REPLICAS"
+            )
         for future, reply in zip(futures, replies[:-1], strict=True):
             failure = reply.exception() or error
             if future.done():  # its caller was cancelled
@@ -230,7 +233,7 @@ class RedisClient:
             except StorageError as error:
                 self._fail(error)
             except OSError as error:
-                self._fail(self._unavailable(_reason(error, self._seconds)))
+                self._fail(_failure(self._name, _reason(error, self._seconds)))
             else:
                 self._connection, self._failure = connection, None
                 continue
@@ -266,8 +269,9 @@ class RedisClient:
         futures, self._futures, self._packed = self._futures, [], []
         _fail_all(futures, failure)
 
-    def _unavailable(self, reason: str) -> UnavailableError:
-        return UnavailableError(f"{self._name}: {reason}")
+
+def _failure(name: str, reason: str | UnavailableError) -> UnavailableError:
+    return reason if isinstance(reason, UnavailableError) else UnavailableError(f"{name}: {reason}")
 
 
 def _fail_all(futures: list[Reply], failure: StorageError) -> None:

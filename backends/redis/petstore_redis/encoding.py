@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from petstore.contract import NewPet, Order, Pet, PetStatus
+from petstore.contract import NewPet, Order, Pet, PetStatus, TokenRecord
 
 _PETS: Final = msgspec.json.Decoder(list[Pet])
 _ORDERS: Final = msgspec.json.Decoder(list[Order])
@@ -39,6 +39,12 @@ def encode_order(status: str, pet_id: int, placed_at: datetime) -> tuple[bytes, 
     """
     head = f'{{"status":"{status}","id":'
     return head.encode(), b',"petId":%d,"placedAt":%s}' % (pet_id, _ENCODER.encode(placed_at))
+
+
+def decode_token(token: bytes, row: bytes) -> TokenRecord:
+    """Return the record of a token; lua/shared/tokens.lua says how it is stored."""
+    until, id_ = row[32:].split()
+    return TokenRecord(token, row[:32], int(until), int(id_))
 
 
 def decode_pets(rows: Sequence[bytes]) -> list[Pet]:

@@ -9,9 +9,9 @@ from typing import Any, Final
 import hiredis
 
 from petstore.contract import StorageError, UnavailableError
-from petstore_redis.address import Address, Target, Topology
+from petstore_redis.address import ServerAddress, Target, Topology
 from petstore_redis.client import RedisClient, Reply
-from petstore_redis.informants import Informants
+from petstore_redis.locator import MasterLocator
 from petstore_redis.replies import (
     TRANSIENT,
     UnusableError,
@@ -19,6 +19,7 @@ from petstore_redis.replies import (
     server_name,
     storage_error,
 )
+from petstore_redis.servers import check_role, parse_info
 
 TOPOLOGY_REFRESH_SECONDS: Final = 1.0
 """How often Sentinels or cluster nodes are asked for the masters, to notice a failover soon."""
@@ -26,7 +27,7 @@ TOPOLOGY_REFRESH_SECONDS: Final = 1.0
 TOPOLOGY_RECHECK_SECONDS: Final = 0.1
 """How often they are asked while a master is down."""
 
-Check = Callable[[Address, Callable[..., Reply]], Awaitable[None]]
+Check = Callable[["Master", Callable[..., Reply], dict[str, str]], Awaitable[None]]
 
 _log = logging.getLogger("petstore.redis")
 
@@ -37,28 +38,24 @@ class Master:
     seconds -- how long a reply may take
     replicas -- how many must confirm a write
     check -- checks each new connection, see `Masters.check`
+    name -- the server's name in messages
     reads -- a separate client if there are replicas, so that no read waits for replication
     """
 
     def __init__(
-        self, target: Target, address: Address, seconds: float, replicas: int, check: Check
+        self, target: Target, address: ServerAddress, seconds: float, replicas: int, check: Check
     ) -> None:
-        connect, name = target.connect(address), _display_name(target, address)
+        connect = target.connect(address)
+        name = target.name if target.topology is Topology.SINGLE else server_name(address)
 
         async def handshake(call: Callable[..., Reply]) -> None:
             try:  # no PING: a server that cannot save refuses it, although it can be read
                 await authenticate(call, target.user, target.password)
-                role: list[Any] = await call("ROLE")
-                if role[:1] == [b"sentinel"]:
-                    raise UnusableError(
-                        f"{name} is a Sentinel: PETSTORE_REDIS_URL must be"
-                        " redis+sentinel://host:port/service"
-                    )
-                if role[:1] != [b"master"]:
-                    raise UnavailableError(f"{name}: it is not a master")
+                info = parse_info(await call("INFO"))
+                check_role(target, name, info)  # first: a Sentinel knows no SELECT
                 if target.db:
                     await call("SELECT", target.db)
-                await check(address, call)
+                await check(self, call, info)
             except hiredis.ReplyError as error:
                 failure = storage_error(name, error)
                 if not isinstance(failure, UnavailableError):
@@ -66,6 +63,7 @@ class Master:
                 raise failure from None
 
         self.address = address
+        self.name = name
         self.reads = self.writes = RedisClient(connect, handshake, name, seconds)
         if replicas:
             self.writes = RedisClient(connect, handshake, name, seconds, replicas)
@@ -80,33 +78,23 @@ class Master:
         """Whether calls wait for a reply."""
         return self.reads.busy or self.writes.busy
 
-    def disconnect(self, reason: str) -> None:
-        """Close the connections; the handshake of the next ones checks the role."""
+    def disconnect(self, reason: str | UnavailableError) -> None:
+        """Close the connections; the handshake of the next ones checks the server again."""
         self.reads.disconnect(reason)
         self.writes.disconnect(reason)
 
-    def check_role(self) -> None:
-        """Ask for the role; leave a server that does not say in time that it is the master."""
-
-        def check(reply: Reply) -> None:
-            replied = not reply.cancelled() and reply.exception() is None
-            if replied and reply.result()[:1] != [b"master"]:
-                self.disconnect("it is no longer the master")
-
-        self.reads.call("ROLE").add_done_callback(check)
-
-    async def close(self) -> None:
-        """Close the connections for good."""
+    async def close(self, reason: str | UnavailableError) -> None:
+        """Close the connections for good: every later call fails."""
         for client in (self.reads, self.writes):
-            await client.close()
+            await client.close(reason)
 
 
 class Masters:
     """The masters of all partitions. Call `start` before use and `close` after it.
 
     owners -- the master of each partition, as far as is known
-    check -- called with the address and `call` of each new connection to a master, from when it is
-        set; raises `UnavailableError` if the server must not be used, may raise `ReplyError`
+    check -- called with the master, `call` and the INFO of each new connection, once it is set;
+        raises `UnavailableError` if the server must not be used, may raise `ReplyError`
     target -- where to find them
     slots -- the hash slot of each partition
     seconds, replicas -- as for `Master`
@@ -119,8 +107,8 @@ class Masters:
         self._slots = slots
         self._seconds = seconds
         self._replicas = replicas
-        self._known: dict[Address, Master] = {}
-        self._informants = Informants(target, slots, seconds)
+        self._known: dict[ServerAddress, Master] = {}
+        self._locator = MasterLocator(target, slots, seconds)
         self._watcher: asyncio.Task[None] | None = None
         self._suspicion = asyncio.Event()
 
@@ -130,14 +118,14 @@ class Masters:
         if self.target.topology is not Topology.SINGLE:
             self._watcher = asyncio.create_task(self._watch())
 
-    async def close(self) -> None:
-        """Close all connections."""
+    async def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
+        """Close all connections for good: every later call fails for this reason."""
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
         for master in self._known.values():
-            await master.close()
-        await self._informants.close()
+            await master.close(reason)
+        await self._locator.close()
 
     def all(self) -> list[Master]:
         """Return each master once."""
@@ -190,7 +178,7 @@ class Masters:
             self._suspicion.set()
         elif str(error).startswith("NOAUTH"):  # a new connection logs in again
             master.disconnect("the login is no longer valid")
-        return storage_error(_display_name(self.target, master.address), error)
+        return storage_error(master.name, error)
 
     async def _watch(self) -> None:
         """Follow the masters until cancelled."""
@@ -203,8 +191,6 @@ class Masters:
             if self._suspicion.is_set():
                 self._suspicion.clear()
                 await asyncio.sleep(TOPOLOGY_RECHECK_SECONDS)
-            for master in self.all():
-                master.check_role()
             try:
                 await self._locate()
             except StorageError as error:
@@ -213,29 +199,25 @@ class Masters:
             except Exception:  # noqa: BLE001 - no reply may end the watch: it would miss failovers
                 _log.exception("the masters could not be determined")
 
-    async def _check_connection(self, address: Address, call: Callable[..., Reply]) -> None:
+    async def _check_connection(self, master: Master, *found: Any) -> None:
         if self.check is not None:
-            await self.check(address, call)
+            await self.check(master, *found)
 
     async def _locate(self) -> None:
         """Find the masters, and close the connections to former ones."""
         if self.target.topology is Topology.SINGLE:
             owners = [self.target.addresses[0]] * len(self._slots)
         else:
-            owners = await self._informants.locate(self._known)
+            owners = await self._locator.locate(self._known)
         self.owners = [self._master(address) for address in owners]
         for address in self._known.keys() - set(owners):
             if not self._known[address].busy:  # calls in flight may still get their replies
-                await self._known.pop(address).close()
+                await self._known.pop(address).close("it is no longer the master")
 
-    def _master(self, address: Address) -> Master:
+    def _master(self, address: ServerAddress) -> Master:
         if (found := self._known.get(address)) is None:
             found = Master(
                 self.target, address, self._seconds, self._replicas, self._check_connection
             )
             self._known[address] = found
         return found
-
-
-def _display_name(target: Target, address: Address) -> str:
-    return target.name if target.topology is Topology.SINGLE else server_name(address)

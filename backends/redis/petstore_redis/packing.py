@@ -13,9 +13,9 @@ def pack(*parts: bytes | str | int) -> bytes:
 
 
 def template(*parts: str | int | None) -> bytes:
-    """Return a packed command with a place, for the operator %, where a part is None.
+    """Return a packed command with a gap, for the operator %, where a part is None.
 
-    A place takes two values, as `sized` returns them: ``template("GET", None) % (3, b"key")``.
+    A gap takes two values, as `sized` returns them: ``template("GET", None) % (3, b"key")``.
     """
     packed = (
         pack(part).partition(b"\r\n")[2].replace(b"%", b"%%")

@@ -7,7 +7,7 @@ from typing import Final
 import hiredis
 
 from petstore.contract import StorageError, UnavailableError
-from petstore_redis.address import Address
+from petstore_redis.address import ServerAddress
 from petstore_redis.client import Reply
 
 DENIED: Final = re.compile(
@@ -27,7 +27,7 @@ TRANSIENT: Final = re.compile(
 class UnusableError(UnavailableError):
     """The server can be reached, but not used until its settings, or ours, are changed.
 
-    At opening that is an error of the settings. Later it is an outage: it ends by itself, once a
+    At the start that is an error of the settings. Later it is an outage: it ends by itself, once a
     password or a permission is what it was.
     """
 
@@ -47,7 +47,7 @@ def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
     return StorageError(f"{name}: {error}")
 
 
-def server_name(address: Address) -> str:
+def server_name(address: ServerAddress) -> str:
     """Return the name of a server in messages."""
     host, port = address
     return f"redis at {host}:{port}" if port else f"redis at {host}"

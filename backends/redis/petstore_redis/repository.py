@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from itertools import count as counter
+from itertools import cycle
 from operator import attrgetter
 from secrets import randbelow
 from typing import Any, Final, TypeVar
@@ -17,13 +17,16 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
-    PetStatus,
+    PetQuery,
     Receipt,
     RefusedError,
     Repository,
     StorageError,
+    TokenPage,
+    TokenRecord,
     TokenReusedError,
     UnavailableError,
 )
@@ -32,12 +35,14 @@ from petstore_redis.encoding import (
     decode_orders,
     decode_pet,
     decode_pets,
+    decode_token,
     encode_order,
     encode_pet,
 )
 from petstore_redis.masters import Masters
-from petstore_redis.packing import sized, template
+from petstore_redis.packing import pack, sized, template
 from petstore_redis.scripts import STORE_KEYS, Outcome, Script, Scripts
+from petstore_redis.store import RedisStore
 
 _Item = TypeVar("_Item", Pet, Order)
 
@@ -50,7 +55,6 @@ _ERRORS: Final = {
     Outcome.NOT_FOUND: (NotFoundError, "pet or order not found"),
     Outcome.CONFLICT: (ConflictError, "the write conflicts with the state of the pet or the order"),
     Outcome.FULL: (StorageError, "all ids have been assigned"),
-    Outcome.OTHER_STORE: (UnavailableError, "the server does not have the store that was opened"),
 }
 
 
@@ -62,7 +66,7 @@ class RedisRepository(Repository):
     the same id.
 
     keys -- for each partition, its keys by their names
-    stores -- for each partition, the id that it has; a write into another one is refused
+    store -- the open store
     """
 
     def __init__(
@@ -70,38 +74,47 @@ class RedisRepository(Repository):
         masters: Masters,
         scripts: Scripts,
         keys: Sequence[dict[str, str]],
-        stores: Sequence[str],
+        store: RedisStore,
     ) -> None:
+        self.store = store.identity
+        self._open_store = store
         self._masters = masters
-        self._stores = stores
         self._scripts = scripts
         self._keys = keys
         self._size = len(keys)
-        # For each partition: templates by the name of the set or the SHA-1 of the script, and the
-        # arguments that say which partition it is.
+        # For each partition: templates by the name of the set or the SHA-1 of the script.
         self._gets = [_searches(names, None, None) for names in keys]
         self._pages = [_searches(names, None, "+inf", "LIMIT", "0", None) for names in keys]
         self._evals: list[dict[str, bytes]] = [{} for _ in keys]
-        self._places = [sized(b"%d" % self._size, b"%d" % number) for number in range(self._size)]
-        self._turn = counter(randbelow(len(keys)))
+        first = randbelow(self._size)
+        self._turns = cycle([*range(first, self._size), *range(first)])
+
+    async def look(self) -> None:
+        """Look at every master, in one round trip each."""
+        await self._open_store.look()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet in the partition of its token; without one, in each partition in turn."""
-        partition = self._home(token) if token else next(self._turn) % self._size
-        head, tail = encode_pet(new)
-        pet = len(head), head, len(tail), tail
-        arguments = *self._places[partition], *pet, *_token_arguments(token)
+        partition = self._home(token.value) if token else next(self._turns)
+        arguments = *sized(*encode_pet(new)), *_token_arguments(token)
         outcome, pet_id, *_ = await self._run(partition, self._scripts.create_pet, *arguments)
-        return Receipt(int(pet_id), outcome == Outcome.REPLAYED)
+        receipt = Receipt(int(pet_id), outcome == Outcome.REPLAYED)
+        if token and receipt.replayed and await self.get_pet(receipt.id) is None:
+            raise UnavailableError(
+                f"pet {receipt.id} is not stored, but is recorded under an idempotency key: it was"
+                " deleted by hand. Restore it, or delete the record, so that a retry takes effect"
+                f" again: the field {token.value!r} of {self._keys[partition]['tokens']}"
+            )
+        return receipt
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look the pet up in its partition."""
         rows = await self._get("pets", pet_id)
         return decode_pet(rows[0]) if rows else None
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         """Ask every partition for the page and merge their replies."""
-        return await self._page(decode_pets, "pets", after, count, status)
+        return await self._page(decode_pets, "pets", query)
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -113,8 +126,8 @@ class RedisRepository(Repository):
         """
         partition = self._partition(pet_id)
         order = sized(*encode_order(OrderStatus.PLACED, pet_id, at), b"%d" % pet_id)
-        arguments = *self._places[partition], *order, *_token_arguments(token)
-        home = self._home(token) if token else partition
+        arguments = *order, *_token_arguments(token)
+        home = self._home(token.value) if token else partition
         if token is None or home == partition:
             outcome, order_id, _ = await self._run(partition, self._scripts.place_order, *arguments)
             return Receipt(int(order_id), outcome == Outcome.REPLAYED)
@@ -139,11 +152,9 @@ class RedisRepository(Repository):
             rows = await self._everywhere([gets["orders"] % values for gets in self._gets])
         return decode_order(rows[0]) if rows else None
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
         """Ask every partition for the page and merge their replies."""
-        return await self._page(decode_orders, "orders", after, count, status)
+        return await self._page(decode_orders, "orders", query)
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Change the status of the order and its pet, in the partition that has them."""
@@ -160,7 +171,23 @@ class RedisRepository(Repository):
             _, row = await self._run(partition, self._scripts.update_order, *arguments)
         return decode_order(row)
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        """Scan one partition after the other.
+
+        The cursor is the partition, the server, and the server's own cursor. On another server the
+        scan of the partition begins again.
+        """
+        number, server, scanned = cursor.split(".") if cursor else ("0", "", "0")
+        arguments = sized(server.encode(), scanned.encode(), b"%d" % count)
+        partition, script = int(number), self._scripts.list_tokens
+        _, server, scanned, found = await self._run(partition, script, *arguments, write=False)
+        records = [decode_token(*pair) for pair in zip(found[::2], found[1::2], strict=True)]
+        following = f"{partition}.{server.decode()}.{scanned.decode()}"
+        if scanned == b"0":
+            following = f"{partition + 1}..0" if partition + 1 < self._size else ""
+        return TokenPage([record for record in records if record.until > now], following)
+
+    async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Raise all counters to the ids of the items, then store each item with its own script.
 
         Batches are small enough that the last item does not time out. The items of one partition
@@ -170,7 +197,7 @@ class RedisRepository(Repository):
         for start in range(0, max(1, len(items)), RESTORE_BATCH):  # none: it may be closed
             await self._restore_batch(items[start : start + RESTORE_BATCH])
 
-    async def _restore_batch(self, items: Sequence[Pet | Order]) -> None:
+    async def _restore_batch(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         size = self._size
         counts = [
             (max((item.id for item in items if isinstance(item, kind)), default=0) + size - 1)
@@ -180,80 +207,103 @@ class RedisRepository(Repository):
         lowest = sized(*(b"%d" % count for count in counts))
         raising = (self._run(p, self._scripts.raise_counters, *lowest) for p in range(size))
         await asyncio.gather(*raising)
-        known: dict[int, Order] = {}
-        if size > 1:  # another store assigned the ids: they do not show where the orders are
-            order_ids = {item.id for item in items if isinstance(item, Order)}
-            stored = await asyncio.gather(*(self.get_order(order_id) for order_id in order_ids))
-            known = {order.id: order for order in stored if order}
-        pairs: list[tuple[Pet | Order, Order | None]] = []
-        for item in items:
-            other = None
-            if isinstance(item, Order) and size > 1:
-                other = known.setdefault(item.id, item)
-            pairs.append((item, other))
-        restoring = (self._restore(*pair) for pair in pairs)
+        elsewhere = await self._find_restored(items) if size > 1 else {}
+        restoring = (self._restore(item, elsewhere) for item in items)
         outcomes = await asyncio.gather(*restoring, return_exceptions=True)
         pet_ids = set[int]()
-        for (item, other), outcome in zip(pairs, outcomes, strict=True):
+        for item, outcome in zip(items, outcomes, strict=True):
             if isinstance(item, Pet):
                 pet_ids.add(item.id)
-            elif isinstance(outcome, NotFoundError) and item.pet_id in pet_ids:
+            elif (
+                isinstance(item, Order)
+                and isinstance(outcome, NotFoundError)
+                and item.pet_id in pet_ids
+            ):
                 # The server did not know the script for pets, which was sent again after the order.
-                await self._restore(item, other)
+                await self._restore(item, elsewhere)
                 continue
             if outcome is not None:
                 raise outcome
 
-    async def _restore(self, item: Pet | Order, other: Order | None) -> None:
-        """Restore an item.
+    async def _find_restored(
+        self, items: Sequence[Pet | Order | TokenRecord]
+    ) -> dict[int | bytes, int]:
+        """Return the partitions of orders and records that are stored already, by id or token.
 
-        other -- the order with its id, in any partition or earlier in the batch; may be itself
+        Neither the id of an order nor a token shows it: another store may have assigned the id, and
+        the record of an order is where the order is. An order that is not stored has the partition
+        of its pet, so that a different one with its id, later in the batch, is noticed.
         """
-        if isinstance(item, Pet):
+        found: dict[int | bytes, int] = {}
+        order_ids = {item.id for item in items if isinstance(item, Order)}
+        stored = await asyncio.gather(*(self.get_order(order_id) for order_id in order_ids))
+        found |= {order.id: self._partition(order.pet_id) for order in stored if order}
+        for item in items:
+            if isinstance(item, Order):
+                found.setdefault(item.id, self._partition(item.pet_id))
+        tokens = [item.value for item in items if isinstance(item, TokenRecord)]
+        if tokens:
+            reading = (
+                self._send(p, pack("HMGET", names["tokens"], *tokens), write=False)
+                for p, names in enumerate(self._keys)
+            )
+            for partition, rows in enumerate(await asyncio.gather(*reading)):
+                for token, row in zip(tokens, rows, strict=True):
+                    # Of several, the one in the partition of the token is in force.
+                    if row and found.get(token) != self._home(token):
+                        found[token] = partition
+        return found
+
+    async def _restore(
+        self, item: Pet | Order | TokenRecord, elsewhere: dict[int | bytes, int]
+    ) -> None:
+        """Restore an item; see `_find_restored`."""
+        if isinstance(item, TokenRecord):
+            partition = elsewhere.get(item.value, self._home(item.value))
+            arguments = sized(item.value, item.fingerprint, b"%d" % item.until, b"%d" % item.id)
+            await self._run(partition, self._scripts.restore_token, *arguments)
+        elif isinstance(item, Pet):
             head, tail = encode_pet(item)
-            row = head + b"%d" % item.id + tail
-            arguments = sized(b"%d" % item.id, row)
+            arguments = sized(b"%d" % item.id, head + b"%d" % item.id + tail)
             await self._run(self._partition(item.id), self._scripts.restore_pet, *arguments)
-            return
-        if other is not None and other != item:
-            raise ConflictError(f"another order has the id {item.id}")
-        partition = self._partition(item.pet_id)
-        head, tail = encode_order(item.status, item.pet_id, item.placed_at)
-        row = head + b"%d" % item.id + tail
-        pet_status = PET_STATUS_BY_ORDER[item.status].encode()
-        arguments = sized(b"%d" % item.id, row, b"%d" % item.pet_id, pet_status)
-        await self._run(partition, self._scripts.restore_order, *arguments)
+        else:
+            partition = self._partition(item.pet_id)
+            if elsewhere.get(item.id, partition) != partition:
+                raise ConflictError(f"another order has the id {item.id}")
+            head, tail = encode_order(item.status, item.pet_id, item.placed_at)
+            row = head + b"%d" % item.id + tail
+            pet_status = PET_STATUS_BY_ORDER[item.status].encode()
+            arguments = sized(b"%d" % item.id, row, b"%d" % item.pet_id, pet_status)
+            await self._run(partition, self._scripts.restore_order, *arguments)
 
     def _partition(self, id_: int) -> int:
         return (id_ - 1) % self._size
 
-    def _home(self, token: IdempotencyToken) -> int:
+    def _home(self, token: bytes) -> int:
         """Return the partition of a token, which is a digest."""
-        return int.from_bytes(token.value[:8]) % self._size
+        return int.from_bytes(token[:8]) % self._size
 
     def _get(self, key: str, id_: int) -> Awaitable[list[bytes]]:
         """Look an item up in the partition of its id."""
         partition = self._partition(id_)
         value = b"%d" % id_
         values = len(value), value, len(value), value
-        return self._read(partition, self._gets[partition][key] % values)
+        return self._send(partition, self._gets[partition][key] % values, write=False)
 
     async def _page(
         self,
         decode: Callable[[Sequence[bytes]], list[_Item]],
         key: str,
-        after: int,
-        count: int,
-        status: str | None,
+        query: PetQuery | OrderQuery,
     ) -> list[_Item]:
-        key = key if status is None else f"{key}:{status}"
-        begin, limit = b"(%d" % after, b"%d" % count
+        key = key if query.status is None else f"{key}:{query.status}"
+        begin, limit = b"(%d" % query.after, b"%d" % query.count
         values = len(begin), begin, len(limit), limit
         if self._size == 1:
-            return decode(await self._read(0, self._pages[0][key] % values))
+            return decode(await self._send(0, self._pages[0][key] % values, write=False))
         found = decode(await self._everywhere([pages[key] % values for pages in self._pages]))
         found.sort(key=attrgetter("id"))
-        return found[:count]
+        return found[: query.count]
 
     async def _everywhere(self, commands: list[bytes]) -> list[bytes]:
         """Send a command that reads to each partition, at the same time; return all rows."""
@@ -263,58 +313,62 @@ class RedisRepository(Repository):
             )
         except hiredis.ReplyError:  # a read may be sent again
             found = await asyncio.gather(
-                *(self._read(n, packed) for n, packed in enumerate(commands))
+                *(self._send(n, packed, write=False) for n, packed in enumerate(commands))
             )
         return [row for rows in found for row in rows]
 
-    async def _read(self, partition: int, packed: bytes) -> list[bytes]:
+    async def _send(self, partition: int, packed: bytes, *, write: bool) -> Any:
+        """Send a command to the master of a partition, and again if that redirects it."""
         master = self._masters.owners[partition]
         try:
-            rows: list[bytes] = await master.reads.send(packed)
+            return await (master.writes if write else master.reads).send(packed)
         except hiredis.ReplyError as error:
-            rows = await self._masters.follow_redirect(
-                partition, master, error, packed, write=False
+            return await self._masters.follow_redirect(
+                partition, master, error, packed, write=write
             )
-        return rows
 
-    async def _run(self, partition: int, script: Script, *arguments: int | bytes) -> list[Any]:
-        """Run a script on the keys of a partition. Raises the error of its outcome, if any."""
+    async def _run(
+        self, partition: int, script: Script, *arguments: int | bytes, write: bool = True
+    ) -> list[Any]:
+        """Run a script on the keys of a partition. Raises the error of its outcome, if any.
+
+        write -- whether replicas must confirm it
+        """
         master, evals = self._masters.owners[partition], self._evals[partition]
         if script.sha not in evals:
             evals[script.sha] = self._template(partition, script, arguments, "EVALSHA", script.sha)
         try:
-            result = await master.writes.send(evals[script.sha] % arguments)
+            client = master.writes if write else master.reads
+            result = await client.send(evals[script.sha] % arguments)
         except hiredis.ReplyError as error:
             packed = self._template(partition, script, arguments, "EVAL", script.text) % arguments
-            if str(error).startswith("NOSCRIPT"):
-                result = await self._load(partition, packed)
+            if str(error).startswith("NOSCRIPT"):  # EVAL makes it known
+                result = await self._send(partition, packed, write=write)
             else:
                 result = await self._masters.follow_redirect(
-                    partition, master, error, packed, write=True
+                    partition, master, error, packed, write=write
                 )
         if failure := _ERRORS.get(result[0]):
             error_type, message = failure
-            if result[0] == Outcome.OTHER_STORE:  # the next connection is refused, for reads too
-                self._masters.owners[partition].disconnect(message)
             raise error_type(message)
+        if result[0] == Outcome.OTHER_STORE:
+            owner = self._masters.owners[partition]
+            wrong = UnavailableError(
+                f"{owner.name} was emptied, or has another store than the one that was opened"
+            )
+            owner.disconnect(wrong)  # the next connection is refused, for reads too
+            raise wrong
         items: list[Any] = result
         return items
-
-    async def _load(self, partition: int, packed: bytes) -> Any:
-        """Run a script that the server does not know yet; EVAL makes it known."""
-        master = self._masters.owners[partition]
-        try:
-            return await master.writes.send(packed)
-        except hiredis.ReplyError as error:
-            return await self._masters.follow_redirect(partition, master, error, packed, write=True)
 
     def _template(
         self, partition: int, script: Script, arguments: tuple[int | bytes, ...], *head: str
     ) -> bytes:
         """Return the template of a script, which always takes as many arguments as these."""
         keys = [self._keys[partition][name] for name in script.keys]
-        places = [None] * (len(arguments) // 2)
-        return template(*head, str(len(keys)), *keys, *places, self._stores[partition])
+        gaps = [None] * (len(arguments) // 2)
+        constants = str(self._size), str(partition), self.store
+        return template(*head, str(len(keys)), *keys, *gaps, *constants)
 
 
 def _searches(keys: dict[str, str], *rest: str | None) -> dict[str, bytes]:

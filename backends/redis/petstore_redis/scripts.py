@@ -29,8 +29,8 @@ LANES: Final = 2**20
 See lua/shared/ids.lua."""
 
 STORE_KEYS: Final = {
-    # hash: schema, partitions, complete (set once all partitions exist), store (its id), counters
-    # (pets, orders), replid and lane; counts of replays and repeats
+    # hash: schema, partitions, complete (set once all partitions exist), store (its identity),
+    # counters (pets, orders), replid and lane; revision, a counter of all else that changes it
     "meta": ("meta",),
     # sorted sets of JSON by id: all, and those of each status
     "pets": ("pets", "pets:available", "pets:pending", "pets:sold"),
@@ -38,9 +38,10 @@ STORE_KEYS: Final = {
     # hash: pet -> its order that is placed or completed
     "live": ("live",),
     # hashes by token, and a sorted set of tokens by their expiry: see lua/shared/tokens.lua
-    "retries": ("retries",),
+    "tokens": ("tokens",),
     "expiries": ("expiries",),
     "reservations": ("reservations",),
+    "retries": ("retries",),  # of schema 1: the tokens
 }
 """The names of a partition's keys, in groups that scripts use together."""
 
@@ -68,35 +69,35 @@ class Script(Struct, frozen=True):
 class Scripts:
     """All scripts. The comment in each file says what it takes and returns.
 
-    A write without a token takes four empty arguments for it; the last argument of each write is
-    the id of the store. Ids are decimal, items JSON.
+    A write without a token takes four empty arguments for it. The last three arguments of each
+    script but `create_store` say where it runs: see lua/shared/store.lua. Ids are decimal, items
+    JSON.
 
     guard -- whether a new master draws a lane of ids; False for servers that have no INFO
     """
 
     def __init__(self, *, guard: bool = True) -> None:
         self._guard = guard
-        tokens = ("retries", "expiries", "reservations")
-        self.open_store = self._load("open_store", ["ids"], ["meta"])
-        self.create_pet = self._load(
-            "create_pet", ["store", "items", "ids", "tokens"], ["meta", "pets", *tokens]
-        )
+        tokens = ("tokens", "expiries", "reservations")
+        write = ("store", "items", "ids", "reservations", "tokens")
+        self.create_store = self._load("create_store", ["ids"], ["meta"])
+        self.create_pet = self._load("create_pet", write, ["meta", "pets", *tokens])
         self.place_order = self._load(
-            "place_order",
-            ["store", "items", "ids", "tokens"],
-            ["meta", "pets", "orders", "live", *tokens],
+            "place_order", write, ["meta", "pets", "orders", "live", *tokens]
         )
         self.update_order = self._load(
             "update_order", ["store", "items"], ["meta", "pets", "orders", "live"]
         )
+        self.list_tokens = self._load("list_tokens", ["store", "ids"], ["meta", "tokens"])
         self.restore_pet = self._load("restore_pet", ["store", "items"], ["meta", "pets"])
         self.restore_order = self._load(
             "restore_order", ["store", "items"], ["meta", "pets", "orders", "live"]
         )
+        self.restore_token = self._load("restore_token", ["store"], ["meta", *tokens[:2]])
         self.raise_counters = self._load("raise_counters", ["store"], ["meta"])
-        self.reserve = self._load("reserve", ["store", "tokens"], ["meta", *tokens])
-        self.confirm = self._load("confirm", ["store", "tokens"], ["meta", *tokens[1:]])
-        self.release = self._load("release", ["store", "tokens"], ["meta", *tokens[1:]])
+        self.reserve = self._load("reserve", ["store", "reservations", "tokens"], ["meta", *tokens])
+        self.confirm = self._load("confirm", ["store", "reservations"], ["meta", *tokens[1:]])
+        self.release = self._load("release", ["store", "reservations"], ["meta", *tokens[1:]])
 
     def upgrade(self, schema: int) -> Script:
         """Return the script that upgrades a partition from this schema to the next one."""

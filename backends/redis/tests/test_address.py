@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from petstore_redis import address
 from petstore_redis.address import Topology
 
-from backends.redis.tests.places import opened, unavailable
 from backends.redis.tests.servers import REDIS, VALKEY, Server, certificate, single
+from backends.redis.tests.stores import opened, unavailable
 from petstore.conformance.faults.proxy import proxy
 from petstore.contract import SettingsError, UnavailableError
 from tests.support.repositories import REX, again
@@ -246,9 +246,10 @@ def test_tls_spoken_to_a_server_without_it_is_reported(
     with (
         single(tmp_path, password=password) as server,
         proxy(server.host, server.port) as front,
-        pytest.raises(SettingsError) as caught,
     ):
-        asyncio.run(_use(f"rediss{kind}://127.0.0.1:{front.port}{path}"))
+        url = f"rediss{kind}://127.0.0.1:{front.port}{path}"
+        with pytest.raises(SettingsError) as caught:  # after the timeout: the server says nothing
+            asyncio.run(_use(url, timeout_seconds=2))
     assert str(caught.value) == (
         f"redis at 127.0.0.1:{front.port} has no TLS: PETSTORE_REDIS_URL must begin with"
         f" redis{kind}://, not with rediss{kind}://"
@@ -306,6 +307,6 @@ def test_the_command_ends_with_one_line_if_nothing_listens(tmp_path: Path) -> No
         assert ended.returncode == 69
         assert ended.stderr == (
             "petstore: cannot reach the storage: redis at redis://:***@127.0.0.1:6399/0:"
-            " connection refused\n"
+            " connection refused (PETSTORE_REDIS_URL)\n"
         )
         assert "hunter2" not in ended.stdout

@@ -6,8 +6,8 @@ import time
 import pytest
 from petstore_redis import RedisRepository
 
-from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import Server
+from backends.redis.tests.stores import fresh, opened
 from petstore.contract import IdempotencyToken, OrderStatus, TokenReusedError
 from tests.support.repositories import AT, REX, make_token
 
@@ -55,7 +55,7 @@ def test_records_that_are_expired_for_both_clocks_are_removed(valkey: Server) ->
         async with opened(valkey, prefix=prefix) as repository:
             await write(repository, range(20), now - 2 * DAY)
             await write(repository, range(20, 30), now)
-            assert valkey.call("HLEN", f"{{{prefix}:0}}:retries") == 10
+            assert valkey.call("HLEN", f"{{{prefix}:0}}:tokens") == 10
             assert valkey.call("ZCARD", f"{{{prefix}:0}}:expiries") == 10
 
     asyncio.run(run())

@@ -10,12 +10,14 @@ from petstore.conformance import Conformance
 
 class TestValkey(Conformance):
     backend = backend
+    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, valkey: Server) -> None:
         type(self).settings = RedisSettings(url_of(valkey), timeout_seconds=10)
 
 
+@pytest.mark.slow
 class TestRedis(Conformance):
     backend = backend
     machine_examples = 10
@@ -25,6 +27,7 @@ class TestRedis(Conformance):
         type(self).settings = RedisSettings(url_of(redis), timeout_seconds=10)
 
 
+@pytest.mark.slow
 class TestPartitions(Conformance):
     backend = backend
 
@@ -33,6 +36,7 @@ class TestPartitions(Conformance):
         type(self).settings = RedisSettings(url_of(valkey), partitions=5, timeout_seconds=10)
 
 
+@pytest.mark.slow
 class TestSentinels(Conformance):
     """With replicas that must confirm each write."""
 
@@ -45,6 +49,7 @@ class TestSentinels(Conformance):
         type(self).settings = RedisSettings(url, wait_replicas=1, timeout_seconds=10)
 
 
+@pytest.mark.slow
 class TestCluster(Conformance):
     backend = backend
     machine_examples = 10

@@ -1,23 +1,32 @@
-"""A server that is emptied under the service, or comes back without its data, is unavailable.
+"""The store under a repository is emptied, replaced, or an older copy: it is noticed and refused.
 
 Otherwise ids would begin at 1 again, and another service could start on it with other partitions.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from petstore_redis import RedisRepository
+import redis
+from petstore_redis import RedisRepository, store
 from redis.crc import key_slot
 
-from backends.redis.tests.places import fresh, opened, unavailable, unavailable_for
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, single, until
+from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_for
 from backends.redis.tests.topologies import Cluster, sentinel
-from petstore.contract import Order, OrderStatus, Pet, PetStatus
-from tests.support.repositories import AT, REX, again, make_token, pets
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    WrongStoreError,
+)
+from tests.support.repositories import AT, REX, again, make_token, pets, refused
 
 
 def writes(repository: RedisRepository, pet: int, order: int) -> dict[str, Callable[[], Any]]:
@@ -35,64 +44,177 @@ def writes(repository: RedisRepository, pet: int, order: int) -> dict[str, Calla
     }
 
 
+async def check_refused_for_good(repository: RedisRepository, reason: str) -> None:
+    """Check that a look finds another store, and that no call succeeds from then on."""
+    with pytest.raises(WrongStoreError, match=reason):
+        await repository.look()
+    for call in (pets(repository), repository.create_pet(REX), repository.look()):
+        assert reason in await unavailable(call)
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("number", range(7))
 def test_no_write_changes_a_server_that_was_emptied(
-    server: Server, number: int, partitions: int, caplog: pytest.LogCaptureFixture
+    server: Server, number: int, partitions: int
 ) -> None:
     async def run() -> None:
         async with opened(server, partitions=partitions) as repository:
             free, pet = [(await repository.create_pet(REX, make_token(n))).id for n in (3, 6)]
             order = (await repository.place_order(pet, AT)).id
             server.call("FLUSHALL")
-            with caplog.at_level(logging.ERROR, "petstore.redis"):
-                await unavailable(list(writes(repository, free, order).values())[number]())
-                await unavailable_for("emptied", lambda: pets(repository))
-                assert await unavailable(repository.list_pets(0, 1, None))  # as readiness asks
+            await unavailable(list(writes(repository, free, order).values())[number]())
+            await unavailable_for("emptied", lambda: pets(repository))
             assert server.call("KEYS", "*") == []
-            assert [r.levelname for r in caplog.records if "was emptied" in r.getMessage()] == [
-                "ERROR"
-            ]
 
     asyncio.run(run())
 
 
-def test_the_store_is_used_again_once_its_data_are_back(server: Server) -> None:
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_look_notices_that_the_store_is_gone_or_another_one(
+    server: Server, partitions: int
+) -> None:
+    async def run() -> None:
+        prefix = fresh()
+        async with (
+            opened(server, prefix=prefix, partitions=partitions) as one,
+            opened(server, prefix=prefix, partitions=partitions) as two,
+        ):
+            assert one.store == two.store
+            for repository in (one, two):
+                await repository.create_pet(REX)
+                await repository.look()
+            server.call("FLUSHALL")
+            await check_refused_for_good(one, "was emptied")
+            expected = Expected(one.store)
+            with pytest.raises(
+                WrongStoreError, match=f"not the store {one.store} that is expected"
+            ):
+                async with opened(server, prefix=prefix, partitions=partitions, expected=expected):
+                    pass
+            assert server.call("KEYS", "*") == []
+            async with opened(server, prefix=prefix, partitions=partitions) as new:
+                assert new.store != one.store
+                await check_refused_for_good(two, "has another store")
+                with pytest.raises(WrongStoreError, match=f"has the store {new.store}"):
+                    async with opened(
+                        server, prefix=prefix, partitions=partitions, expected=expected
+                    ):
+                        pass
+
+    asyncio.run(run())
+
+
+def test_nothing_is_created_or_upgraded_without_leave(server: Server) -> None:
+    prefix, careful = fresh(), Expected(create=False, upgrade=False)
+    closed = opened(server, prefix=prefix, expected=careful)
+    assert "there is no store yet" in refused(closed, ChangeNeededError)
+    assert server.call("KEYS", f"{{{prefix}:*") == []
+
+    async def run() -> None:
+        async with opened(server, prefix=prefix) as repository:
+            identity = repository.store
+        async with opened(server, prefix=prefix, expected=careful) as repository:
+            assert repository.store == identity
+
+    asyncio.run(run())
+    server.call("HSET", f"{{{prefix}:0}}:meta", "schema", 1)
+    old = opened(server, prefix=prefix, expected=careful)
+    assert "has schema 1: the next start upgrades it" in refused(old, ChangeNeededError)
+
+
+class Clock:
+    """Time as the store sees it, which passes as the test says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(store, "monotonic", lambda: self.now)
+
+    async def settle(self, repository: RedisRepository) -> None:
+        """Look until what is there is settled."""
+        for _ in range(3):
+            await repository.look()
+            self.now += store.CRASH_LOSS_SECONDS
+
+
+CHANGES: dict[str, Callable[[RedisRepository, int], Any]] = {
+    "a pet": lambda repository, _: repository.create_pet(REX),
+    "a status": lambda repository, order: repository.update_order(order, OrderStatus.CANCELLED),
+    "a connection": lambda repository, _: repository.look(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_older_file_of_the_server_is_noticed(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+
+    async def run(server: Server) -> None:
+        prefix = fresh()
+        async with opened(server, prefix=prefix) as repository:
+            order = await repository.place_order((await repository.create_pet(REX)).id, AT)
+            server.call("SAVE")
+            shutil.copy(server.directory / "dump.rdb", server.directory / "old.rdb")
+            if change == "a connection":
+                async with opened(server, prefix=prefix):
+                    pass
+            await CHANGES[change](repository, order.id)
+            await clock.settle(repository)
+            server.kill()
+            shutil.move(server.directory / "old.rdb", server.directory / "dump.rdb")
+            server.start()
+            await unavailable_for("an older copy of the store", lambda: pets(repository))
+            await check_refused_for_good(repository, "an older copy of the store")
+
+    with single(tmp_path, 'save ""') as server:
+        asyncio.run(run(server))
+
+
+def test_a_server_that_has_lost_its_last_writes_is_used(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a power failure without a sync of each write. What is older must be there."""
+    clock = Clock(monkeypatch)
+
     async def run() -> None:
         prefix = fresh()
         meta = f"{{{prefix}:0}}:meta"
         async with opened(server, prefix=prefix) as repository:
-            receipt = await repository.create_pet(REX)
-            with server.client(decode_responses=False) as admin:
-                kept = {key: admin.dump(key) for key in admin.keys(f"{{{prefix}:*")}
-                admin.flushall()
-                async with opened(server, prefix=prefix) as other:  # a new store in its place
-                    await unavailable(repository.create_pet(REX))
-                    assert (await other.create_pet(REX)).id == 1
-                    await unavailable_for("emptied", lambda: pets(repository))
-                admin.flushall()
-                for key, value in kept.items():
-                    admin.restore(key, 0, value)
-            assert (await again(lambda: repository.create_pet(REX))).id > receipt.id
-            assert next(pet.id for pet in await pets(repository)) == receipt.id
-            assert server.call("HGET", meta, "store")
-
-    asyncio.run(run())
-
-
-def test_a_store_from_before_stores_had_ids_is_given_one(server: Server) -> None:
-    async def run() -> None:
-        prefix = fresh()
-        async with opened(server, prefix=prefix) as repository:
             await repository.create_pet(REX)
-        server.call("HDEL", f"{{{prefix}:0}}:meta", "store", "lane")
-        async with opened(server, prefix=prefix) as one, opened(server, prefix=prefix) as two:
-            ids = [(await repository.create_pet(REX)).id for repository in (one, two)]
-            assert ids == [2, 3]
+            await clock.settle(repository)
+            settled = server.call("HGET", meta, "pets")
+            await repository.create_pet(REX)
+            await repository.look()
+            server.call("HSET", meta, "pets", settled)
+            await repository.look()
+            await clock.settle(repository)
+            server.call("HSET", meta, "pets", 0)
+            await check_refused_for_good(repository, "an older copy")
 
     asyncio.run(run())
 
 
+def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_longer(
+    server: Server,
+) -> None:
+    async def run() -> None:
+        async with opened(server) as repository:
+            await repository.create_pet(REX)
+            server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+            try:
+                assert "maxmemory-policy allkeys-lru" in await unavailable(repository.look())
+                await unavailable_for("set maxmemory-policy noeviction", lambda: pets(repository))
+                assert "maxmemory-policy" in await unavailable(repository.create_pet(REX))
+            finally:
+                server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+            await again(lambda: repository.create_pet(REX))
+            await repository.look()
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
 def test_a_master_that_restarts_empty_with_its_replicas_is_unavailable(tmp_path: Path) -> None:
     """Without AOF, a restart that is faster than the failover empties the replicas, too."""
 
@@ -112,24 +234,43 @@ def test_a_master_that_restarts_empty_with_its_replicas_is_unavailable(tmp_path:
         asyncio.run(run(master, replica))
 
 
-def test_a_node_of_a_cluster_that_was_emptied_is_unavailable_and_the_others_are_not(
-    nodes: Cluster,
+def remove(admin: redis.Redis, keys: Iterable[Any]) -> None:
+    for key in keys:  # of several slots
+        admin.delete(key)
+
+
+@pytest.mark.slow
+def test_a_node_of_a_cluster_may_come_back_empty_while_it_is_replaced_but_not_for_long(
+    nodes: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = Clock(monkeypatch)
+
     async def run() -> None:
         prefix = fresh()
         async with opened(nodes, prefix=prefix, partitions=4) as repository:
             made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(8)]
             owners = [nodes.owner(key_slot(f"{{{prefix}:{n}}}".encode())) for n in range(4)]
             kept = next(n for n in range(4) if owners[n] is not owners[0])
-            for key in owners[0].call("KEYS", f"{{{prefix}:*"):
-                owners[0].call("DEL", key)
-            await unavailable(repository.create_pet(REX, make_token(100)))
-            await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
-            assert await repository.get_pet(made[kept]) is not None
+            with owners[0].client(decode_responses=False) as admin:
+                data = {key: admin.dump(key) for key in admin.keys(f"{{{prefix}:*")}
+                remove(admin, data)
+                assert "was emptied" in await unavailable(repository.look())
+                await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
+                assert await repository.get_pet(made[kept]) is not None
+                for key, value in data.items():
+                    admin.restore(key, 0, value)
+                await again(repository.look)
+                assert await repository.get_pet(made[0]) is not None
+                remove(admin, data)
+            await unavailable_for("emptied", repository.look)
+            clock.now += store.FAILOVER_SECONDS
+            await check_refused_for_good(repository, "was emptied")
+            assert "was emptied" in await unavailable(repository.get_pet(made[kept]))
 
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
 def test_the_settings_of_a_new_master_are_checked(
     tmp_path: Path, policy: str, caplog: pytest.LogCaptureFixture
@@ -146,10 +287,10 @@ def test_the_settings_of_a_new_master_are_checked(
             await asyncio.to_thread(until, lambda: group.failed_over(old))
             if policy == "noeviction":
                 await again(lambda: repository.create_pet(REX))
+                await repository.look()
                 assert caplog.text.count("does not sync each write") == 1
                 return
             await unavailable_for("maxmemory-policy", lambda: repository.create_pet(REX))
-            assert caplog.text.count("set maxmemory-policy noeviction") == 1
             group.master().call("CONFIG", "SET", "maxmemory-policy", "noeviction")
             await again(lambda: repository.create_pet(REX))
 
@@ -157,12 +298,37 @@ def test_the_settings_of_a_new_master_are_checked(
         asyncio.run(run())
 
 
+@pytest.mark.slow
+def test_a_replica_that_has_not_received_the_last_writes_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are: an old master may have been cut off for long."""
+    clock = Clock(monkeypatch)
+
+    async def run() -> None:
+        prefix = fresh()
+        async with opened(group, prefix=prefix, timeout_seconds=1) as repository:
+            made = [(await repository.create_pet(REX)).id for _ in range(5)]
+            await clock.settle(repository)
+            old = group.master()
+            old.kill()
+            await asyncio.to_thread(until, lambda: group.failed_over(old))
+            group.master().call("HSET", f"{{{prefix}:0}}:meta", "pets", 1)  # as if it had no more
+            await again(repository.look)
+            assert (await repository.create_pet(REX)).id > max(made)
+
+    with sentinel(tmp_path, *AOF, hasty=True) as group:
+        asyncio.run(run())
+
+
+@pytest.mark.slow
 def test_a_single_server_that_restarts_with_its_data_is_used_again(tmp_path: Path) -> None:
     async def run(server: Server) -> None:
         async with opened(server) as repository:
             receipt = await repository.create_pet(REX)
             await asyncio.to_thread(server.restart)
             assert (await again(lambda: pets(repository)))[0].id == receipt.id
+            await repository.look()
 
     with single(tmp_path, *AOF) as server:
         asyncio.run(run(server))

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, until
+from backends.redis.tests.stores import fresh, opened
+from petstore.contract import PetQuery
 from tests.support.repositories import AT, REX
+
+pytestmark = pytest.mark.slow
 
 
 async def assign(server: Server, prefix: str, partitions: int) -> tuple[list[int], list[int]]:
     """Add pets to a store on this server and order them; return the ids of both."""
     async with opened(server, prefix=prefix, partitions=partitions) as repository:
-        known = await repository.list_pets(0, 999, None)
+        known = await repository.list_pets(PetQuery(0, 999))
         pets = [(await repository.create_pet(REX)).id for _ in range(30)]
         for pet in known:  # walks from page to page find the new ones
             assert pet.id < min(id_ for id_ in pets if (id_ - pet.id) % partitions == 0)

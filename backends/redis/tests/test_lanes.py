@@ -25,13 +25,15 @@ class Partition:
 
     def assign(self) -> int | None:
         """Return the id of a new pet, None if none is left."""
-        outcome, *rest = self._run("create_pet", *self.place, '{"id":', ',"a":1}', *NO_TOKEN)
+        outcome, *rest = self._run("create_pet", '{"id":', ',"a":1}', *NO_TOKEN)
         return int(rest[0]) if outcome == Outcome.DONE else None
 
     def _run(self, name: str, *arguments: object) -> list[bytes]:
         script = getattr(Scripts(guard=False), name)
         given = [self.names[key] for key in script.keys]
-        result: list[bytes] = self.server.eval(script.text, len(given), *given, *arguments, "s")
+        result: list[bytes] = self.server.eval(
+            script.text, len(given), *given, *arguments, *self.place, "s"
+        )
         return result
 
 

@@ -1,6 +1,6 @@
 """A login or a permission that is taken away while the store is open: unavailable until it is back.
 
-At opening the same is an error of the settings: test_address, test_opening.
+At the start the same is an error of the settings: test_address, test_store.
 """
 
 import asyncio
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from backends.redis.tests.places import opened, unavailable, unavailable_for
 from backends.redis.tests.servers import Server
+from backends.redis.tests.stores import opened, unavailable, unavailable_for
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
 from petstore.contract import SettingsError
 from tests.support.repositories import AT, REX, again, make_token, pets

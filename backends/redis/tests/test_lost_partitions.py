@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from petstore_redis import opening
+from petstore_redis import store
 
-from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import AOF, Server, single
+from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import Cluster
 from petstore.contract import UnavailableError
 from tests.support.repositories import REX, make_token, pets, refused
 
+pytestmark = pytest.mark.slow
+
 SIZE = 3
-GIVE_UP = "HSET {{{prefix}:1}}:meta schema 1 partitions {size} lane 123456"
+GIVE_UP = "HSET {{{prefix}:1}}:meta schema 2 partitions {size} lane 123456"
 
 
 def create(place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE)) -> list[int]:
@@ -64,7 +66,7 @@ def test_a_store_with_an_emptied_partition_is_refused(
         empty(valkey, prefix, partition)
     before = keys(valkey, prefix)
     assert refusal(valkey, prefix) == (
-        f"redis at 127.0.0.1:{valkey.port} has nothing of partition {lost[0]}"
+        f"redis at redis://127.0.0.1:{valkey.port} has nothing of partition {lost[0]}"
         f" ({{{prefix}:{lost[0]}}}:meta), but other partitions of the store exist: it was"
         ' emptied, or has lost its data. Restore its data, or read "An emptied partition" in the'
         " README of petstore-redis"
@@ -117,19 +119,19 @@ def test_a_first_start_that_is_interrupted_anywhere_is_continued_by_the_next(
 
 
 class Interruption:
-    """Lets the first commands of an opening pass, and none after them."""
+    """Lets the first commands of a start pass, and none after them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, commands: int) -> None:
         self.calls = 0
         self._commands = commands
-        self._call: Callable[..., Any] = opening._call  # noqa: SLF001 - what opening sends
-        monkeypatch.setattr(opening, "_call", self)
+        self._call: Callable[..., Any] = store._call  # noqa: SLF001 - what opening a store sends
+        monkeypatch.setattr(store, "_call", self)
 
-    async def __call__(self, *arguments: Any) -> Any:
+    async def __call__(self, *arguments: Any, **named: bool) -> Any:
         self.calls += 1
         if self.calls > self._commands:
             raise UnavailableError("interrupted")
-        return await self._call(*arguments)
+        return await self._call(*arguments, **named)
 
 
 def test_processes_that_create_a_store_at_the_same_time_all_succeed(valkey: Server) -> None:

@@ -13,8 +13,8 @@ import pytest
 from petstore_redis import RedisRepository
 from redis.crc import key_slot
 
-from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Port, Server, servers, until
+from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import SERVICE, cluster
 from petstore.contract import UnavailableError
 from tests.support.repositories import REX, again, pets
@@ -90,6 +90,7 @@ def test_a_service_does_not_return_to_the_side_that_knows_less(
 
 async def read_on(repository: RedisRepository) -> None:
     while True:
+        await repository.look()  # as the service does
         await pets(repository)
         await asyncio.sleep(0.02)
 

@@ -17,9 +17,9 @@ from msgspec import Struct
 from petstore_redis import RedisRepository
 from petstore_redis.scripts import Script
 
-from backends.redis.tests.places import fresh, opened
 from backends.redis.tests.servers import Server
-from petstore.contract import ConflictError, OrderStatus, Receipt, TokenReusedError
+from backends.redis.tests.stores import fresh, opened
+from petstore.contract import ConflictError, OrderQuery, OrderStatus, Receipt, TokenReusedError
 from tests.support.repositories import AT, REX, make_token, pets
 
 SIZE = 3
@@ -36,17 +36,19 @@ class Stepped(RedisRepository):
     """A repository whose scripts wait for permission to run."""
 
     def __init__(self, other: RedisRepository) -> None:
-        super().__init__(other._masters, other._scripts, other._keys, other._stores)  # noqa: SLF001 - its own class
+        super().__init__(other._masters, other._scripts, other._keys, other._open_store)  # noqa: SLF001 - its own class
         self.gates: dict[asyncio.Task[Any], asyncio.Event] = {}
         self.blocked = asyncio.Event()
 
-    async def _run(self, partition: int, script: Script, *arguments: Any) -> list[Any]:
+    async def _run(
+        self, partition: int, script: Script, *arguments: Any, write: bool = True
+    ) -> list[Any]:
         task = asyncio.current_task()
         if task in self.gates:
             self.gates[task].clear()
             self.blocked.set()
             await self.gates[task].wait()
-        return await super()._run(partition, script, *arguments)
+        return await super()._run(partition, script, *arguments, write=write)
 
 
 class Call(Struct):
@@ -206,7 +208,7 @@ def test_one_token_takes_effect_once_whatever_the_interleaving(
                 ids[pet] = (await plain.create_pet(REX, make_token(token_of(pet % SIZE)))).id
                 if pet not in free:
                     blocking[pet] = (await plain.place_order(ids[pet], AT)).id
-            before = {order.id for order in await plain.list_orders(0, 9999, None)}
+            before = {order.id for order in await plain.list_orders(OrderQuery(0, 9999))}
             token, repository = token_of(0), Stepped(plain)
             made = [Call(call.pet, call.killed_after) for call in calls]
 
@@ -221,7 +223,7 @@ def test_one_token_takes_effect_once_whatever_the_interleaving(
 
             works = [work(call) for call in made]
             await interleave(repository, made, works, schedule)
-            orders = [o for o in await plain.list_orders(0, 9999, None) if o.id not in before]
+            orders = [o for o in await plain.list_orders(OrderQuery(0, 9999)) if o.id not in before]
             ordered = [pet for order in orders for pet, one in ids.items() if one == order.pet_id]
             assert len(ordered) == len(set(ordered)) <= 1
             assert explained(made, free, set(ordered)), (made, ordered)

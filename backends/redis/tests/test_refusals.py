@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import redis as redis_client
 
-from backends.redis.tests.places import fresh, opened, unavailable, unavailable_at_once
 from backends.redis.tests.servers import Server, single, until
+from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_at_once
 from petstore.conformance.faults.proxy import Proxy
-from petstore.contract import StorageError
+from petstore.contract import OrderQuery, StorageError
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 REPAIRS = {
@@ -49,7 +49,7 @@ def test_a_server_that_rejects_writes_is_unavailable_for_them_and_can_be_read(
             assert not (
                 await again(lambda: repository.place_order(pet.id, AT, make_token(1)))
             ).replayed
-            assert len(await repository.list_orders(0, 9, None)) == 1
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
 
     asyncio.run(run())
 
@@ -132,7 +132,7 @@ def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: Server)
                 receipt = await repository.create_pet(REX)
                 await repository.place_order(receipt.id, AT, make_token(receipt.id))
                 assert len(await pets(repository)) == count
-                assert len(await repository.list_orders(0, 9, None)) == count
+                assert len(await repository.list_orders(OrderQuery(0, 9))) == count
 
     asyncio.run(run())
 

@@ -20,10 +20,10 @@ def run() -> Run:
     server, known, names = FakeRedis(), Scripts(guard=False), keys("test", 0)
     server.hset(names["meta"], "store", "s")
 
-    def run(name: str, *arguments: object) -> list[object]:
+    def run(name: str, *arguments: object, place: tuple[int, int] = (1, 0)) -> list[object]:
         script = getattr(known, name)
         given = [names[key] for key in script.keys]
-        result: list[object] = server.eval(script.text, len(given), *given, *arguments, "s")
+        result: list[object] = server.eval(script.text, len(given), *given, *arguments, *place, "s")
         return result
 
     return run
@@ -52,7 +52,7 @@ def test_lua_uses_each_outcome_and_constant_of_the_header_and_no_others() -> Non
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_an_outcome_is_the_same_number_in_lua(outcome: Outcome) -> None:
-    script = Scripts().open_store
+    script = Scripts().create_store
     header = script.text.partition("local key")[0]
     assert FakeRedis().eval(f"{header}return {outcome.name}", 0) == outcome.value
 
@@ -88,24 +88,24 @@ def test_a_script_is_given_the_keys_that_it_names() -> None:
 
 def test_a_pet_is_created_once_for_each_token(run: Run) -> None:
     token = (TOKEN, OTHER, 100, 200)
-    assert run("create_pet", 1, 0, HEAD, TAIL, *NO_TOKEN) == [Outcome.DONE, b"1"]
-    assert run("create_pet", 1, 0, HEAD, TAIL, *token)[:2] == [Outcome.DONE, b"2"]
-    assert run("create_pet", 1, 0, HEAD, TAIL, *token)[:2] == [Outcome.REPLAYED, b"2"]
+    assert run("create_pet", HEAD, TAIL, *NO_TOKEN) == [Outcome.DONE, b"1"]
+    assert run("create_pet", HEAD, TAIL, *token)[:2] == [Outcome.DONE, b"2"]
+    assert run("create_pet", HEAD, TAIL, *token)[:2] == [Outcome.REPLAYED, b"2"]
     other = (TOKEN, TOKEN, 199, 300)
-    assert run("create_pet", 1, 0, HEAD, TAIL, *other) == [Outcome.TOKEN_REUSED]
+    assert run("create_pet", HEAD, TAIL, *other) == [Outcome.TOKEN_REUSED]
     later = (TOKEN, TOKEN, 200, 300)
-    assert run("create_pet", 1, 0, HEAD, TAIL, *later)[:2] == [Outcome.DONE, b"3"]
+    assert run("create_pet", HEAD, TAIL, *later)[:2] == [Outcome.DONE, b"3"]
 
 
 def test_partitions_assign_ids_in_turn(run: Run) -> None:
-    found = [run("create_pet", 16, 5, HEAD, TAIL, *NO_TOKEN)[1] for _ in range(3)]
+    found = [run("create_pet", HEAD, TAIL, *NO_TOKEN, place=(16, 5))[1] for _ in range(3)]
     assert found == [b"6", b"22", b"38"]
 
 
 def test_an_order_reserves_its_pet_until_it_is_cancelled_or_completed(run: Run) -> None:
-    place = ("place_order", 1, 0, ORDER, REST, 1, *NO_TOKEN)
+    place = ("place_order", ORDER, REST, 1, *NO_TOKEN)
     assert run(*place) == [Outcome.NOT_FOUND]
-    run("create_pet", 1, 0, HEAD, TAIL, *NO_TOKEN)
+    run("create_pet", HEAD, TAIL, *NO_TOKEN)
     assert run(*place)[:2] == [Outcome.DONE, b"1"]
     assert run(*place) == [Outcome.CONFLICT]
     cancelled = run("update_order", 1, "cancelled", "available")

@@ -9,9 +9,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from petstore.contract import Backend, SettingsError
+from petstore.contract import Backend, Expected, SettingsError
 from petstore_sqlite import schema
-from petstore_sqlite.file import LockWait, refuse_orphaned_wal
+from petstore_sqlite.file import LockWait, check_presence, is_of_file
 from petstore_sqlite.repository import SqliteRepository
 
 __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
@@ -20,9 +20,22 @@ __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
 class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the file is, and how long to wait for other processes that write to it."""
 
-    path: Annotated[str, Meta(min_length=1, description="the path of a file on a local disk")]
+    path: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="the path of a file on a local disk",
+            examples=["/var/lib/petstore/petstore.sqlite"],
+        ),
+    ]
     busy_seconds: Annotated[
-        float, Meta(ge=0, le=3600, description="a number of seconds from 0 to 3600")
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            title="how long to wait for a lock",
+            description="a number of seconds from 0 to 3600",
+        ),
     ] = 5
     check: Annotated[
         bool, Meta(description="true or false: whether to check the whole file at opening")
@@ -30,26 +43,30 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @asynccontextmanager
-async def open_sqlite(settings: SqliteSettings) -> AsyncIterator[SqliteRepository]:
+async def open_sqlite(
+    settings: SqliteSettings, expected: Expected
+) -> AsyncIterator[SqliteRepository]:
     """Open the file, upgrade its schema, and close it when all writes are done.
 
     Raises `SettingsError` if the path is not that of a file or this version cannot use the file,
-    `UnavailableError` if the file cannot be opened or written to.
+    `WrongStoreError` or `ChangeNeededError` if it is not as expected, `UnavailableError` if it
+    cannot be opened or written to.
     """
-    if not settings.path or settings.path.startswith((":", "file:")) or "\0" in settings.path:
+    if not is_of_file(settings.path):
         raise SettingsError(
-            f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}:"
-            " this backend promises durable storage"
+            f"PETSTORE_SQLITE_PATH must be the path of a file, not {settings.path!r}: for instance"
+            " /var/lib/petstore/pets.sqlite"
         )
     if settings.path.startswith("~"):
         raise SettingsError(
             f"PETSTORE_SQLITE_PATH is {settings.path!r}, and '~' is not expanded: write the path in"
             " full (or begin it with ./ if '~' is part of a name)"
         )
-    refuse_orphaned_wal(settings.path)
+    check_presence(settings.path, expected)
     busy = LockWait(settings.busy_seconds)
-    with schema.connect(settings.path, busy) as connection:
-        schema.migrate(connection, settings.path, busy)
+    create = expected.store is None and expected.create
+    with schema.connect(settings.path, busy, create=create) as connection:
+        schema.migrate(connection, settings.path, busy, expected)
         if settings.check:
             schema.check(connection, settings.path)
         with schema.connect(settings.path, busy, read_only=True) as reader:
@@ -74,7 +91,7 @@ def _remove(path: str) -> None:
 
 
 backend = Backend(
-    contract=1,
+    contract=2,
     settings=SqliteSettings,
     open=open_sqlite,
     scratch=scratch_sqlite,

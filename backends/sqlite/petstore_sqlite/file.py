@@ -11,7 +11,7 @@ from time import monotonic
 
 import apsw
 
-from petstore.contract import UnavailableError
+from petstore.contract import ChangeNeededError, Expected, WrongStoreError
 
 
 class LockWait:
@@ -60,18 +60,19 @@ class OpenFile:
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._path = connection.filename
-        self._files = {path: _identify(path) for path in (self._path, connection.filename_wal)}
+        paths = (connection.filename, connection.filename_wal)
+        self._files = {path: _identify(path) for path in paths}
 
-    def check(self) -> None:
-        """Raise `UnavailableError` if one of the files was deleted, moved or replaced."""
+    def problem(self) -> str:
+        """Return that one of the files was deleted, moved or replaced, or the empty string."""
         for path, identity in self._files.items():
             if _identify(path) != identity:
-                raise UnavailableError(
-                    f"sqlite at {self._path}: {path} was deleted, moved or replaced while it was"
-                    " open; nothing more is written to it. Stop the service, put back the files"
-                    " that belong together, and start it again"
+                return (
+                    f"{path} was deleted, moved or replaced while it was open; nothing more is"
+                    " written to it. Stop the service, put back the files that belong together,"
+                    " and start it again"
                 )
+        return ""
 
 
 def _identify(path: str) -> tuple[int, int] | None:
@@ -83,8 +84,38 @@ def _identify(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def is_of_file(path: str) -> bool:
+    """Return whether a path can be that of a file on disk: not a URL, a device or a pipe."""
+    if not path or path.startswith((":", "file:")) or "://" in path or "\0" in path:
+        return False
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:  # it will be created, or the reason is found when it is opened
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # a folder is explained, too
+
+
+def check_presence(path: str, expected: Expected) -> None:
+    """Check that there is a file, unless a new one may be created.
+
+    Raises `WrongStoreError` if a store is expected, or if there is only its WAL;
+    `ChangeNeededError` if none may be created.
+    """
+    refuse_orphaned_wal(path)
+    if _identify(path):
+        return
+    if expected.store is not None:
+        raise WrongStoreError(
+            f"sqlite at {path}: no file is found there; the store {expected.store} is expected in"
+            " it. Check that the disk is mounted and that PETSTORE_SQLITE_PATH is right"
+        )
+    folder = os.path.realpath(path).rpartition("/")[0]
+    if not expected.create and _identify(folder):  # without a folder, opening explains it
+        raise ChangeNeededError(f"sqlite at {path}: there is no such file; it would be created")
+
+
 def refuse_orphaned_wal(path: str) -> None:
-    """Raise `UnavailableError` if there is a WAL without its file.
+    """Raise `WrongStoreError` if there is a WAL without its file.
 
     Then the file was deleted or moved while it was open, or its process was killed before. SQLite
     would create an empty file, and delete the WAL.
@@ -92,7 +123,7 @@ def refuse_orphaned_wal(path: str) -> None:
     wal = f"{os.path.realpath(path)}-wal"
     # Looked for first: a file that another process creates at this moment is there before its WAL.
     if _identify(wal) and not _identify(path):
-        raise UnavailableError(
+        raise WrongStoreError(
             f"sqlite at {path}: the file is missing, but its log {wal} is there. Put the file back,"
             " or delete the log to start with an empty file"
         )

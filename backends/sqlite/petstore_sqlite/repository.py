@@ -12,17 +12,20 @@ from petstore.contract import (
     IdempotencyToken,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
-    PetStatus,
+    PetQuery,
     Receipt,
     Repository,
-    UnavailableError,
+    TokenPage,
+    TokenRecord,
 )
 from petstore_sqlite import rows, writes
 from petstore_sqlite.file import LockWait
-from petstore_sqlite.idempotency import RecordClock
 from petstore_sqlite.schema import READ_ERRORS, unavailable
+from petstore_sqlite.store import OpenStore
+from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
 
 _Result = TypeVar("_Result")
@@ -35,6 +38,7 @@ _PETS_OF_STATUS: Final = f"{rows.SELECT_PETS_OF_STATUS} {_STATUS_PAGE}"
 _ORDER: Final = f"{rows.SELECT_ORDERS} WHERE id = ?"
 _ORDERS: Final = f"{rows.SELECT_ORDERS} {_PAGE}"
 _ORDERS_OF_STATUS: Final = f"{rows.SELECT_ORDERS} {_STATUS_PAGE}"
+_TOKENS: Final = f"{rows.SELECT_TOKENS} WHERE token > ? ORDER BY token LIMIT ?"
 
 
 class SqliteRepository(Repository):
@@ -48,15 +52,22 @@ class SqliteRepository(Repository):
         self, reader: apsw.Connection, writer: apsw.Connection, path: str, busy: LockWait
     ) -> None:
         self._reader = reader.cursor()
-        self._writer = Writer(writer, path, busy, self._close)
+        self._open_store = OpenStore(writer, path)
+        self._writer = Writer(writer, path, busy, self._open_store)
         self._clock = RecordClock()
         self._path = path
-        self._closed = ""
+        self.store = self._open_store.identity
+
+    async def look(self) -> None:
+        """Look at the file that the path leads to, and at what the open one holds."""
+        self._open_store.check_open()
+        self._open_store.check_file()
+        self._open_store.check_content(self._reader.connection)
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
         if token is None:
-            self._check_open()
+            self._open_store.check_open()
             return await self._writer.insert(new)
         return await self._write(
             partial(writes.create_pet, new=new, token=token, clock=self._clock)
@@ -67,12 +78,12 @@ class SqliteRepository(Repository):
         pets = self._read(rows.to_pets, _PET, (pet_id,))
         return pets[0] if pets else None
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         """Read the page in the order of the primary key, or of the index by status."""
-        if status is None:
-            return self._read(rows.to_pets, _PETS, (after, count))
-        convert = partial(rows.to_pets_of, status)
-        return self._read(convert, _PETS_OF_STATUS, (status, after, count))
+        if query.status is None:
+            return self._read(rows.to_pets, _PETS, (query.after, query.count))
+        convert = partial(rows.to_pets_of, query.status)
+        return self._read(convert, _PETS_OF_STATUS, (query.status, query.after, query.count))
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -87,21 +98,31 @@ class SqliteRepository(Repository):
         orders = self._read(rows.to_orders, _ORDER, (order_id,))
         return orders[0] if orders else None
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
         """Read the page in the order of the primary key, or of the index by status."""
-        if status is None:
-            return self._read(rows.to_orders, _ORDERS, (after, count))
-        return self._read(rows.to_orders, _ORDERS_OF_STATUS, (status, after, count))
+        if query.status is None:
+            return self._read(rows.to_orders, _ORDERS, (query.after, query.count))
+        return self._read(
+            rows.to_orders, _ORDERS_OF_STATUS, (query.status, query.after, query.count)
+        )
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Complete or cancel the order and change the status of its pet."""
         return await self._write(partial(writes.update_order, order_id=order_id, status=status))
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        """Read records in the order of their tokens; the cursor is the last one's, in hex.
+
+        Expired ones count, so that a page takes no longer if there are many of them.
+        """
+        found = self._read(rows.to_records, _TOKENS, (bytes.fromhex(cursor), count))
+        next_ = found[-1].value.hex() if len(found) == count else ""
+        return TokenPage([record for record in found if record.until > now], next_)
+
+    async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Insert rows in one transaction, up to the first that is refused."""
-        if refusal := await self._write(partial(writes.restore, items=tuple(items))):
+        write = partial(writes.restore, items=tuple(items), clock=self._clock)
+        if refusal := await self._write(write):
             raise refusal
 
     @asynccontextmanager
@@ -111,27 +132,20 @@ class SqliteRepository(Repository):
             try:
                 yield self
             finally:
-                self._close(f"sqlite at {self._path}: the repository is closed")
-
-    def _close(self, reason: str) -> None:
-        self._closed = reason
+                self._open_store.close()
 
     async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
-        self._check_open()
+        self._open_store.check_open()
         return await self._writer.submit(write)
 
     def _read(
         self,
         convert: Callable[[Sequence[Any]], list[_Result]],
         query: str,
-        values: tuple[int | str, ...],
+        values: tuple[int | str | bytes, ...],
     ) -> list[_Result]:
-        self._check_open()
+        self._open_store.check_open()
         try:
             return convert(self._reader.execute(query, values).fetchall())
         except READ_ERRORS as error:
             raise unavailable(self._path, error) from error
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UnavailableError(self._closed)

@@ -10,13 +10,14 @@ from typing import Any, Final, TypeVar
 import apsw
 from msgspec import UNSET, UnsetType
 
-from petstore.contract import Order, OrderStatus, Pet, PetStatus
+from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
 
 _Item = TypeVar("_Item")
 
 SELECT_PETS: Final = "SELECT id, name, category_id, status FROM pets"
 SELECT_PETS_OF_STATUS: Final = "SELECT id, name, category_id FROM pets"
 SELECT_ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
+SELECT_TOKENS: Final = "SELECT token, fingerprint, until, id FROM tokens"
 
 _PET_STATUS: Final[dict[str | None, PetStatus | UnsetType]] = {
     None: UNSET,
@@ -62,6 +63,13 @@ def to_orders(rows: Sequence[Any]) -> list[Order]:
     except (KeyError, TypeError, OverflowError) as error:
         raise apsw.CorruptError(f"an order has the status or time {error}") from error
     return _complete(orders, rows)
+
+
+def to_records(rows: Sequence[Any]) -> list[TokenRecord]:
+    """Return rows of `SELECT_TOKENS` as records. Raises `apsw.CorruptError`."""
+    for value, fingerprint, until, id_ in rows:
+        check_types((value, bytes), (fingerprint, bytes), (until, int), (id_, int))
+    return [TokenRecord(*row) for row in rows]
 
 
 def to_microseconds(moment: datetime) -> int:

@@ -6,7 +6,14 @@ from typing import Final
 
 import apsw
 
-from petstore.contract import MAX_ID, SettingsError, UnavailableError
+from petstore.contract import (
+    MAX_ID,
+    ChangeNeededError,
+    Expected,
+    SettingsError,
+    UnavailableError,
+    WrongStoreError,
+)
 from petstore_sqlite.file import LockWait, explain_refusal, sync_recovered
 
 APPLICATION_ID: Final = 0x50455453
@@ -51,9 +58,21 @@ MIGRATIONS: Final = [
     CREATE TABLE record_clock (minute INTEGER NOT NULL) STRICT;
     INSERT INTO record_clock VALUES (0);
     """,
+    # The identity of the store, and how many writes have assigned no id: see store.py.
+    """
+    ALTER TABLE retries RENAME TO tokens;
+    DROP INDEX retries_by_until;
+    CREATE INDEX tokens_by_until ON tokens (until);
+    CREATE TABLE store (identity TEXT NOT NULL, changes INTEGER NOT NULL) STRICT;
+    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
+    """,
 ]
 
+_IDENTITY_VERSION: Final = 4
+"""The first schema version with an identity."""
+
 _CORRUPT: Final = "it is corrupt; stop the service and restore a backup"
+_CHANGED: Final = "its tables were changed by hand; stop the service and restore a backup"
 _REASONS: Final[dict[type[Exception], str]] = {
     apsw.BusyError: "another process has it locked",
     apsw.LockedError: "another process has it locked",
@@ -67,7 +86,6 @@ _CONTRADICTIONS: Final = (
     apsw.ConstraintError,
     apsw.CorruptError,
     apsw.MismatchError,
-    apsw.SQLError,
     apsw.TooBigError,
     UnicodeDecodeError,
 )
@@ -81,6 +99,8 @@ def unavailable(path: str, error: Exception) -> UnavailableError:
     reason = _REASONS.get(type(error), detail)
     if isinstance(error, _CONTRADICTIONS):
         reason = f"{_CORRUPT} ({detail:.200})"
+    elif isinstance(error, apsw.SQLError):
+        reason = f"{_CHANGED} ({detail:.200})"
     elif isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError)):
         reason = f"{reason}: {explain_refusal(path)}"
     elif getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
@@ -98,15 +118,20 @@ def translated_errors(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def connect(path: str, busy: LockWait, *, read_only: bool = False) -> Iterator[apsw.Connection]:
+def connect(
+    path: str, busy: LockWait, *, create: bool = False, read_only: bool = False
+) -> Iterator[apsw.Connection]:
     """Open a connection that waits for locks and syncs each commit to disk.
 
     busy -- the wait for locks of other processes, until its deadline; reads wait its seconds
+    create -- whether it creates the file if there is none
     read_only -- restricts it to reads, by one thread, and leaves checkpoints to other connections
 
     Raises `UnavailableError` if the file cannot be opened or written to.
     """
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    flags = apsw.SQLITE_OPEN_READWRITE
+    if create:
+        flags |= apsw.SQLITE_OPEN_CREATE
     if read_only:
         flags |= apsw.SQLITE_OPEN_NOMUTEX  # one thread: each column of a row would lock a mutex
     with translated_errors(path):
@@ -130,19 +155,23 @@ def connect(path: str, busy: LockWait, *, read_only: bool = False) -> Iterator[a
         connection.close()
 
 
-def migrate(connection: apsw.Connection, path: str, busy: LockWait) -> None:
+def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Expected) -> None:
     """Upgrade the file to the newest schema in one transaction, or leave it unchanged.
 
     busy -- how long it waits, in total, for other processes that open the file
+    expected -- which store it must hold, and whether it may be changed
 
     Raises `SettingsError` if the file belongs to another application or was written by a newer
-    version, `UnavailableError` if it cannot be read or written to.
+    version, `WrongStoreError` or `ChangeNeededError` if it is not as expected, `UnavailableError`
+    if it cannot be read or written to.
     """
     with translated_errors(path):
         # The lock comes before the version is read: another process may be migrating, too.
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if missing := MIGRATIONS[_version(connection, path) :]:
+            version = _version(connection, path)
+            _check_expected(connection, path, version, expected)
+            if missing := MIGRATIONS[version:]:
                 for migration in missing:
                     connection.execute(migration)
                 connection.pragma("application_id", APPLICATION_ID)
@@ -163,6 +192,26 @@ def check(connection: apsw.Connection, path: str) -> None:
         found = connection.pragma("quick_check", 1)
         if found != "ok":
             raise apsw.CorruptError(found)
+
+
+def _check_expected(
+    connection: apsw.Connection, path: str, version: int, expected: Expected
+) -> None:
+    if expected.store is not None:
+        identified = version >= _IDENTITY_VERSION
+        found = connection.execute("SELECT identity FROM store").get if identified else None
+        if found != expected.store:
+            raise WrongStoreError(
+                f"sqlite at {path}: it holds {f'the store {found}' if found else 'no store'};"
+                f" {expected.store} is expected. Check PETSTORE_SQLITE_PATH, or put that one back"
+            )
+    if not version and not expected.create:
+        raise ChangeNeededError(f"sqlite at {path}: it is empty; a store would be created in it")
+    if 0 < version < len(MIGRATIONS) and not expected.upgrade:
+        raise ChangeNeededError(
+            f"sqlite at {path}: its schema would be upgraded from version {version} to"
+            f" {len(MIGRATIONS)}"
+        )
 
 
 def _version(connection: apsw.Connection, path: str) -> int:

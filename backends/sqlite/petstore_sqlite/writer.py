@@ -1,7 +1,6 @@
 """The one thread that writes: it commits all waiting writes together, with one fsync."""
 
 import asyncio
-import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -10,18 +9,14 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import apsw
 
-from petstore.contract import NewPet, Receipt, StorageError, UnavailableError
-from petstore_sqlite.file import LockWait, OpenFile
+from petstore.contract import NewPet, Receipt, StorageError
+from petstore_sqlite.file import LockWait
 from petstore_sqlite.schema import translated_errors
+from petstore_sqlite.store import OpenStore
 from petstore_sqlite.writes import insert_pets
 
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
-
-IDLE_SECONDS: Final = 1
-"""How often the thread checks that the file is in its place while there is nothing to write."""
-
-_log = logging.getLogger("petstore.sqlite")
 
 _Result = TypeVar("_Result")
 _Write = Callable[[apsw.Connection], Any]
@@ -43,22 +38,16 @@ class Writer:
     connection -- no one else may use it while the thread runs
     path -- the path of the file, for error messages
     busy -- the busy handler of the connection: how long a write waits for locks after `submit`
-    on_loss -- called in the event loop, with a message, once the file is no longer in its place
+    store -- checked before each commit: nothing is written to one that is lost
     """
 
     def __init__(
-        self,
-        connection: apsw.Connection,
-        path: str,
-        busy: LockWait,
-        on_loss: Callable[[str], object],
+        self, connection: apsw.Connection, path: str, busy: LockWait, store: OpenStore
     ) -> None:
         self._connection = connection
         self._path = path
         self._busy = busy
-        self._on_loss = on_loss
-        self._file = OpenFile(connection)
-        self._loss = ""
+        self._store = store
         self._waiting = queue.SimpleQueue[_Entry | None]()
         self._thread = threading.Thread(target=self._run, name="petstore-sqlite", daemon=True)
 
@@ -111,10 +100,7 @@ class Writer:
         """Return the writes that wait, at most so many; None means that no more will come."""
         taken = []
         if wait:
-            try:
-                taken.append(self._waiting.get(timeout=IDLE_SECONDS))
-            except queue.Empty:
-                self._is_lost()
+            taken.append(self._waiting.get())
         while len(taken) < most and not self._waiting.empty():
             taken.append(self._waiting.get())
         return taken
@@ -126,8 +112,7 @@ class Writer:
         the first ones of the batch.
         """
         try:
-            if self._is_lost():
-                raise UnavailableError(self._loss)  # noqa: TRY301 - as any other failure
+            self._store.check_file()
             with translated_errors(self._path):
                 self._busy.deadline = batch[0].since + self._busy.seconds
                 try:
@@ -137,29 +122,18 @@ class Writer:
                     batch = [entry for entry in batch if entry.since <= begin] or batch[:1]
                     raise
                 try:
+                    self._store.check_content(self._connection)
                     outcomes = self._execute([entry.write for entry in batch])
+                    generation = self._store.generation(self._connection)
                     self._connection.execute("COMMIT")
                 except BaseException:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
                     raise
+            self._store.advance_to(generation)
         except Exception as error:  # noqa: BLE001 - raised in each caller
             return [error] * len(batch)
         return outcomes
-
-    def _is_lost(self) -> bool:
-        """Return whether the file was found to be out of its place, now or before.
-
-        It stays lost: another process may have made a new file meanwhile, and used its WAL.
-        """
-        if not self._loss:
-            try:
-                self._file.check()
-            except UnavailableError as error:
-                self._loss = str(error)
-                _log.error("%s", error)
-                self._loop.call_soon_threadsafe(self._on_loss, self._loss)
-        return bool(self._loss)
 
     def _execute(self, batch: list[NewPet | _Write]) -> list[Any]:
         # The pets come first: of writes that wait together, any may be the first.

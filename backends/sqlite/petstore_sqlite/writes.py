@@ -25,10 +25,12 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     StorageError,
+    TokenRecord,
 )
-from petstore_sqlite import idempotency
-from petstore_sqlite.idempotency import RecordClock
+from petstore_sqlite import tokens
 from petstore_sqlite.rows import SELECT_ORDERS, SELECT_PETS, to_microseconds, to_orders
+from petstore_sqlite.store import ADD_CHANGE
+from petstore_sqlite.tokens import RecordClock
 
 _INSERT_PETS: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
 _AND_ANOTHER: Final = ", (?, ?, ?)"
@@ -76,12 +78,12 @@ def create_pet(
 
     Raises `TokenReusedError`, or `StorageError` if no id is left.
     """
-    if receipt := idempotency.find(connection, token):
+    if receipt := tokens.find(connection, token, "pet"):
         return receipt
     [outcome] = insert_pets(connection, [new])
     if isinstance(outcome, StorageError):
         raise outcome
-    idempotency.record(connection, token, outcome.id, clock)
+    tokens.record(connection, token, outcome.id, clock)
     return outcome
 
 
@@ -96,7 +98,7 @@ def place_order(
 
     Raises `TokenReusedError`, `NotFoundError`, `ConflictError`, or `StorageError` if no id is left.
     """
-    if token and (receipt := idempotency.find(connection, token)):
+    if token and (receipt := tokens.find(connection, token, "order")):
         return receipt
     connection.execute(_RESERVE, (pet_id,))
     if not connection.changes():
@@ -111,7 +113,7 @@ def place_order(
         raise StorageError(_FULL) from None
     receipt = Receipt(connection.last_insert_rowid())
     if token:
-        idempotency.record(connection, token, receipt.id, clock)
+        tokens.record(connection, token, receipt.id, clock)
     return receipt
 
 
@@ -134,23 +136,29 @@ def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus
         raise NotFoundError(f"there is no order {order_id}")
     if closed:
         connection.execute(_SET_STATUS, (PET_STATUS_BY_ORDER[status].value, order.pet_id))
+        connection.execute(ADD_CHANGE)
     elif order.status is not status:
         raise ConflictError(f"order {order_id} is {order.status}")
     return order
 
 
-def restore(connection: apsw.Connection, items: Sequence[Pet | Order]) -> RefusedError | None:
-    """Insert items under their ids, up to the first that is refused; return its error, or None.
+def restore(
+    connection: apsw.Connection, items: Sequence[Pet | Order | TokenRecord], clock: RecordClock
+) -> RefusedError | None:
+    """Insert items as they are, up to the first that is refused; return its error, or None.
 
     The error is not raised, because that means that nothing was written. AUTOINCREMENT continues
     above the highest id.
     """
+    connection.execute(ADD_CHANGE)
     try:
         for item in items:
             if isinstance(item, Pet):
                 _restore_pet(connection, item)
-            else:
+            elif isinstance(item, Order):
                 _restore_order(connection, item)
+            else:
+                tokens.restore(connection, item, clock)
     except RefusedError as refusal:
         return refusal
     return None

@@ -10,15 +10,15 @@ import pytest
 from petstore_sqlite import schema
 from petstore_sqlite.file import LockWait
 
-from petstore.contract import UnavailableError
+from petstore.contract import Expected, UnavailableError
 
 OPENER = """
 import asyncio, sys
-from petstore.contract import NewPet
+from petstore.contract import Expected, NewPet
 from petstore_sqlite import SqliteSettings, open_sqlite
 
 async def create(path):
-    async with open_sqlite(SqliteSettings(path=path, busy_seconds=60)) as repository:
+    async with open_sqlite(SqliteSettings(path=path, busy_seconds=60), Expected()) as repository:
         return (await repository.create_pet(NewPet("Rex", 7))).id
 
 for line in sys.stdin:
@@ -59,9 +59,9 @@ class TestEnablingWal:
                 other.execute("BEGIN IMMEDIATE")
             return True
 
-        with schema.connect(other.filename, busy) as connection:
+        with schema.connect(other.filename, busy, create=True) as connection:
             connection.exec_trace = before
-            schema.migrate(connection, other.filename, busy)
+            schema.migrate(connection, other.filename, busy, Expected())
 
     def test_it_waits_for_the_lock(self, other: apsw.Connection) -> None:
         waits = []

@@ -7,9 +7,9 @@ from typing import Any
 
 import apsw
 import pytest
-from petstore_sqlite import SqliteRepository, SqliteSettings, idempotency, open_sqlite
+from petstore_sqlite import SqliteRepository, SqliteSettings, open_sqlite, tokens
 
-from petstore.contract import IdempotencyToken, NewPet, Receipt
+from petstore.contract import Expected, IdempotencyToken, NewPet, Receipt
 
 REX = NewPet("Rex", 7)
 HOUR = 3600
@@ -39,7 +39,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(idempotency, "monotonic", clock)
+    monkeypatch.setattr(tokens, "monotonic", clock)
     return clock
 
 
@@ -55,7 +55,7 @@ def token(number: int, now: float, life: int = DAY) -> IdempotencyToken:
 def records(settings: SqliteSettings) -> int:
     connection = apsw.Connection(settings.path)
     try:
-        return int(connection.execute("SELECT count(*) FROM retries").get)
+        return int(connection.execute("SELECT count(*) FROM tokens").get)
     finally:
         connection.close()
 
@@ -79,7 +79,7 @@ def test_expired_records_are_deleted_by_later_writes(
     settings: SqliteSettings, clock: Clock
 ) -> None:
     async def work() -> None:
-        async with open_sqlite(settings) as repository:
+        async with open_sqlite(settings, Expected()) as repository:
             await create(repository, clock, range(1800), every=120)
 
     run(work())
@@ -89,7 +89,10 @@ def test_expired_records_are_deleted_by_later_writes(
 
 def test_several_writes_a_minute_are_kept_for_a_day(settings: SqliteSettings, clock: Clock) -> None:
     async def work() -> None:
-        async with open_sqlite(settings) as one, open_sqlite(settings) as two:
+        async with (
+            open_sqlite(settings, Expected()) as one,
+            open_sqlite(settings, Expected()) as two,
+        ):
             for number in range(0, 3400, 2):
                 await create(one, clock, range(number, number + 1), every=30)
                 await create(two, clock, range(number + 1, number + 2), every=30)
@@ -103,7 +106,7 @@ def test_restarts_and_pauses_do_not_let_records_pile_up(
 ) -> None:
     async def work() -> None:
         for day in range(6):
-            async with open_sqlite(settings) as repository:
+            async with open_sqlite(settings, Expected()) as repository:
                 await create(repository, clock, range(day * 400, day * 400 + 400))
             clock.pass_(16 * HOUR)
             clock.monotonic = day  # the machine was off
@@ -121,8 +124,8 @@ def test_one_wrong_clock_deletes_no_valid_record(
     """Also if it was the first to write, and if it is still wrong after a restart."""
 
     async def work() -> None:
-        async with open_sqlite(settings) as right:
-            async with open_sqlite(settings) as wrong:
+        async with open_sqlite(settings, Expected()) as right:
+            async with open_sqlite(settings, Expected()) as wrong:
                 if wrong_first:
                     await create(wrong, clock, range(1000, 1001), ahead=ahead)
                 receipts = await create(right, clock, range(60))
@@ -130,7 +133,7 @@ def test_one_wrong_clock_deletes_no_valid_record(
                 if not restarted:
                     await create(wrong, clock, range(3000, 3060), ahead=ahead)
             if restarted:
-                async with open_sqlite(settings) as wrong:
+                async with open_sqlite(settings, Expected()) as wrong:
                     await create(wrong, clock, range(3000, 3060), ahead=ahead)
             clock.pass_(20 * HOUR)
             await create(right, clock, range(4000, 4010))
@@ -147,7 +150,7 @@ def test_one_jump_of_the_clock_deletes_no_valid_record(
     """25 hours forward, one write, and back: retries then had a second effect."""
 
     async def work() -> None:
-        async with open_sqlite(settings) as repository:
+        async with open_sqlite(settings, Expected()) as repository:
             receipts = await create(repository, clock, range(3))
             await create(repository, clock, range(3, 4), ahead=25 * HOUR)
             for number, receipt in enumerate(receipts):
@@ -161,7 +164,7 @@ def test_a_clock_that_is_late_holds_up_others_only_while_its_records_live(
     settings: SqliteSettings, clock: Clock
 ) -> None:
     async def work() -> None:
-        async with open_sqlite(settings) as repository:
+        async with open_sqlite(settings, Expected()) as repository:
             await create(repository, clock, range(10_000, 10_005), ahead=-NOW)
             await create(repository, clock, range(1800))
 

@@ -9,9 +9,12 @@ import pytest
 from petstore_sqlite import SqliteSettings, open_sqlite, schema
 
 from petstore.contract import (
+    Expected,
     NewPet,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     UnavailableError,
@@ -54,14 +57,14 @@ def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_pets(file: Path) 
     async def use() -> None:
         settings = SqliteSettings(path=str(file))
         for opening in range(2):
-            async with open_sqlite(settings) as repository:
+            async with open_sqlite(settings, Expected()) as repository:
                 status = PetStatus.PENDING if opening else PetStatus.AVAILABLE
                 rex, tom = Pet(1, "Rex", 7, status), Pet(5, "Tom", -1)
-                assert list(await repository.list_pets(0, 9, None))[:2] == [rex, tom]
+                assert list(await repository.list_pets(PetQuery(0, 9)))[:2] == [rex, tom]
                 if not opening:
                     assert await repository.place_order(1, AT) == Receipt(1)
                 assert (await repository.create_pet(REX)).id == 9 + opening
-                assert len(await repository.list_orders(0, 9, OrderStatus.PLACED)) == 1
+                assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))) == 1
 
     asyncio.run(use())
     assert execute(file, "PRAGMA user_version") == len(schema.MIGRATIONS)
@@ -71,12 +74,12 @@ def test_the_schema_refuses_a_second_live_order_of_a_pet(file: Path) -> None:
     """A second line of defense: a pet that is wrongly available is still not sold twice."""
 
     async def use() -> None:
-        async with open_sqlite(SqliteSettings(path=str(file))) as repository:
+        async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
             pet = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
             await repository.place_order(pet.id, AT)
             execute(file, "UPDATE pets SET status = 'available'")
             with pytest.raises(UnavailableError, match=r"corrupt.* UNIQUE constraint failed"):
                 await repository.place_order(pet.id, AT)
-            assert len(await repository.list_orders(0, 9, None)) == 1
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
 
     asyncio.run(use())

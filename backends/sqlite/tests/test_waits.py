@@ -12,7 +12,7 @@ import apsw
 import pytest
 from petstore_sqlite import SqliteRepository, SqliteSettings, file, open_sqlite, writer
 
-from petstore.contract import NewPet, UnavailableError
+from petstore.contract import Expected, NewPet, UnavailableError
 
 REX = NewPet("Rex", 7)
 BUSY_SECONDS = 30
@@ -87,7 +87,7 @@ def other(path: str) -> Iterator[apsw.Connection]:
 def opened(
     path: str, seconds: float = BUSY_SECONDS
 ) -> AbstractAsyncContextManager[SqliteRepository]:
-    return open_sqlite(SqliteSettings(path=path, busy_seconds=seconds))
+    return open_sqlite(SqliteSettings(path=path, busy_seconds=seconds), Expected())
 
 
 async def waited(repository: SqliteRepository, clock: Clock) -> float:

@@ -7,7 +7,7 @@ import apsw
 from petstore_sqlite import SqliteSettings, open_sqlite
 from petstore_sqlite.schema import WAL_LIMIT
 
-from petstore.contract import NewPet
+from petstore.contract import Expected, NewPet
 
 BIG = NewPet("x" * 1_000_000, 7)
 
@@ -18,7 +18,7 @@ def test_a_log_that_a_reader_has_made_long_is_truncated(tmp_path: Path) -> None:
     wal = tmp_path / "pets.sqlite-wal"
 
     async def run() -> None:
-        async with open_sqlite(SqliteSettings(path=str(path))) as repository:
+        async with open_sqlite(SqliteSettings(path=str(path)), Expected()) as repository:
             reader = apsw.Connection(str(path))
             reader.execute("BEGIN; SELECT count(*) FROM pets")
             for _ in range(40):

@@ -10,9 +10,11 @@ import apsw
 import pytest
 from petstore_sqlite import SqliteSettings, open_sqlite, schema
 from petstore_sqlite.file import LockWait
+from petstore_sqlite.store import OpenStore
 from petstore_sqlite.writer import Writer
 
-from petstore.contract import MAX_ID, NewPet, Pet, Receipt, StorageError
+from petstore.contract import MAX_ID, Expected, NewPet, Pet, PetQuery, Receipt, StorageError
+from tests.support.waiting import HANG_SECONDS
 
 Write = Callable[[apsw.Connection], int]
 
@@ -39,7 +41,7 @@ class Gate:
 
         def wait(_: apsw.Connection) -> None:
             inside.set()
-            assert self._open.wait(10)
+            assert self._open.wait(HANG_SECONDS)
 
         self._waiting = asyncio.create_task(self.writer.submit(wait))
         await asyncio.to_thread(inside.wait, 10)
@@ -57,9 +59,9 @@ class Gate:
 async def closed_gate(file: Path) -> AsyncIterator[Gate]:
     """Yield a closed gate to a new file."""
     busy = LockWait(0.2)
-    with schema.connect(str(file), busy) as connection:
-        schema.migrate(connection, str(file), busy)
-        async with Writer(connection, str(file), busy, pytest.fail) as writer:
+    with schema.connect(str(file), busy, create=True) as connection:
+        schema.migrate(connection, str(file), busy, Expected())
+        async with Writer(connection, str(file), busy, OpenStore(connection, str(file))) as writer:
             gate = Gate(connection, writer)
             await gate.close()
             try:
@@ -90,8 +92,8 @@ def fail(connection: apsw.Connection) -> int:
 
 
 async def names(file: Path) -> list[str]:
-    async with open_sqlite(SqliteSettings(path=str(file))) as repository:
-        return [pet.name for pet in await repository.list_pets(0, 10_000, None)]
+    async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
+        return [pet.name for pet in await repository.list_pets(PetQuery(0, 10_000))]
 
 
 def test_writes_that_wait_share_a_transaction(file: Path) -> None:
@@ -107,7 +109,7 @@ def test_writes_that_wait_share_a_transaction(file: Path) -> None:
 
 def test_concurrent_creates_take_far_fewer_transactions(file: Path) -> None:
     async def run() -> None:
-        async with open_sqlite(SqliteSettings(path=str(file))) as repository:
+        async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
             commits: list[None] = []
             repository._writer._connection.set_commit_hook(lambda: bool(commits.append(None)))  # type: ignore[func-returns-value] # noqa: SLF001
             creates = [repository.create_pet(NewPet(f"{n}", n)) for n in range(200)]
@@ -206,6 +208,16 @@ def test_closing_executes_the_writes_that_wait(file: Path) -> None:
     asyncio.run(run())
 
 
+def test_closing_the_repository_executes_them_too(file: Path) -> None:
+    async def run() -> None:
+        async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
+            creates = [asyncio.create_task(repository.create_pet(NewPet("", n))) for n in range(50)]
+            await asyncio.sleep(0)
+        assert len({receipt.id for receipt in await asyncio.gather(*creates)}) == 50
+
+    asyncio.run(run())
+
+
 def test_a_long_queue_takes_several_transactions(file: Path) -> None:
     async def run() -> None:
         async with closed_gate(file) as gate:
@@ -219,14 +231,16 @@ def test_a_long_queue_takes_several_transactions(file: Path) -> None:
 
 def test_the_last_ids_are_assigned_to_some_of_the_pets_that_wait_together(tmp_path: Path) -> None:
     async def create() -> None:
-        async with open_sqlite(SqliteSettings(path=str(tmp_path / "pets.sqlite"))) as repository:
+        async with open_sqlite(
+            SqliteSettings(path=str(tmp_path / "pets.sqlite")), Expected()
+        ) as repository:
             await repository.restore([Pet(MAX_ID - 2, "last but two", 1)])
             creates = [repository.create_pet(NewPet(f"{number}", number)) for number in range(5)]
             results = await asyncio.gather(*creates, return_exceptions=True)
             receipts = [result for result in results if isinstance(result, Receipt)]
             assert sorted(receipt.id for receipt in receipts) == [MAX_ID - 1, MAX_ID]
             assert [type(result) for result in results].count(StorageError) == 3
-            page = await repository.list_pets(MAX_ID - 2, 9, None)
+            page = await repository.list_pets(PetQuery(MAX_ID - 2, 9))
             assert [pet.id for pet in page] == [MAX_ID - 1, MAX_ID]
 
     asyncio.run(create())

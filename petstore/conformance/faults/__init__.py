@@ -1,1 +1,1 @@
-"""The level that kills: real services on a scratch place, faults, and a search of the history."""
+"""The level that kills: real services on a scratch location, faults, a search of the history."""

@@ -13,15 +13,18 @@ from typing import Any, Final
 
 from petstore.conformance.faults.options import FaultOptions
 from petstore.conformance.faults.proxy import Proxy
-from petstore.conformance.faults.strikes import NotRecoveredError
+from petstore.conformance.faults.stages import NotRecoveredError
 from petstore.conformance.faults.verdicts import KINDS, Findings
 from petstore.contract import (
     MAX_ID,
     Backend,
+    Expected,
     NewPet,
     NotFoundError,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     RefusedError,
     Repository,
@@ -55,7 +58,7 @@ class Caller:
 
     async def run(self) -> None:
         """Let the calls of a repository meet each of the faults, in a random order."""
-        async with self._backend.open(self._settings) as self._repository:
+        async with self._backend.open(self._settings, Expected()) as self._repository:
             self._pet = await self._new_pet()
             self._order = (await self._repository.place_order(self._pet, _AT)).id
             parts = [self._cancel, self._stall, self._refuse, self._lose, self._open]
@@ -71,10 +74,10 @@ class Caller:
         return {
             "create_pet": lambda: repository.create_pet(self._new()),
             "get_pet": lambda: repository.get_pet(self._pet),
-            "list_pets": lambda: repository.list_pets(0, 10, None),
+            "list_pets": lambda: repository.list_pets(PetQuery(0, 10)),
             "place_order": lambda: repository.place_order(MAX_ID, _AT),
             "get_order": lambda: repository.get_order(self._order),
-            "list_orders": lambda: repository.list_orders(0, 10, None),
+            "list_orders": lambda: repository.list_orders(OrderQuery(0, 10)),
             "update_order": lambda: repository.update_order(self._order, status),
             "restore": lambda: repository.restore([_RESTORED]),
         }
@@ -87,7 +90,7 @@ class Caller:
         return (await self._repository.create_pet(self._new())).id
 
     async def _try_open(self) -> None:
-        async with self._backend.open(self._settings):
+        async with self._backend.open(self._settings, Expected()):
             pass
 
     async def _cancel(self) -> None:
@@ -149,7 +152,7 @@ class Caller:
         await self._lose_response("create_pet", lambda: self._repository.create_pet(new))
         pet = await self._retry(self._new_pet)
         await self._lose_response("place_order", lambda: self._repository.place_order(pet, _AT))
-        pets = await self._retry(lambda: self._repository.list_pets(0, 1000, None))
+        pets = await self._retry(lambda: self._repository.list_pets(PetQuery(0, 1000)))
         stored = sum(pet.name == new.name for pet in pets)
         if stored > 1:
             self.found["sent twice"].append(f"create_pet, response lost: {stored} pets are stored")

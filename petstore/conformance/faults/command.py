@@ -4,35 +4,51 @@ import io
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Protocol
 
 from petstore.conformance.faults.options import FaultOptions
 from petstore.conformance.faults.proxy import proxy
-from petstore.conformance.faults.report import Tally
-from petstore.conformance.faults.rounds import Rounds
+from petstore.conformance.faults.report import VERDICTS, Tally
+from petstore.conformance.faults.rounds import RoundOutcome, Rounds
 from petstore.conformance.faults.subjects import Subject, split
 from petstore.contract import SettingsError
 
 
-def run(subject: Subject, options: FaultOptions) -> int:
-    """Run rounds of faults in scratch places, print a verdict, return an exit status.
+class Repeated(Protocol):
+    """What is repeated in rounds, such as `Rounds`.
 
-    0 means that nothing was wrong, 1 that something was.
+    reachable -- whether another round makes sense
+    """
+
+    reachable: bool
+
+    def plans(self) -> Iterator[list[str]]:
+        """Yield what each round does."""
+
+    def run(self, number: int, plan: list[str], /) -> RoundOutcome:
+        """Run the faults of a plan; return what was found."""
+
+
+def run(subject: Subject, options: FaultOptions) -> int:
+    """Run rounds of faults in scratch locations, print a verdict, return an exit status.
+
+    0 means that nothing was wrong, 1 that something was, 75 that the machine was too busy to tell.
 
     Raises the errors of `run_rounds`. Call it only in a process that does nothing else.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
         sys.stdout.reconfigure(errors="backslashreplace")
-    status = 1 if run_rounds(subject, options).violations else 0
-    verdict = "does NOT survive the faults" if status else "survives the faults"
-    print(f"{subject.name} {verdict}", flush=True)
+    status = run_rounds(subject, options).status
+    print(f"{subject.name} {VERDICTS[status]}", flush=True)
     if any(not thread.daemon for thread in threading.enumerate()[1:]):
         os._exit(status)  # the plugin has left threads, for which Python would wait for ever
     return status
 
 
 def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
-    """Run rounds of faults in scratch places until the time is over; print and return the figures.
+    """Run rounds of faults in scratch locations until the time is over; print and return figures.
 
     Raises `SettingsError` for options that do not fit.
     """
@@ -47,17 +63,8 @@ def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
         for line in _missing(subject, options, address):
             print(line, flush=True)
         tally = Tally(sys.stdout, options.minutes)
-        number = 0
         try:
-            for plan in rounds.plans():
-                number += 1
-                tally.add(rounds.run(number, plan))
-                if tally.seconds > options.minutes * 60 or not rounds.reachable:
-                    break
-        except KeyboardInterrupt:
-            tally.end()
-            print(f"interrupted in round {number}, which is not counted")
-            raise
+            repeat(rounds, tally)
         finally:
             if options.report is not None:
                 about = {"backend": subject.name, "seed": options.seed, "faults": rounds.possible}
@@ -66,6 +73,21 @@ def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
             print("\n".join(tally.lines()))
             print(f"seed {options.seed}: repeat this run with --seed {options.seed}")
         return tally
+
+
+def repeat(rounds: Repeated, tally: Tally) -> None:
+    """Run rounds until the time of the tally is over."""
+    number = 0
+    try:
+        for plan in rounds.plans():
+            number += 1
+            tally.add(rounds.run(number, plan))
+            if tally.seconds > tally.minutes * 60 or not rounds.reachable:
+                break
+    except KeyboardInterrupt:
+        tally.end()
+        print(f"interrupted in round {number}, which is not counted")
+        raise
 
 
 def _missing(subject: Subject, options: FaultOptions, address: str | None) -> list[str]:

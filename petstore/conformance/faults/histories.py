@@ -21,7 +21,7 @@ HELD_STATUS = {"placed": "pending", "completed": "sold"}
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class RecordedResponse:
     """The parts of a response that the checks use.
 
     more -- whether there is a next page
@@ -59,7 +59,7 @@ class Attempt:
     value: str
     sent: float
     ended: float
-    response: Response | None
+    response: RecordedResponse | None
 
     def got(self, status: int) -> bool:
         """Return whether there was a response, with this status."""
@@ -111,7 +111,7 @@ def broken_promises(pets: list[Item], orders: list[Item], history: list[Attempt]
                 yield f"{attempt} is not what was sent"
 
 
-def _close_is_true(attempt: Attempt, response: Response, order: Item) -> bool:
+def _close_is_true(attempt: Attempt, response: RecordedResponse, order: Item) -> bool:
     if attempt.got(200):
         return response.item == order and order["status"] == attempt.value
     return order.get("status") in {"completed", "cancelled"} - {attempt.value}
@@ -163,7 +163,7 @@ def lost(pets: list[Item], orders: list[Item], history: list[Attempt]) -> list[A
     ]
 
 
-def wrong_responses(attempts: list[Attempt], created: list[Response]) -> Iterator[str]:
+def wrong_responses(attempts: list[Attempt], created: list[RecordedResponse]) -> Iterator[str]:
     """Check the attempts with one key, and those of their responses that are 201."""
     unknown = sum(attempt.response is None for attempt in attempts)
     if unknown == len(attempts):

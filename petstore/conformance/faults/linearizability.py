@@ -2,17 +2,20 @@
 
 The moment lies between the request and its response. The search is that of Wing and Gong; it
 remembers the states that it has tried. A history is searched pet by pet, each with its orders, and
-all at once, because only pages show several pets at the same moment.
+in pairs, because only pages show several pets at the same moment: all at once would take too long.
 """
 
 from collections.abc import Sequence
 from math import inf
 
 from petstore.conformance.faults.histories import Attempt
-from petstore.conformance.faults.operations import Operation, State, operations_of
+from petstore.conformance.faults.operations import RecordedCall, State, operations_of
 
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
+
+NEAR = 8
+"""A pet is searched for together with so many of the next ones: those that clients used with it."""
 
 Reached = tuple[int, int, tuple[State, ...]]
 """The index of the first operation that has not taken effect, those after it that have as bits,
@@ -22,7 +25,7 @@ Change = tuple[float, Reached]
 """The time by which an operation must have taken effect, and what follows if it is next."""
 
 
-Searched = tuple[list[int], list[Operation], bool | None, Operation | None]
+Searched = tuple[list[int], list[RecordedCall], bool | None, RecordedCall | None]
 """Some pets, the operations on them, and what `search` has found."""
 
 
@@ -32,7 +35,11 @@ def searches(
     """Search a history in parts; return what is wrong with the ids in it, and the results."""
     operations, found = operations_of(history, pages_are_moments=pages_are_moments)
     pets = sorted({pet for operation in operations for pet in operation.steps})
-    parts = [[pet] for pet in pets] + ([pets] if pages_are_moments and len(pets) > 1 else [])
+    parts = [[pet] for pet in pets]
+    if pages_are_moments:
+        parts += [
+            [one, other] for n, one in enumerate(pets) for other in pets[n + 1 : n + 1 + NEAR]
+        ]
     results = []
     for part in parts:
         concerned = [o for o in operations if any(pet in o.steps for pet in part)]
@@ -40,14 +47,14 @@ def searches(
     return found, results
 
 
-def stuck_at(operations: Sequence[Operation], pets: Sequence[int]) -> bool:
+def stuck_at(operations: Sequence[RecordedCall], pets: Sequence[int]) -> bool:
     """Return whether it is certain that there is no order of these operations."""
     return search(operations, pets)[0] is False
 
 
 def search(
-    operations: Sequence[Operation], pets: Sequence[int], budget: int = BUDGET
-) -> tuple[bool | None, Operation | None]:
+    operations: Sequence[RecordedCall], pets: Sequence[int], budget: int = BUDGET
+) -> tuple[bool | None, RecordedCall | None]:
     """Return whether there is an order, or None after so many states, and where it got stuck.
 
     An operation with an unknown outcome must change nothing a second time, as all in `operations`
@@ -77,8 +84,8 @@ def search(
 
 
 def _advance(
-    known: Sequence[Operation], pets: Sequence[int], configuration: Reached
-) -> tuple[Reached, list[Change], float, Operation | None]:
+    known: Sequence[RecordedCall], pets: Sequence[int], configuration: Reached
+) -> tuple[Reached, list[Change], float, RecordedCall | None]:
     """Take operations that change nothing as soon as they fit: later they would explain no more.
 
     Return what is left, the changes that may be next, by when one must be, and which one.
@@ -91,12 +98,12 @@ def _advance(
 
 
 def _next(
-    known: Sequence[Operation],
+    known: Sequence[RecordedCall],
     pets: Sequence[int],
     first: int,
     later: int,
     state: tuple[State, ...],
-) -> tuple[tuple[int, int] | None, list[Change], float, Operation | None]:
+) -> tuple[tuple[int, int] | None, list[Change], float, RecordedCall | None]:
     """Look at the operations that may be next.
 
     first -- the index of the first that has not taken effect
@@ -129,7 +136,7 @@ def _next(
 
 
 def _after(
-    operation: Operation, pets: Sequence[int], state: tuple[State, ...]
+    operation: RecordedCall, pets: Sequence[int], state: tuple[State, ...]
 ) -> tuple[State, ...] | None:
     changed = None
     for index, pet in enumerate(pets):

@@ -28,7 +28,7 @@ is not one to a request in this state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RecordedCall:
     """A request: what it did to each pet that it is about, and when.
 
     ended -- infinite if the outcome is unknown: it may take effect at any time, or never
@@ -42,7 +42,7 @@ class Operation:
 
 def operations_of(
     history: list[Attempt], *, pages_are_moments: bool = True
-) -> tuple[list[Operation], list[str]]:
+) -> tuple[list[RecordedCall], list[str]]:
     """Return the operations of a history, and what is wrong with the ids in it.
 
     pages_are_moments -- if not, a page of orders is one read for each order
@@ -70,7 +70,7 @@ def operations_of(
             if attempt.response:
                 steps |= _read(attempt, pet_of, pets)
             apart = [steps] if steps else []
-        operations += [Operation(attempt.sent, ended, steps, attempt) for steps in apart]
+        operations += [RecordedCall(attempt.sent, ended, steps, attempt) for steps in apart]
     return operations, wrong
 
 

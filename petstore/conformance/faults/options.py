@@ -16,7 +16,8 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     timeout_seconds -- how long the longest call of the backend may take, and how long it may take
         to recover
     server -- HOST:PORT in the settings, which the proxy replaces; None: that of their URL
-    server_stop, server_kill, server_start -- shell commands, or functions to be called in a thread
+    server_stop, server_kill, server_start, server_empty -- shell commands, or functions to be
+        called in a thread
     only -- the names of faults; all that are possible if there are none
     report -- the file of the JSON report
     """
@@ -28,5 +29,6 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     server_stop: ServerCommand | None = None
     server_kill: ServerCommand | None = None
     server_start: ServerCommand | None = None
+    server_empty: ServerCommand | None = None
     only: tuple[str, ...] = ()
     report: Path | None = None

@@ -4,12 +4,10 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
 
-from petstore.conformance.faults.contest import Contest, GoneError
-from petstore.conformance.faults.histories import Attempt, Item, Response, placings, repeated
+from petstore.conformance.faults.histories import Attempt, Item, RecordedResponse, placings
+from petstore.conformance.faults.state import GoneError, RaceState
 from petstore.conformance.faults.wire import ClientConnection
 
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
@@ -19,10 +17,17 @@ STATUSES = {
 }
 
 
+REPEATED = 4
+"""How many of its writes a client repeats when the race is over."""
+
+COMPLETED = 0.1
+"""What part of the orders that a client closes it completes."""
+
+
 class Client:
     """A client: it sends one request after the other, and some writes over two connections."""
 
-    def __init__(self, race: Contest, number: int) -> None:
+    def __init__(self, race: RaceState, number: int) -> None:
         self._race = race
         self._number = number
         self._connections = (ClientConnection(race.target), ClientConnection(race.target))
@@ -31,7 +36,7 @@ class Client:
         self._created: list[tuple[str, str, int]] = []
         self.random = random.Random(f"{race.seed} {number}")
 
-    async def run(self, turn: "Turn") -> None:
+    async def run(self) -> None:
         """Take turns until the race is over, then repeat the last writes that got 201."""
         try:
             with suppress(GoneError):
@@ -41,10 +46,10 @@ class Client:
                         self.close()  # the next worker may be another one
                     self._race.busy += 1
                     try:
-                        await turn(self)
+                        await self.take_turn()
                     finally:
                         self._race.busy -= 1
-                for action, key, id_ in self._created[-self._race.repeated :]:
+                for action, key, id_ in self._created[-REPEATED:]:
                     await self._send(self._connections[0], action, key, id_)
         finally:
             self.close()
@@ -54,33 +59,7 @@ class Client:
         for connection in self._connections:
             connection.close()
 
-    async def shop(self) -> None:
-        """Order a pet, unless another client is first, and close that order and another one."""
-        race = self._race
-        if not race.stock:  # other clients are just replacing all of them
-            await asyncio.sleep(0.01)
-            return
-        pet_id = self.random.choice(race.stock)
-        order = await self.post("place", pet_id)
-        if order is None:
-            if self.random.random() < 0.1:
-                await self._read_pages()
-            return
-        race.placed.append(order["id"])
-        if self.random.random() < 0.05:  # it stays placed
-            await self._replace(pet_id)
-        else:
-            await self._close(order["id"])
-        if self.random.random() < 0.5:
-            await self._close(self.random.choice(race.placed[-4:]))
-        if self.random.random() < 0.1:
-            await self._send(self._connections[0], *self._created[-1])
-
-    async def create(self) -> None:
-        """Create a pet."""
-        await self.post("create", 0)
-
-    async def wander(self) -> None:
+    async def take_turn(self) -> None:
         """Do any one thing, to a pet or an order that others may be using."""
         race, choice = self._race, self.random.random()
         pet_id = self.random.choice(race.stock) if race.stock else 0
@@ -92,7 +71,7 @@ class Client:
             order = await self.post("place", pet_id)
             race.placed += [order["id"]] if order else []
         elif choice < 0.65:
-            await self._close(self.random.choice(race.placed[-4:]), 0.1)
+            await self._close(self.random.choice(race.placed[-4:]))
         elif choice < 0.7 and self._created:
             await self._send(self._connections[0], *self.random.choice(self._created[-5:]))
         elif choice < 0.8:
@@ -101,8 +80,9 @@ class Client:
             await self._read("order", self.random.choice(race.placed[-4:]))
         elif choice < 0.97:
             kind = self.random.choice(("pets", "orders"))
-            after, status = race.after[kind], self.random.choice(STATUSES[kind])
-            await self._read(kind, after, status, self.random.choice((4, 100)))
+            await self._read(
+                kind, 0, self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
+            )
         else:
             await self._walk()
 
@@ -112,7 +92,7 @@ class Client:
         So the last request of all is a write that had an effect, if the other clients pause.
         """
         self._abandoned, connection = 0, self._connections[0]
-        key, steps = f"{self._race.name}last-{self._number}", self.random.randrange(3)
+        key, steps = f"last-{self._number}", self.random.randrange(3)
         created = await self._send(connection, "create", key, 0)
         if steps and created.status == 201:
             placed = await self._send(connection, "place", key, created.item["id"])
@@ -122,7 +102,7 @@ class Client:
 
     async def _walk(self) -> None:
         """Walk through all pets of the race, in small pages."""
-        sent, shown, after = time.monotonic(), [], self._race.after["pets"]
+        sent, shown, after = time.monotonic(), [], 0
         while True:
             response = await self._read("pets", after, "", 3)
             if response is None:
@@ -136,7 +116,7 @@ class Client:
 
     async def _read(
         self, action: str, id_: int, status: str = "", limit: int = 100
-    ) -> Response | None:
+    ) -> RecordedResponse | None:
         """Read a pet, an order, or the page after an id; None if there is no response."""
         path = f"{PATHS[action]}/{id_}"
         if action in STATUSES:
@@ -153,7 +133,9 @@ class Client:
             raise GoneError
         return response
 
-    def _without_error(self, response: Response | None, path: str) -> Response | None:
+    def _without_error(
+        self, response: RecordedResponse | None, path: str
+    ) -> RecordedResponse | None:
         """Record a status of 500 or more, after which the outcome is unknown."""
         if response is None or response.status < 500:
             return response
@@ -166,10 +148,6 @@ class Client:
         for _ in range(3):
             await self._repeat_what_is_uncertain()
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
-            if name := self._race.name:  # the store has the pets of other races, too
-                pets = [pet for pet in pets if pet["name"].startswith(name)]
-                own = {pet["id"] for pet in pets}
-                orders = [order for order in orders if order["petId"] in own]
             if {order["id"] for order in orders} <= placings(self._race.history).keys():
                 break
         self.close()
@@ -177,18 +155,19 @@ class Client:
 
     async def _repeat_what_is_uncertain(self) -> None:
         for attempts in self._race.uncertain():
-            first = attempts[0]
-            await self._send(self._connections[0], first.action, first.key, first.id_)
+            await self.repeat(attempts[0])
+
+    async def repeat(self, attempt: Attempt) -> None:
+        """Send a create or place again, with its key."""
+        await self._send(self._connections[0], attempt.action, attempt.key, attempt.id_)
 
     async def _all(self, kind: str) -> list[Item]:
-        """Read all pages after the beginning of the race, each until there is a response."""
+        """Read all pages, each until there is a response."""
         found: list[Item] = []
-        after, patience = self._race.after[kind], self._race.patience
+        after = 0
         while True:
             response = await self._read(kind, after)
             if response is None:
-                patience -= 1
-                assert patience > 0, f"no {kind} after {self._race.patience} attempts"
                 continue
             found += json.loads(response.content)
             if not response.more:
@@ -198,7 +177,7 @@ class Client:
     async def post(self, action: str, id_: int) -> Item | None:
         """Place or create until there is a response; return the new item, or None for 409."""
         self._count += 1
-        key = f"{self._race.name}{action}-{self._number}-{self._count}"
+        key = f"{action}-{self._number}-{self._count}"
         connections = self._connections[: 1 + (self.random.random() < 0.25)]
         responses = await asyncio.gather(
             *(self._send(connection, action, key, id_) for connection in connections)
@@ -209,23 +188,18 @@ class Client:
                 return response.item
         return None
 
-    async def _replace(self, pet_id: int) -> None:
-        """Replace a pet that will not be available again by a new one."""
-        if pet_id in self._race.stock:
-            self._race.stock.remove(pet_id)
-            created = await self.post("create", 0)
-            if created is not None:
-                self._race.stock.append(created["id"])
-
-    async def _close(self, order_id: int, completed: float = 1 / 3) -> None:
-        status = "completed" if self.random.random() < completed else "cancelled"
+    async def _close(self, order_id: int) -> None:
+        status = "completed" if self.random.random() < COMPLETED else "cancelled"
         response = await self._send(self._connections[0], "close", "", order_id, status)
-        if response.status == 200 and status == "completed":
-            await self._replace(response.item["petId"])
+        pet_id = response.item["petId"] if response.status == 200 else 0
+        if status == "completed" and pet_id in self._race.stock:  # it is not on offer any more
+            self._race.stock.remove(pet_id)
+            if created := await self.post("create", 0):
+                self._race.stock.append(created["id"])
 
     async def _send(
         self, connection: ClientConnection, action: str, key: str, id_: int, value: str = ""
-    ) -> Response:
+    ) -> RecordedResponse:
         """Send a request until it gets a response; record each attempt."""
         method, path, body, expected = {
             "create": (
@@ -238,7 +212,7 @@ class Client:
             "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
         }[action]
         value = key if action == "create" else value
-        for _ in range(self._race.patience + self._race.kills):
+        while True:
             sent = time.monotonic()
             abandon = self.random.random() < self._abandoned
             response = self._without_error(
@@ -252,21 +226,3 @@ class Client:
                 return response
             if self._race.gone:
                 raise GoneError
-        raise AssertionError(f"no response after {self._race.patience} attempts: {attempt}")
-
-    async def _read_pages(self) -> None:
-        """Read pages; each must be consistent, as of one moment."""
-        connection = self._connections[0]
-        for path, status in (("/pets", "available"), ("/store/orders", "placed")):
-            response = await connection.exchange("GET", f"{path}?limit=100&status={status}")
-            if response is None:
-                continue
-            items: list[Item] = json.loads(response.content)
-            if response.status != 200 or any(item["status"] != status for item in items):
-                self._race.wrong.append(f"{path}?status={status}: {response}")
-            elif twice := repeated(item["petId"] for item in items if "petId" in item):
-                self._race.wrong.append(f"a page has two placed orders of the pets {twice}")
-            self._race.pages += 1
-
-
-Turn = Callable[[Client], Coroutine[Any, Any, None]]

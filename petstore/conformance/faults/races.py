@@ -5,79 +5,59 @@ It knows a service only by its address, so it works with any backend.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
 
-from petstore.conformance.faults.contest import Contest
 from petstore.conformance.faults.histories import Attempt, Item, repeated
-from petstore.conformance.faults.racers import Client, Turn
-from petstore.conformance.faults.services import Service
+from petstore.conformance.faults.racers import Client
+from petstore.conformance.faults.services import RunningService
+from petstore.conformance.faults.state import RaceState
 from petstore.conformance.faults.wire import Endpoint
 
-RACE_SECONDS = 60
-FLOOR = 50
-"""How many attempts must have got a response before a kill, so that there was a load."""
+FLOOR = 150
+"""How many attempts must have got a response before each fault, and after the last one."""
 
-REPEATED = 20
-PATIENCE = 50
-"""How often a request is sent until it gets a response other than 503, not counting kills."""
-
-Strike = Callable[[], Awaitable[None]]
+Fault = Callable[[], Awaitable[None]]
 
 
-class Race(Contest):
+class Race(RaceState):
     """Clients, the pets that they compete for, and the responses that they got.
 
-    floor -- how many attempts must have got a response before each kill, so that there was a load
-    limit_seconds -- how long the race may take at most, and 20 seconds more for each kill
-    final -- the pets and the orders of the race at its end
+    limit_seconds -- how long the race may take at most
+    final -- the pets and the orders at its end
     """
 
-    def __init__(  # noqa: PLR0913 - each has a default
+    def __init__(
         self,
-        live: Service,
-        patience: int = PATIENCE,
+        live: RunningService,
         *,
-        name: str = "",
         seed: str = "",
-        floor: int = FLOOR,
         abandoned: float = 0,
-        repeated: int = REPEATED,
-        limit_seconds: float = RACE_SECONDS,
-        after: tuple[int, int] = (0, 0),
+        limit_seconds: float = 60,
     ) -> None:
-        super().__init__(Endpoint(live), patience, name, seed, abandoned, repeated, after)
-        self.floor = floor
+        super().__init__(Endpoint(live), seed, abandoned)
         self.limit_seconds = limit_seconds
         self.final: tuple[list[Item], list[Item]] = ([], [])
         self.clients = 0
 
-    async def play(
-        self, turn: Turn, clients: int, seconds: float, strikes: Sequence[Strike]
-    ) -> None:
+    async def play(self, clients: int, seconds: float, faults: Sequence[Fault]) -> None:
         """Run a race in this event loop.
 
-        strikes -- called one after the other: each disturbs the service, and returns when the cause
+        faults -- called one after the other: each disturbs the service, and returns when the cause
             of that is over
         """
         self.clients = clients
-        self.kills = len(strikes)
-        async with (
-            asyncio.timeout(self.limit_seconds + 20 * self.kills),
-            asyncio.TaskGroup() as group,
-        ):
+        async with asyncio.timeout(self.limit_seconds), asyncio.TaskGroup() as group:
             first = Client(self, -1)
-            if turn is not Client.create:
-                for _ in range(self.offered):
-                    created = await first.post("create", 0)
-                    assert created is not None
-                    self.stock.append(created["id"])
+            for _ in range(self.offered):
+                created = await first.post("create", 0)
+                assert created is not None
+                self.stock.append(created["id"])
             first.close()
             tasks = [
-                group.create_task(Client(self, number).run(turn)) for number in range(self.clients)
+                group.create_task(Client(self, number).run()) for number in range(self.clients)
             ]
-            for strike in strikes:
+            for fault in faults:
                 await self._go_on(seconds)
-                await strike()
+                await fault()
                 if self.gone:  # what waits for the new service has not been sent
                     for task in tasks:
                         task.cancel()
@@ -86,15 +66,11 @@ class Race(Contest):
             self.going.set()
         if not self.gone:
             self.final = await Client(self, -2).settle()
-        self.history = [
-            attempt if attempt.ended < self.gone_at else replace(attempt, response=None)
-            for attempt in self.history  # whatever came later may be of the new store
-        ]
 
     async def _go_on(self, seconds: float) -> None:
         before = self.responses
         await asyncio.sleep(seconds)
-        while self.responses < before + self.floor and not self.gone:  # noqa: ASYNC110 - a slow disk
+        while self.responses < before + FLOOR and not self.gone:  # noqa: ASYNC110 - a slow disk
             await asyncio.sleep(0.01)
 
     @property

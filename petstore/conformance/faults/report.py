@@ -8,6 +8,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from petstore.conformance.cores import TOO_SLOW
 from petstore.conformance.faults.rounds import RoundOutcome
 from petstore.conformance.faults.verdicts import KINDS, Findings
 
@@ -16,15 +17,23 @@ WIDEST: Final = 300
 SHOWN_TEXTS: Final = 3
 """How many violations of each kind are shown."""
 
+VERDICTS: Final = {
+    0: "survives the faults",
+    1: "does NOT survive the faults",
+    TOO_SLOW: "was too slow to judge; repeat this when the machine is less busy",
+}
+"""What each exit status says about a backend."""
+
 
 class Tally:
     """The sum of all rounds, shown on a stream while they run."""
 
     def __init__(self, stream: TextIO, minutes: float) -> None:
-        self.counts: Counter[str] = Counter(dict.fromkeys((*COUNTED, "searches given up"), 0))
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.found: Findings = {kind: [] for kind in KINDS}
+        self.slow: list[str] = []
         self._stream = stream
-        self._minutes = minutes
+        self.minutes = minutes
         self._begin = time.monotonic()
         self._progress()
 
@@ -38,6 +47,13 @@ class Tally:
         """How many were found."""
         return sum(map(len, self.found.values()))
 
+    @property
+    def status(self) -> int:
+        """The exit status: what was too slow may hide a violation, but is none."""
+        if self.violations:
+            return 1
+        return TOO_SLOW if self.slow else 0
+
     def add(self, outcome: RoundOutcome) -> None:
         """Add a round, and show it: rewritten on a terminal, elsewhere as a line of its own."""
         self.counts.update(outcome.counts)
@@ -45,9 +61,11 @@ class Tally:
         for kind, texts in outcome.found.items():
             self.found[kind] += [f"round {outcome.number}: {text}" for text in texts]
             wrong += len(texts)
+        self.slow += [f"round {outcome.number}: {text}" for text in outcome.slow]
         self._progress()
         if not self._stream.isatty():
-            verdict = f"{wrong} VIOLATIONS" if wrong else "ok"
+            verdict = "too slow to judge" if outcome.slow else "ok"
+            verdict = f"{wrong} VIOLATIONS" if wrong else verdict
             requests = outcome.counts["requests"]
             self._write(f"round {outcome.number}: {requests} requests, {outcome.what}: {verdict}\n")
 
@@ -57,18 +75,11 @@ class Tally:
             self._write("\r\x1b[K")
 
     def lines(self) -> list[str]:
-        """Return the figures, and of each kind of violation how many there are and the first."""
+        """Return the figures, and for each kind of violation found how many, and the first."""
         lines = [self._line()]
         for kind, meaning in KINDS.items():
-            texts = self.found[kind]
-            lines.append(f"{len(texts):>6}  {kind:<18}{meaning}".rstrip())
-            shown = [line for text in texts[:SHOWN_TEXTS] for line in text.splitlines()]
-            lines += [f"        {line[:WIDEST]}" for line in shown]
-            if len(texts) > SHOWN_TEXTS:
-                lines.append(f"        ... and {len(texts) - SHOWN_TEXTS} more")
-        lines.append(f"{self.counts['searches given up']:>6}  searches given up")
-        if left := self.counts["places not removed"]:
-            lines.append(f"{left:>6}  places that could not be removed")
+            lines += _listed(kind, meaning, self.found[kind])
+        lines += _listed("too slow to judge", "neither right nor wrong", self.slow)
         return lines
 
     def write(self, file: Path, about: dict[str, Any]) -> None:
@@ -76,19 +87,32 @@ class Tally:
         report = about | {
             "counts": {name.replace(" ", "_"): n for name, n in self.counts.items()},
             "violations": {kind.replace(" ", "_"): texts for kind, texts in self.found.items()},
+            "too_slow_to_judge": self.slow,
         }
         file.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
 
     def _progress(self) -> None:
         if self._stream.isatty():
             columns = shutil.get_terminal_size().columns
-            line = f"{self.seconds / 60:.1f} of {self._minutes:g} minutes: {self._line()}"
+            line = f"{self.seconds / 60:.1f} of {self.minutes:g} minutes: {self._line()}"
             self._write(f"\r\x1b[K{line}"[: columns + 3])
 
     def _line(self) -> str:
-        figures = ", ".join(f"{self.counts[name]} {name}" for name in COUNTED)
+        figures = ", ".join(
+            f"{n} {name}" for name, n in self.counts.items() if n or name == "rounds"
+        )
         return f"{self.violations} violations: {figures}"
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def _listed(kind: str, meaning: str, texts: list[str]) -> list[str]:
+    if not texts:
+        return []
+    lines = [f"{len(texts):>6}  {kind:<18}{meaning}"]
+    shown = [line for text in texts[:SHOWN_TEXTS] for line in text.splitlines()]
+    lines += [f"        {line[:WIDEST]}" for line in shown]
+    more = len(texts) - SHOWN_TEXTS
+    return [*lines, f"        ... and {more} more"] if more > 0 else lines

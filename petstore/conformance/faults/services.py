@@ -11,17 +11,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from petstore.conformance import cores
+
 SERVICE_KEY: Final = "test-key-one-of-two"
 """The API key of the clients."""
 
-SERVING_SECONDS: Final = 20
+SERVING_SECONDS: Final = 60
+"""How long a service may take to start; it only stops a hang."""
 
 
 class NotServingError(Exception):
-    """The service has ended, or does not serve in time. The message is its log."""
+    """The service has ended, or does not serve in time. The message is its log.
+
+    ended -- whether it has ended by itself
+    """
+
+    def __init__(self, log: str, *, ended: bool) -> None:
+        super().__init__(log)
+        self.ended = ended
 
 
-class Service:
+class RunningService:
     """A running service: its address, and its process if it has one of its own."""
 
     def __init__(
@@ -59,12 +69,7 @@ class Service:
 
 def children(parent: int) -> list[int]:
     """Return the ids of the running child processes of a process."""
-    found = []
-    for directory in Path("/proc").glob("[0-9]*"):
-        fields = _read(int(directory.name), "stat").rpartition(b")")[2].split()
-        if fields and int(fields[1]) == parent and fields[0] != b"Z":
-            found.append(int(directory.name))
-    return found
+    return cores.children().get(parent, [])
 
 
 def _read(process: int, file: str) -> bytes:
@@ -81,12 +86,17 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def launch(
-    log: Path, settings: Mapping[str, str], flags: tuple[str, ...] = (), script: str = ""
-) -> Service:
+    log: Path,
+    settings: Mapping[str, str],
+    flags: tuple[str, ...] = (),
+    script: str = "",
+    seconds: float | None = None,
+) -> RunningService:
     """Run `petstore serve`, with its log in a file; return once it serves.
 
     settings -- such as "sqlite_path"; others than these are not set
     script -- Python to run instead, which may change something before it calls `cli.main`
+    seconds -- how long it may take until it serves; by default `SERVING_SECONDS`
 
     Raises `NotServingError`, after which no process is left.
     """
@@ -98,18 +108,18 @@ def launch(
             stdout=subprocess.DEVNULL,
             stderr=stderr,
         )
-    end = time.monotonic() + SERVING_SECONDS
+    end = time.monotonic() + (SERVING_SECONDS if seconds is None else seconds)
     serving = None
     try:
         while serving is None:
-            ended = process.poll() is not None or time.monotonic() > end
+            ended = process.poll() is not None
             text = log.read_text(errors="replace")
             serving = re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", text)
             if serving is None:
-                if ended:
-                    raise NotServingError(text)
+                if ended or time.monotonic() > end:
+                    raise NotServingError(text, ended=ended)
                 time.sleep(0.02)
     finally:
         if serving is None:
-            Service("", 0, process).kill()
-    return Service(serving[1], int(serving[2]), process)
+            RunningService("", 0, process).kill()
+    return RunningService(serving[1], int(serving[2]), process)

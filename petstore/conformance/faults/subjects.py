@@ -19,7 +19,7 @@ class Subject(Struct, frozen=True):
 
     name -- that of the entry point
     choice -- the setting PETSTORE_BACKEND: the name, or ``distribution:name``
-    settings -- those with which it can work; only scratch places of it are used
+    settings -- those with which it can work; only scratch locations of it are used
     """
 
     name: str

@@ -9,19 +9,19 @@ import pytest
 from petstore.conformance.faults import command
 from petstore.conformance.faults.options import FaultOptions
 from petstore.conformance.faults.subjects import Subject
-from petstore.conformance.kit import Kit, Place, in_scratch
+from petstore.conformance.kit import TOO_SLOW_TO_JUDGE, Kit, Location, in_scratch
 
 
 class FaultConformance(Kit):
-    """Starts services on scratch places and kills them: `petstore conformance NAME --faults`.
+    """Starts services on scratch locations and kills them: `petstore conformance NAME --faults`.
 
     name -- that of the entry point, by which a service finds the backend
     minutes, timeout_seconds, server, faults -- those options of the command
     seed -- that of the run to repeat; if there is none, each run has its own
 
     With the methods `server_kill` or `server_stop`, and `server_start`, the server is killed or
-    stopped, too. They have no arguments, and are called in a thread. Each returns when it has done
-    its work, and raises an exception if it cannot.
+    stopped, too; with `server_empty`, it is emptied. They have no arguments, and are called in a
+    thread. Each returns when it has done its work, and raises an exception if it cannot.
     """
 
     name: ClassVar[str]
@@ -41,6 +41,7 @@ class FaultConformance(Kit):
             server_stop=getattr(self, "server_stop", None),
             server_kill=getattr(self, "server_kill", None),
             server_start=getattr(self, "server_start", None),
+            server_empty=getattr(self, "server_empty", None),
             only=self.faults,
         )
         command.check(options)
@@ -49,7 +50,9 @@ class FaultConformance(Kit):
         tally = command.run_rounds(subject, options)
         if tally.violations:
             pytest.fail("\n".join(tally.lines()), pytrace=False)
+        if tally.slow:
+            pytest.skip(f"{TOO_SLOW_TO_JUDGE}: {tally.slow[0]}")
 
 
-async def _reached(_kit: FaultConformance, _place: Place) -> None:
-    """Do nothing more: a place could be made and opened."""
+async def _reached(_kit: FaultConformance, _location: Location) -> None:
+    """Do nothing more: a location could be made and opened."""

@@ -6,8 +6,8 @@ from typing import Final
 from petstore.conformance.faults import histories
 from petstore.conformance.faults.histories import Attempt
 from petstore.conformance.faults.linearizability import searches, stuck_at
-from petstore.conformance.faults.operations import Operation
-from petstore.conformance.faults.races import Race, is_lost
+from petstore.conformance.faults.operations import RecordedCall
+from petstore.conformance.faults.races import Race, is_lost, is_write
 
 KINDS: Final = {
     "lost": "acknowledged, and gone or changed later",
@@ -19,27 +19,39 @@ KINDS: Final = {
     "too late": "calls that took longer than --timeout-seconds",
     "wrong error": "another status than 503, another error than UnavailableError",
     "not recovered": "no responses soon after a fault had ended",
+    "emptied": "served, though the store was emptied",
     "not cancelled": "cancelled calls that did not end soon",
     "otherwise wrong": "a response that is wrong whatever happened before",
 }
 """The kinds of violations, and what they mean."""
 
+BY_TIME: Final = ("too late", "not recovered", "emptied", "not cancelled")
+"""The kinds that a busy machine may explain."""
+
 Findings = dict[str, list[str]]
 
 
-def judge(race: Race, *, ended: bool) -> tuple[Findings, int]:
+def judge(
+    race: Race, *, ended: bool, moments: bool = False, confirmed: bool = False
+) -> tuple[Findings, int]:
     """Return the violations of a race by kind, and how many searches were given up.
 
     ended -- whether it came to its end, so that `race.final` is what was stored then
+    moments -- whether a page shows all its items at one moment, which the contract does not promise
+    confirmed -- whether only what was acknowledged must have lasted: what was read or refused may
+        have followed from writes that were never confirmed
     """
-    history = race.history
+    history = race.before_gone()
+    if confirmed:
+        history = [a for a in history if a.sent >= race.settled or is_write(a)]
     found: Findings = {kind: [] for kind in KINDS}
     found["too late"] += race.target.late
     found["wrong error"] += race.failed
     found["otherwise wrong"] += race.wrong
-    found["otherwise wrong"] += race.wrong_walks()
-    found["lost"] += [show(attempt) for attempt in history if is_lost(attempt)]
-    found["given out twice"] += histories.given_twice(history)
+    if not confirmed:
+        found["otherwise wrong"] += race.wrong_walks()
+        found["lost"] += [show(attempt) for attempt in history if is_lost(attempt)]
+    found["given out twice"] += histories.given_twice(race.history)
     if ended:
         pets, orders = race.final
         gone = histories.lost(pets, orders, history)
@@ -54,20 +66,26 @@ def judge(race: Race, *, ended: bool) -> tuple[Findings, int]:
         found["not linearizable"] += histories.groundless_refusals(orders, history)
         found["otherwise wrong"] += histories.listed_twice(pets, orders)
     undecided = 0
-    wrong, parts = searches(history, pages_are_moments=False)
+    wrong, parts = searches(history, pages_are_moments=moments)
     found["otherwise wrong"] += wrong
     for pets_, operations, verdict, stuck in parts:
         undecided += verdict is None
         if verdict is False:
-            piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
-            found["not linearizable"].append(f"pet {pets_[0]}:\n{piece}")
+            if len(pets_) == 1:
+                piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
+                found["not linearizable"].append(f"pet {pets_[0]}:\n{piece}")
+            else:  # one page may contradict many pairs: the shortest piece of each would take long
+                text = show(stuck.attempt) if stuck else "no requests"
+                found["not linearizable"].append(f"pets {pets_[0]} and {pets_[1]}: {text} <- here")
     return {kind: texts for kind, texts in found.items() if texts}, undecided
 
 
 SHOWN: Final = 24
 
 
-def shorten(operations: list[Operation], pets: list[int], stuck: Operation | None) -> list[str]:
+def shorten(
+    operations: list[RecordedCall], pets: list[int], stuck: RecordedCall | None
+) -> list[str]:
     """Return the shortest piece of a history that cannot be explained, a line for each request.
 
     What was sent after the request at which the search got stuck is dropped, and then each request
@@ -88,7 +106,7 @@ def shorten(operations: list[Operation], pets: list[int], stuck: Operation | Non
     return left_out + lines[-SHOWN:]
 
 
-def _changes_nothing(operation: Operation) -> bool:
+def _changes_nothing(operation: RecordedCall) -> bool:
     attempt = operation.attempt
     if attempt.action in {"create", "place", "close"}:
         return attempt.got(404) or attempt.got(409)

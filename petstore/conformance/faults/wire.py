@@ -5,8 +5,8 @@ import json
 import re
 from contextlib import suppress
 
-from petstore.conformance.faults.histories import Response
-from petstore.conformance.faults.services import SERVICE_KEY, Service
+from petstore.conformance.faults.histories import RecordedResponse
+from petstore.conformance.faults.services import SERVICE_KEY, RunningService
 
 
 class Endpoint:
@@ -20,7 +20,7 @@ class Endpoint:
     late -- the requests that had none then; their connections were closed
     """
 
-    def __init__(self, live: Service, limit_seconds: float | None = None) -> None:
+    def __init__(self, live: RunningService, limit_seconds: float | None = None) -> None:
         self.live = live
         self.limit_seconds = limit_seconds
         self.late: list[str] = []
@@ -36,12 +36,20 @@ class ClientConnection:
         self._target = target
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def exchange(
-        self, method: str, path: str, body: object = None, key: str = "", *, abandon: bool = False
-    ) -> Response | None:
+    async def exchange(  # noqa: PLR0913 - each of the others has a default
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        key: str = "",
+        *,
+        abandon: bool = False,
+        root: str = "/v1",
+    ) -> RecordedResponse | None:
         """Send a request; return the response, or None if the outcome is unknown.
 
         abandon -- close the connection without reading the response
+        root -- what comes before the path
         """
         try:
             if self._streams is None:
@@ -49,7 +57,7 @@ class ClientConnection:
             content = b"" if body is None else json.dumps(body).encode()
             headers = f"Idempotency-Key: {key}\r\n" if key else ""
             head = (
-                f"{method} /v1{path} HTTP/1.1\r\n"
+                f"{method} {root}{path} HTTP/1.1\r\n"
                 f"Host: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n{headers}"
                 f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
             )
@@ -87,7 +95,7 @@ class ClientConnection:
 
     async def _exchange(
         self, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Response | None:
+    ) -> RecordedResponse | None:
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         content = await reader.readexactly(int(header(head, "content-length")))
@@ -100,7 +108,7 @@ class ClientConnection:
             return None
         replayed = header(head, "idempotency-replayed") == "true"
         more = 'rel="next"' in header(head, "link")
-        return Response(int(head[9:12]), content, header(head, "location"), replayed, more)
+        return RecordedResponse(int(head[9:12]), content, header(head, "location"), replayed, more)
 
 
 def header(head: str, name: str) -> str:

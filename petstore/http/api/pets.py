@@ -1,25 +1,23 @@
 """The Pets group: listPets, createPet, getPet."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from litestar import Controller, Response, get, post
+from litestar import Controller, get, post
 from litestar.params import FromPath, JSONBody
-from litestar.types import Scope
 
-from petstore.contract import NewPet, Pet, PetStatus
+from petstore.contract import NewPet, Pet, PetQuery
 from petstore.http.api.resources import created, parse_id
 from petstore.http.deprecation import Deprecation
 from petstore.http.errors import not_found
-from petstore.http.fast_path import FastResponse
 from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
-from petstore.http.state import get_state
+from petstore.http.request import ServiceRequest
+from petstore.http.response import Response
 
 PETS_PATH: Final = "/v1/pets"
 
-PETS: Final = Collection("p", PetStatus, PETS_PATH)
+PETS: Final = Collection("p", PetQuery, PETS_PATH)
 
 GET_PET_DEPRECATION: Final = Deprecation(
     since=datetime(2025, 12, 5, tzinfo=UTC),
@@ -35,32 +33,30 @@ class PetsController(Controller):
     tags = ("Pets",)
 
     @get(operation_id="listPets", summary="List pets", opt={"errors": (400,), "collection": PETS})
-    async def list_pets(self, scope: Scope) -> Response[Sequence[Pet]]:
+    async def list_pets(self, request: ServiceRequest) -> Response[list[Pet]]:
         """Return a page of pets in ascending id, optionally only those with a given status.
 
         If there is a next page, the response carries a `Link` header with `rel="next"`. Follow
         the link unchanged until a page has none.
         """
-        state = get_state(scope)
-        query = PETS.parse(scope["query_string"])
-        found = await state.repository.list_pets(query.after, query.limit + 1, query.status)
-        page, link = PETS.page(query, found, state.root_path)
-        return FastResponse(page, headers={"link": link} if link else None)
+        service = request.service
+        query = PETS.parse(request.scope["query_string"])
+        found = await service.repository.list_pets(query)
+        return PETS.page(query, found, service.root_path)
 
     @post(
         operation_id="createPet",
         summary="Add a pet",
         opt={"errors": (400, 409, 413, 415), "creates": True},
     )
-    async def create_pet(self, scope: Scope, data: JSONBody[NewPet]) -> Response[Pet]:
+    async def create_pet(self, request: ServiceRequest, data: JSONBody[NewPet]) -> Response[Pet]:
         """Add a pet and return it with its assigned id.
 
         A pet that is added without a status has none, and no status filter matches it.
         """
-        state = get_state(scope)
-        receipt = await state.repository.create_pet(data, to_token(scope, data))
+        receipt = await request.service.repository.create_pet(data, to_token(request, data))
         pet = Pet(receipt.id, data.name, data.category_id, data.status)
-        return created(state, PETS_PATH, pet, receipt)
+        return created(request, PETS_PATH, pet, receipt)
 
     @get(
         "/{pet_id:str}",
@@ -69,13 +65,13 @@ class PetsController(Controller):
         deprecated=True,
         opt={"errors": (404,), "deprecation": GET_PET_DEPRECATION},
     )
-    async def get_pet(self, scope: Scope, pet_id: FromPath[str]) -> Pet:
+    async def get_pet(self, request: ServiceRequest, pet_id: FromPath[str]) -> Pet:
         """Return one pet.
 
         Deprecated; it will be removed on 5 December 2030: use listPets with its status filter.
         """
         id_ = parse_id(pet_id)
-        pet = None if id_ is None else await get_state(scope).repository.get_pet(id_)
+        pet = None if id_ is None else await request.service.repository.get_pet(id_)
         if pet is None:
             raise not_found("Pet")
         return pet

@@ -4,8 +4,8 @@ import re
 from typing import Final, TypeVar
 
 from petstore.contract import MAX_ID, Receipt
-from petstore.http.fast_path import FastResponse
-from petstore.http.state import ServiceState
+from petstore.http.request import ServiceRequest
+from petstore.http.response import Response
 
 _ID: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
 
@@ -25,21 +25,21 @@ def parse_id(segment: str) -> int | None:
 
 
 def created(
-    state: ServiceState, collection: str, item: Item, receipt: Receipt
-) -> FastResponse[Item]:
+    request: ServiceRequest, collection: str, item: Item, receipt: Receipt
+) -> Response[Item]:
     """Return the 201 for an item that was created, by this request or an earlier one.
 
     Its ``Location`` (RFC 9110, section 10.2.2) is a path below the collection's. A replay shows
-    nothing about the storage: it writes nothing.
+    nothing about the storage: it writes nothing. Any other shows that it accepts writes.
 
-    state -- that of the service, which notes that the storage accepts writes
     collection -- the path of the collection
     item -- the body
     receipt -- the id, and whether this is a replay
     """
-    headers = {"location": f"{state.root_path}{collection}/{receipt.id}"}
+    service = request.service
+    headers = [(b"location", f"{service.root_path}{collection}/{receipt.id}".encode())]
     if receipt.replayed:
-        headers["idempotency-replayed"] = "true"
+        headers.append((b"idempotency-replayed", b"true"))
     else:
-        state.storage_health.wrote()
-    return FastResponse(item, headers=headers, status_code=201)
+        service.storage_health.wrote()
+    return Response(item, headers)

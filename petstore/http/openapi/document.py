@@ -4,56 +4,33 @@ Litestar derives the operations from the controllers' annotations and docstrings
 schemas from the structs. This module adds what neither can know: headers, examples, the query
 parameters that `petstore.http.pagination` parses, and the errors of each operation.
 
-A handler states in its ``opt``: ``errors`` (statuses beside those of every operation),
-``collection`` (it has the query parameters of that collection's pages), ``creates`` (its response
-has a ``Location``, and it accepts an ``Idempotency-Key``), ``deprecation`` and ``experimental``.
+What a handler states of these in its ``opt`` is in `petstore.http.routes.Texts`.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, get_args
 
 import msgspec
 from litestar import Litestar, Router
-from litestar.handlers import HTTPRouteHandler
+from litestar.config.app import AppConfig
 from litestar.openapi.config import OpenAPIConfig
 
 from petstore.contract import Order, OrderStatus, Pet, PetStatus
-from petstore.http.deprecation import Deprecation
-from petstore.http.errors import STATUS, Error
+from petstore.http.errors import CODES, Error, ErrorCode
+from petstore.http.headers import JSON
 from petstore.http.openapi import texts
-from petstore.http.pagination import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
-    Collection,
-    cursor_pattern,
-    encode_cursor,
-)
-
-_VERSION: Final = "1.0.0"
-"""The version of the interface that the document describes, not that of any distribution."""
+from petstore.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
+from petstore.http.request import ServiceRequest
+from petstore.http.routes import Operation, Routes
 
 _ALWAYS: Final = (401, 429, 500, 503)
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
-_JSON: Final = "application/json"
-
-
-class _Page(msgspec.Struct):
-    """What the document says about a collection: its list component, items and statuses."""
-
-    component: str
-    item: str
-    plural: str
-    statuses: type[StrEnum]
-    example: str
-
-
-_PAGES: Final = {  # by the letter of the collection's cursors
-    "p": _Page("Pets", "Pet", "pets", PetStatus, PetStatus.AVAILABLE),
-    "o": _Page("Orders", "Order", "orders", OrderStatus, OrderStatus.PLACED),
-}
+_STATUSES: Final[dict[str, type[StrEnum]]] = {"Pet": PetStatus, "Order": OrderStatus}
+_UNDERSCORE: Final = re.compile("_([a-z])")
 
 
 def encode_document(router: Router, root_path: str) -> bytes:
@@ -61,21 +38,20 @@ def encode_document(router: Router, root_path: str) -> bytes:
 
     root_path -- the public prefix in front of the router's path, or the empty string
     """
-    config = OpenAPIConfig(title="Pet store service", version=_VERSION, use_handler_docstrings=True)
-    described = Litestar(route_handlers=[router], openapi_config=config, logging_config=None)
+    # The version is that of the interface, not of any distribution.
+    config = OpenAPIConfig(title="Pet store service", version="1.0.0", use_handler_docstrings=True)
+    described = Litestar(
+        [router], openapi_config=config, logging_config=None, request_class=ServiceRequest
+    )
     skeleton = described.openapi_schema.to_schema()["paths"]
-    handlers = {
-        handler.operation_id: handler
-        for route in described.routes
-        for handler in getattr(route, "route_handlers", ())
-        if isinstance(handler, HTTPRouteHandler)
-    }
+    routes = Routes(AppConfig(route_handlers=[router], request_max_body_size=None), root_path)
+    operations = {operation.id: operation for operation in routes.operations}
     document = {
         "openapi": "3.1.0",
         "info": {
             "title": config.title,
             "version": config.version,
-            "description": texts.GUIDE.replace("CODES", _codes()),
+            "description": _guide(),
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "identifier": "MIT"},
         },
@@ -84,7 +60,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
         "security": [{"apiKey": []}],
         "paths": {
             _camel(path.removeprefix(router.path)): {
-                method: _operation(operation, handlers[operation["operationId"]], root_path)
+                method: _operation(operation, operations[operation["operationId"]])
                 for method, operation in item.items()
             }
             for path, item in sorted(skeleton.items())
@@ -95,79 +71,65 @@ def encode_document(router: Router, root_path: str) -> bytes:
                 name: {"description": text, "schema": schema}
                 for name, (text, schema) in texts.HEADERS.items()
             },
-            "schemas": _schemas([Pet, Order, Error, *_bodies(handlers.values())]),
+            "schemas": _schemas(
+                [Pet, Order, Error, *(op.body for op in routes.operations if op.body)]
+            ),
         },
     }
     return msgspec.json.encode(document)
 
 
-def _codes() -> str:
-    """Return the table of the error codes, as Markdown."""
-    rows = [
-        f"| `{code}` | {status} | {texts.MEANINGS[status]} |" for code, status in STATUS.items()
-    ]
-    return "\n".join(["| code | status | when |", "|---|---|---|", *rows])
-
-
-def _bodies(handlers: Iterable[HTTPRouteHandler]) -> list[type]:
-    fields = [handler.parsed_data_field for handler in handlers]
-    return [field.annotation for field in fields if field]
+def _guide() -> str:
+    """Return the guide, with the table of the error codes."""
+    text = (Path(__file__).parent / "guide.md").read_text()
+    rows = [f"| `{code}` | {code.status} | {texts.MEANINGS[code.status]} |" for code in ErrorCode]
+    return text.replace("CODES", "\n".join(["| code | status | when |", "|---|---|---|", *rows]))
 
 
 def _camel(name: str) -> str:
-    return re.sub("_([a-z])", lambda match: match[1].upper(), name)
+    return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
 
 
-def _operation(
-    operation: dict[str, Any], handler: HTTPRouteHandler, root_path: str
-) -> dict[str, Any]:
-    opt = handler.opt
-    name = operation["operationId"]
-    deprecation: Deprecation | None = opt.get("deprecation")
-    collection: Collection[Any] | None = opt.get("collection")
+def _operation(described: dict[str, Any], operation: Operation) -> dict[str, Any]:
+    name, stated = operation.id, operation.texts
+    collection, deprecation = stated.collection, stated.deprecation
     messages = texts.MESSAGES | texts.OPERATION_MESSAGES.get(name, {})
-    errors = sorted({*_ALWAYS, *opt.get("errors", ())})
-    success = HTTPStatus(handler.status_code)
-    schema = operation["responses"][str(success)]["content"][_JSON]["schema"]
-    if collection:
-        schema = {"$ref": f"#/components/schemas/{_PAGES[collection.letter].component}"}
-    example = texts.RESPONSES.get(name) or texts.EXAMPLES[_name(schema)]
+    errors = sorted({*_ALWAYS, *stated.errors})
+    success = HTTPStatus(operation.status)
+    item = get_args(operation.content)[0] if collection else operation.content
+    component = f"{item.__name__}s" if collection else item.__name__
+    schema = {"$ref": f"#/components/schemas/{component}"}
+    example = texts.RESPONSES.get(name) or texts.EXAMPLES[component]
     own = ["Link"] if collection else []
-    own += ["Location", "Idempotency-Replayed"] if "creates" in opt else []
+    own += ["Location", "Idempotency-Replayed"] if stated.creates else []
     announced = ["Deprecation", "Sunset", "Link"] if deprecation else []
-    finished = {
-        "operationId": name,
-        "summary": operation["summary"],
-        "description": operation["description"],
-        "tags": operation["tags"],
+    finished = {key: described[key] for key in ("operationId", "summary", "description", "tags")}
+    finished |= {
         "parameters": [
-            *(_path_parameter(parameter) for parameter in operation.get("parameters", ())),
-            *(_page_parameters(collection.letter) if collection else ()),
-            *([texts.IDEMPOTENCY_KEY] if "creates" in opt else ()),
+            *(_path_parameter(parameter) for parameter in described.get("parameters", ())),
+            *(_page_parameters(collection.letter, item.__name__) if collection else ()),
+            *([texts.IDEMPOTENCY_KEY] if stated.creates else ()),
         ],
         "responses": {
             str(success): {
                 "description": success.phrase,
                 "headers": _headers([*own, *_LIMITS, *announced]),
-                "content": {_JSON: {"schema": schema, "example": example}},
+                "content": {JSON: {"schema": schema, "example": example}},
             },
             **{str(status): _error(status, messages[status], announced) for status in errors},
         },
     }
-    if body := operation.get("requestBody"):
-        sent = body["content"][_JSON]
-        sent |= _examples(texts.REQUESTS.get(name) or {"": texts.EXAMPLES[_name(sent["schema"])]})
+    if body := described.get("requestBody"):
+        sent = body["content"][JSON]
+        sent |= _examples(texts.REQUESTS.get(name) or {"": texts.EXAMPLES[operation.body.__name__]})
         finished["requestBody"] = body
-    if deprecation:
+    if described.get("deprecated"):
         finished["deprecated"] = True
-        finished["x-sunset"] = deprecation.headers(root_path)["sunset"]
-    if opt.get("experimental"):
+    if deprecation:
+        finished["x-sunset"] = deprecation.sunset_text
+    if stated.experimental:
         finished["x-stability"] = "experimental"
     return finished
-
-
-def _name(schema: dict[str, Any]) -> str:
-    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def _headers(names: Iterable[str]) -> dict[str, Any]:
@@ -178,15 +140,12 @@ def _headers(names: Iterable[str]) -> dict[str, Any]:
 def _error(status: int, messages: dict[str, str], announced: list[str]) -> dict[str, Any]:
     extra = {401: ["WWW-Authenticate"], 429: ["Retry-After"], 503: ["Retry-After"]}.get(status, [])
     limits = _LIMITS if status != 401 else ()
-    code = next(code for code, of_code in STATUS.items() if of_code == status)
-    bodies = {
-        name: {"code": code, "message": message, "status": status}
-        for name, message in messages.items()
-    }
+    error = {"code": CODES[status], "status": status}
+    bodies = {name: error | {"message": message} for name, message in messages.items()}
     return {
         "description": texts.MEANINGS[status],
         "headers": _headers([*extra, *limits, *announced]),
-        "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}, **_examples(bodies)}},
+        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}, **_examples(bodies)}},
     }
 
 
@@ -202,21 +161,21 @@ def _path_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
         "name": _camel(parameter["name"]),
         "in": "path",
         "required": True,
-        "description": "Written `[1-9][0-9]*`; anything else is 404.",
+        "description": "Decimal digits, the first not 0; anything else is 404.",
         "schema": {"type": "integer", "format": "int64", "minimum": 1},
         "example": 1,
     }
 
 
-def _page_parameters(letter: str) -> list[dict[str, Any]]:
-    page = _PAGES[letter]
+def _page_parameters(letter: str, item: str) -> list[dict[str, Any]]:
+    statuses, items = _STATUSES[item], f"{item.lower()}s"
     limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-    status = {"$ref": f"#/components/schemas/{page.statuses.__name__}"}
+    status = {"$ref": f"#/components/schemas/{statuses.__name__}"}
     cursor = {"type": "string", "pattern": cursor_pattern(letter)}
     text = "Opaque; taken from the `next` link of a page."
     return [
-        _query("limit", f"The maximum number of {page.plural} on a page.", limit, DEFAULT_LIMIT),
-        _query("status", f"Only {page.plural} with this status.", status, page.example),
+        _query("limit", f"The maximum number of {items} on a page.", limit, DEFAULT_LIMIT),
+        _query("status", f"Only {items} with this status.", status, next(iter(statuses))),
         _query("cursor", text, cursor, encode_cursor(letter, 20)),
     ]
 
@@ -241,11 +200,11 @@ def _schemas(types: Sequence[type]) -> dict[str, Any]:
             category["description"] += texts.BEYOND_JAVASCRIPT
         if name in texts.EXAMPLES:
             schema["examples"] = [texts.EXAMPLES[name]]
-    for page in _PAGES.values():
-        schemas[page.component] = {
-            "title": page.component,
-            "description": f"A page of {page.plural}.",
+    for item in _STATUSES:
+        schemas[f"{item}s"] = {
+            "title": f"{item}s",
+            "description": f"A page of {item.lower()}s.",
             "type": "array",
-            "items": {"$ref": template.format(name=page.item)},
+            "items": {"$ref": template.format(name=item)},
         }
     return schemas

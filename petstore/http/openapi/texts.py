@@ -2,85 +2,6 @@
 
 from typing import Any, Final
 
-GUIDE: Final = """The pets of a pet store: list them page by page, add one, order one.
-
-## Keys
-
-Every operation needs an API key, which the operator of the service gives you. Send it as a bearer
-token. Below, `$SERVER` is the address of the service, including `/v1`, and `$KEY` is your key:
-
-```sh
-curl "$SERVER/pets" -H "Authorization: Bearer $KEY"
-```
-
-Without a valid key, every operation responds with 401, whatever else is in the request. A path or
-method that no operation has is 404 or 405, with or without a key; `OPTIONS` needs none.
-
-## Pages
-
-A list is a plain array in ascending `id`. A page has at most 20 items unless you set `limit`. If
-there is a next page, the response has a `Link` header. Follow the link unchanged, relative to the
-URL of the page, until a page has none:
-
-```http
-Link: </v1/pets?limit=50&status=available&cursor=p00000000000032>; rel="next"
-```
-
-An item that exists during the whole walk is on exactly one page. One that is added meanwhile may be
-missing, even if you keep polling the end of a list: it may appear after an item with a higher `id`.
-
-## Errors
-
-Every error has the same body. Base decisions on `code`; `message` is for people and may change.
-
-```json
-{"code": "not_found", "message": "Pet not found.", "status": 404}
-```
-
-CODES
-
-Every response has an `X-Request-Id`: your own, if you sent one, or a new one. Quote it when you
-report a problem.
-
-## Retries
-
-Send an `Idempotency-Key` with a `POST`: any unique text, such as a UUID. If you get no response,
-repeat the request with the same key as often as you need: it takes effect only once.
-
-```sh
-curl "$SERVER/store/orders" -H "Authorization: Bearer $KEY" \\
-  -H "Content-Type: application/json" -H "Idempotency-Key: order-4711" -d '{"petId": 1}'
-```
-
-For 24 hours a repeated request gets the first response again, with `Idempotency-Replayed: true`.
-The same key with a different body is 409. `GET` and `PATCH` are safe to repeat as they are.
-
-## Rate limits
-
-If the operator limits your request rate, each response to a valid key says what is left:
-
-```http
-RateLimit-Policy: "client";q=100;w=1
-RateLimit: "client";r=99;t=1
-```
-
-You may send `q` requests in `w` seconds; `r` of them are left, and in `t` seconds there will be
-more. A request beyond that is 429. After 429 and 503, wait for the number of seconds in
-`Retry-After`.
-
-## Deprecation
-
-An operation that will be removed announces it in each of its responses, long before: since when it
-is deprecated, when it will be removed, and what replaces it.
-
-```http
-Deprecation: @1764892800
-Sunset: Thu, 05 Dec 2030 00:00:00 GMT
-Link: </v1/pets>; rel="successor-version"
-```
-"""
-"""The guide. CODES stands for the table of the error codes."""
-
 KEY: Final = {
     "type": "http",
     "scheme": "bearer",
@@ -120,6 +41,10 @@ RESPONSES: Final[dict[str, Any]] = {
 }
 """The responses of operations for which the example of the schema does not fit."""
 
+_PAGE: Final = {
+    "limit": "limit: expected an integer from 1 to 100.",
+    "cursor": "cursor: expected the cursor of a next link, unchanged.",
+}
 _NO_PET: Final = {"unknown": "Pet not found."}
 _NO_ORDER: Final = {"unknown": "Order not found."}
 _KEY_REUSED: Final = {
@@ -144,34 +69,24 @@ MESSAGES: Final[dict[int, dict[str, str]]] = {
 """The messages of each status, by cause."""
 
 OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
-    "listPets": {
-        400: {
-            "limit": "limit: expected an integer from 1 to 100.",
-            "status": "status: expected one of available, pending, sold.",
-            "cursor": "cursor: expected the cursor of a next link, unchanged.",
-        }
-    },
+    "listPets": {400: _PAGE | {"status": "status: expected one of available, pending, sold."}},
     "createPet": {
         400: {
-            "missing": "body: Object missing required field `name`.",
-            "type": "body: Expected `int`, got `str` - at `$.categoryId`.",
+            "missing": "body.name: required, but missing.",
+            "type": "body.categoryId: expected an integer, got a string.",
             "repeated": "body: expected each member once, but `name` is repeated.",
-            "status": "body: Expected one of `available`, `pending`, `sold` - at `$.status`.",
+            "status": "body.status: expected one of `available`, `pending`, `sold`.",
         },
         409: _KEY_REUSED,
     },
     "getPet": {404: _NO_PET},
     "listOrders": {
-        400: {
-            "limit": "limit: expected an integer from 1 to 100.",
-            "status": "status: expected one of placed, completed, cancelled.",
-            "cursor": "cursor: expected the cursor of a next link, unchanged.",
-        }
+        400: _PAGE | {"status": "status: expected one of placed, completed, cancelled."}
     },
     "placeOrder": {
         400: {
-            "missing": "body: Object missing required field `petId`.",
-            "type": "body: Expected `int`, got `str` - at `$.petId`.",
+            "missing": "body.petId: required, but missing.",
+            "type": "body.petId: expected an integer, got a string.",
         },
         404: _NO_PET,
         409: {"pet": "The pet is not available.", **_KEY_REUSED},
@@ -179,8 +94,8 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
     "getOrder": {404: _NO_ORDER},
     "updateOrder": {
         400: {
-            "missing": "body: Object missing required field `status`.",
-            "status": "body: Expected one of `cancelled`, `completed`, `placed` - at `$.status`.",
+            "missing": "body.status: required, but missing.",
+            "status": "body.status: expected one of `cancelled`, `completed`, `placed`.",
         },
         404: _NO_ORDER,
         409: {"order": "The order is no longer placed."},
@@ -210,8 +125,9 @@ BEYOND_JAVASCRIPT: Final = (
 IDEMPOTENCY_KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Any unique text, such as a UUID: however often the request is repeated with"
-    " it, it takes effect once. A key is remembered for 24 hours, per client and operation.",
+    "description": "Any unique text of 1 to 255 printable ASCII characters without spaces, such as"
+    " a UUID: however often the request is repeated with it, it takes effect once. A key is"
+    " remembered for 24 hours, per client and operation.",
     "schema": {
         "type": "string",
         "pattern": "^[!-~]{1,255}$",
@@ -221,7 +137,7 @@ IDEMPOTENCY_KEY: Final = {
 
 HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "X-Request-Id": (
-        "The id of the request: the client's own, or a new one",
+        "The request's id: your own (1 to 128 letters, digits, `.`, `_` or `-`), or a new one",
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
     "Cache-Control": ("Responses must not be stored", {"type": "string", "const": "no-store"}),

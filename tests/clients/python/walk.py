@@ -1,4 +1,4 @@
-"""The operations that the README does not show, with the generated client.
+"""The operations that docs/clients.md does not show, with the generated client.
 
 Its arguments are the address of a service with an empty store, and an API key.
 """

@@ -1,4 +1,4 @@
-// The operations that the README does not show, with the generated client, on an empty store.
+// The operations that docs/clients.md does not show, with the generated client, on an empty store.
 
 import assert from "node:assert/strict";
 import createClient from "openapi-fetch";

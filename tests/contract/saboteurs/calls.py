@@ -5,20 +5,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from petstore.contract import (
     MAX_ID,
     IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
+    UnavailableError,
 )
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Store
+from tests.support.honest import Honest, Item, Store
 
 
 @breaks("read-after-write")
@@ -48,11 +53,11 @@ class UpdatesAfterAPause(Honest):
     """Completes an order that was cancelled meanwhile."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        order = self.store.orders.get(order_id)
+        order = self.data.orders.get(order_id)
         if order and order.status is not status:
             self.check_placed(order)
             await asyncio.sleep(0)
-            self.store.orders[order_id] = order
+            self.data.orders[order_id] = order
         return await super().update_order(order_id, status)
 
 
@@ -63,7 +68,7 @@ class ChecksThenSellsWithTokens(Honest):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        if token and not self.find(token) and (pet := self.store.pets.get(pet_id)):
+        if token and not self.find(token) and (pet := self.data.pets.get(pet_id)):
             self.check_available(pet)
             await asyncio.sleep(0)
             self.set_status(pet_id, PetStatus.AVAILABLE)
@@ -84,7 +89,7 @@ class GroupsFailTogether(Honest):
         self.group.append(pet_id)
         try:
             await asyncio.sleep(0)
-            for pet in map(self.store.pets.get, self.group):
+            for pet in map(self.data.pets.get, self.group):
                 if pet and not self.find(token):
                     self.check_available(pet)
         finally:
@@ -120,7 +125,7 @@ class ReplacesExpiredRecords(Honest):
     """Looks only once whether the record of a token has expired."""
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        if token and token.value in self.store.records and not self.find(token):
+        if token and token.value in self.data.records and not self.find(token):
             receipt = await super().create_pet(new)
             self.record(token, receipt.id)
             return receipt
@@ -131,13 +136,11 @@ class ReplacesExpiredRecords(Honest):
 class DropsWhatMatchesNoMore(Honest):
     """Looks at the orders of a page again, and returns fewer instead of others that match."""
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        page = await super().list_orders(after, count, status)
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        page = await super().list_orders(query)
         await asyncio.sleep(0.002)
-        orders = [self.store.orders[order.id] for order in page]
-        return [order for order in orders if status in (None, order.status)]
+        orders = [self.data.orders[order.id] for order in page]
+        return [order for order in orders if query.status in (None, order.status)]
 
 
 @breaks("overlapping-calls")
@@ -176,19 +179,17 @@ class OrdersOfATurnFailTogether(Honest):
         group.append(pet_id)
         await asyncio.sleep(0)
         self.group = []
-        if not self.find(token) and not self.store.pets.keys() >= set(group):
+        if not self.find(token) and not self.data.pets.keys() >= set(group):
             raise NotFoundError("no such pet")
         return await super().place_order(pet_id, at, token)
 
 
 @breaks("page-overlap")
 class ReadsFiftyAtATime(Honest):
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
         page: list[Pet] = []
-        while len(page) < count and (
-            found := self.matching(after, status)[len(page) : min(count, len(page) + 50)]
-        ):
+        while found := self.matching(query.after, query.status)[: query.count][len(page) :][:50]:
             page += found
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -199,22 +200,20 @@ class ReadsFiftyAtATime(Honest):
 class ListsRestoredOrdersLater(Honest):
     """An order that is restored gets into its list in a second step."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         for item in items:
-            fresh = isinstance(item, Order) and item.id not in self.store.orders
+            fresh = isinstance(item, Order) and item.id not in self.data.orders
             await super().restore([item])
-            unlisted = self.store.extra.setdefault("unlisted", set())
+            unlisted = self.data.extra.setdefault("unlisted", set())
             if fresh:
                 unlisted.add(item.id)
                 await asyncio.sleep(0)
                 unlisted.discard(item.id)
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        unlisted = self.store.extra.get("unlisted", set())
-        orders = await super().list_orders(after, MAX_ID, status)
-        return [order for order in orders if order.id not in unlisted][:count]
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        unlisted = self.data.extra.get("unlisted", set())
+        orders = await super().list_orders(replace(query, count=MAX_ID))
+        return [order for order in orders if order.id not in unlisted][: query.count]
 
 
 @breaks("overlapping-calls")
@@ -237,7 +236,7 @@ class RollsBackOtherWrites(Honest):
             return await super().update_order(order_id, status)
         except RefusedError:
             for pet_id in self.uncommitted:
-                self.store.pets.pop(pet_id, None)
+                self.data.pets.pop(pet_id, None)
             raise
 
 
@@ -256,5 +255,46 @@ class PairsIdsWithRows(Honest):
         await asyncio.sleep(0)
         self.together = set()
         ids = sorted(together)
-        rows = [self.store.pets[id_] for id_ in ids if id_ in self.store.pets]
+        rows = [self.data.pets[id_] for id_ in ids if id_ in self.data.pets]
         return dict(zip(ids, rows, strict=False)).get(pet_id)
+
+
+@breaks("healthy")
+class GivesUpOnDeadlocks(Honest):
+    """Two orders of a pet that overlap lock each other out; the server ends one of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.locked: set[int] = store.extra.setdefault("locked", set())
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if pet_id in self.locked:
+            raise UnavailableError("deadlock detected")
+        self.locked.add(pet_id)
+        try:
+            return await super().place_order(pet_id, at, token)
+        finally:
+            self.locked.discard(pet_id)
+
+
+@breaks("healthy")
+class WaitsBrieflyForTheLock(Honest):
+    """The file is locked by a writer; another opening waits for some turns, and no longer."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        lock: set[Honest] = self.data.extra.setdefault("writers", set())
+        for _ in range(3):
+            if not lock - {self}:
+                break
+            await asyncio.sleep(0)
+        else:
+            raise UnavailableError("database is locked")
+        lock.add(self)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return await super().create_pet(new, token)
+        finally:
+            lock.discard(self)

@@ -11,19 +11,20 @@ from petstore.contract import (
     IdempotencyToken,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
     Receipt,
     RefusedError,
 )
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Store
+from tests.support.honest import Honest, Item, Store
 
 
 @breaks("cancelled-write")
 class StoresInTwoSteps(Honest):
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        receipt = await super().create_pet(NewPet(new.name, new.category_id))
+        receipt = await super().create_pet(NewPet(new.name, new.category_id), token)
         await asyncio.sleep(0)
         self.put(Pet(receipt.id, new.name, new.category_id, new.status))
         return receipt
@@ -34,7 +35,7 @@ class SwallowsCancellation(Honest):
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
-        return await super().create_pet(new)
+        return await super().create_pet(new, token)
 
 
 @breaks("after-cancellation")
@@ -45,7 +46,7 @@ class KeepsItsLock(Honest):
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         await self.lock.acquire()
-        receipt = await super().create_pet(new)
+        receipt = await super().create_pet(new, token)
         self.lock.release()
         return receipt
 
@@ -110,7 +111,7 @@ class StaysInRestoring(Honest):
         await self.idle.wait()
         return await super().create_pet(new, token)
 
-    async def restore(self, items: list[Pet | Order]) -> None:  # type: ignore[override]
+    async def restore(self, items: Sequence[Item]) -> None:
         self.idle.clear()
         await super().restore(items)
         self.idle.set()
@@ -217,7 +218,7 @@ class ReleasesTheLockOfAnother(Honest):
 class RaisesItsCounterUnlessCancelled(Honest):
     """Raises its counter after the items of a call, refused or not, unless it is cancelled."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         self.restored: list[Pet | Order] = []
         try:
             await super().restore(items)
@@ -242,12 +243,10 @@ class LeaksReaderSlots(Honest):
         super().__init__(store)
         self.slots = asyncio.Semaphore(126)
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
         await self.slots.acquire()
         await asyncio.sleep(0)
-        orders = await super().list_orders(after, count, status)
+        orders = await super().list_orders(query)
         self.slots.release()
         return orders
 
@@ -276,11 +275,11 @@ class UpdatesDistantPetsLater(Honest):
     """An order and a pet in different shards of a thousand ids are changed in two steps."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        order = self.store.orders.get(order_id)
-        pet = self.store.pets.get(order.pet_id) if order else None
+        order = self.data.orders.get(order_id)
+        pet = self.data.pets.get(order.pet_id) if order else None
         updated = await super().update_order(order_id, status)
         if order and pet and updated is not order and order_id // 1000 != pet.id // 1000:
-            after, self.store.pets[pet.id] = self.store.pets[pet.id], pet
+            after, self.data.pets[pet.id] = self.data.pets[pet.id], pet
             await asyncio.sleep(0)
-            self.store.pets[pet.id] = after
+            self.data.pets[pet.id] = after
         return updated

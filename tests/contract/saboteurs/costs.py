@@ -1,25 +1,33 @@
 """What a backend may do wrong with the process that it shares with the service."""
 
+import pickle
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from tempfile import gettempdir
 
 from msgspec.structs import replace
 from petstore_memory import MemoryRepository
 from petstore_memory import backend as memory
+from petstore_sqlite import SqliteSettings
+from petstore_sqlite import backend as sqlite
 
 from petstore.contract import (
     MAX_ID,
+    Backend,
     ConflictError,
+    Expected,
     IdempotencyToken,
     Order,
+    OrderQuery,
     OrderStatus,
-    Pet,
     Receipt,
+    Repository,
 )
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
-from tests.support.honest import Honest
+from tests.support.honest import Honest, Item, LocationSettings
 
 
 @breaks("cost")
@@ -33,7 +41,7 @@ class SearchesForOrders(Honest):
 
     async def get_order(self, order_id: int) -> Order | None:
         self.check()
-        return next((o for o in self.store.orders.values() if o.id == order_id), None)
+        return next((o for o in self.data.orders.values() if o.id == order_id), None)
 
 
 @breaks("event-loop")
@@ -49,7 +57,7 @@ class WaitsOnTheEventLoop(Honest):
 class SyncsEachItem(Honest):
     """Makes every restored item durable by itself, without a turn for other calls."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         await super().restore(items)
         time.sleep(0.0002 * len(items))  # noqa: ASYNC251 - the mistake
 
@@ -63,17 +71,40 @@ class NamesTheOrderInTheWay(MemoryRepository):
         try:
             return await super().place_order(pet_id, at, token)
         except ConflictError:
-            for order in await self.list_orders(0, MAX_ID, None):
+            for order in await self.list_orders(OrderQuery(0, MAX_ID)):
                 if order.pet_id == pet_id:
                     raise ConflictError(f"the pet is in order {order.id}") from None
             raise
 
 
 @asynccontextmanager
-async def open_naming(_: object) -> AsyncIterator[NamesTheOrderInTheWay]:
+async def open_naming(_: object, __: Expected) -> AsyncIterator[NamesTheOrderInTheWay]:
     yield NamesTheOrderInTheWay()
 
 
+class HasNoIndexInItsEngine(MemoryRepository):
+    """An engine in C goes through all rows to find those of a status."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Item] = []
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        self.rows += items
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        if query.status is not None:
+            pickle.dumps(self.rows)
+        return await super().list_orders(query)
+
+
+@asynccontextmanager
+async def open_without_index(_: object, __: Expected) -> AsyncIterator[HasNoIndexInItsEngine]:
+    yield HasNoIndexInItsEngine()
+
+
+SABOTEURS["HasNoIndexInItsEngine"] = "cost", replace(memory, open=open_without_index)
 SABOTEURS["NamesTheOrderInTheWay"] = "cost", replace(memory, open=open_naming)
 
 
@@ -83,5 +114,30 @@ class CompactsItsRecords(Honest):
 
     def record(self, token: IdempotencyToken | None, id_: int) -> None:
         super().record(token, id_)
-        if token and len(self.store.records) % 200 == 0:
+        if token and len(self.data.records) % 200 == 0:
             time.sleep(0.2)
+
+
+@asynccontextmanager
+async def scratch_file(_: LocationSettings) -> AsyncIterator[SqliteSettings]:
+    async with sqlite.scratch(SqliteSettings(path=f"{gettempdir()}/petstore")) as settings:
+        yield settings
+
+
+def without_index(index: str) -> Backend:
+    """Return SQLite without one of its indexes."""
+
+    @asynccontextmanager
+    async def open_(settings: SqliteSettings, expected: Expected) -> AsyncIterator[Repository]:
+        async with sqlite.open(settings, expected):
+            pass
+        with closing(sqlite3.connect(settings.path)) as connection:
+            connection.execute(f"DROP INDEX IF EXISTS {index}")
+        async with sqlite.open(settings, expected) as repository:
+            yield repository
+
+    return replace(sqlite, open=open_, scratch=scratch_file)
+
+
+for index in ("pets_by_status", "orders_by_status", "tokens_by_until"):
+    SABOTEURS[f"Lacks {index}"] = "cost", without_index(index)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from petstore.contract import (
     IdempotencyToken,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
     PetStatus,
@@ -27,7 +27,7 @@ class ChecksThenSells(Honest):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        pet = self.store.pets.get(pet_id)
+        pet = self.data.pets.get(pet_id)
         if pet is None:
             raise NotFoundError("no such pet")
         self.check_available(pet)
@@ -48,10 +48,10 @@ class LocksOnlyItsOwnRepository(Honest):
         async with self.lock:
             if receipt := self.find(token):
                 return receipt
-            self.check_available(self.store.pets[pet_id])
+            self.check_available(self.data.pets[pet_id])
             await asyncio.sleep(0)
             order_id = self.next_order_id()
-            self.store.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
+            self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
             self.set_status(pet_id, PetStatus.PENDING)
             self.record(token, order_id)
             return Receipt(order_id)
@@ -64,7 +64,7 @@ class ReservesInTwoSteps(Honest):
     ) -> Receipt:
         if receipt := self.find(token):
             return receipt
-        if pet := self.store.pets.get(pet_id):
+        if pet := self.data.pets.get(pet_id):
             self.check_available(pet)
             self.set_status(pet_id, PetStatus.PENDING)
             await asyncio.sleep(0)
@@ -109,15 +109,15 @@ class UsesThePetIdAsOrderId(Honest):
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
         receipt = await super().place_order(pet_id, at, token)
-        order = self.store.orders.pop(receipt.id)
-        self.store.orders[pet_id] = replace(order, id=pet_id)
+        order = self.data.orders.pop(receipt.id)
+        self.data.orders[pet_id] = replace(order, id=pet_id)
         return Receipt(pet_id, receipt.replayed)
 
 
 @breaks("order-id")
 class CountsPlacedOrdersForTheNextId(Honest):
     def next_order_id(self) -> int:
-        orders = self.store.orders.values()
+        orders = self.data.orders.values()
         return 1 + len([order for order in orders if order.status is OrderStatus.PLACED])
 
 
@@ -142,7 +142,7 @@ class OrdersAbsentPets(Honest):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        self.store.pets.setdefault(pet_id, Pet(pet_id, "", 0, PetStatus.AVAILABLE))
+        self.data.pets.setdefault(pet_id, Pet(pet_id, "", 0, PetStatus.AVAILABLE))
         return await super().place_order(pet_id, at, token)
 
 
@@ -180,36 +180,28 @@ class ReturnsEveryOrderAsPlaced(Honest):
 
 @breaks("orders-page")
 class SortsOrdersByPet(Honest):
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        found = await super().list_orders(after, count, status)
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        found = await super().list_orders(query)
         return sorted(found, key=lambda order: -order.pet_id)
 
 
 @breaks("orders-page")
 class OrderPagesOverlap(Honest):
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        return await super().list_orders(max(0, after - 1), count, status)
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return await super().list_orders(replace(query, after=max(0, query.after - 1)))
 
 
 @breaks("orders-page")
 class PagesHaveAtMost1000Orders(Honest):
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        return await super().list_orders(after, min(count, 1000), status)
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return await super().list_orders(replace(query, count=min(query.count, 1000)))
 
 
 @breaks("orders-status")
 class PlacedFilterMatchesEveryOrder(Honest):
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        status = None if status is OrderStatus.PLACED else status
-        return await super().list_orders(after, count, status)
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        status = None if query.status is OrderStatus.PLACED else query.status
+        return await super().list_orders(replace(query, status=status))
 
 
 @breaks("order-completed")
@@ -249,8 +241,8 @@ class ReleasesThePetAgain(Honest):
 @breaks("order-same")
 class RefusesTheSameStatus(Honest):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        if order_id in self.store.orders:
-            self.check_placed(self.store.orders[order_id])
+        if order_id in self.data.orders:
+            self.check_placed(self.data.orders[order_id])
         return await super().update_order(order_id, status)
 
 
@@ -264,7 +256,7 @@ class ChangesCompletedOrders(Honest):
 @breaks("order-absent")
 class AcceptsAbsentOrders(Honest):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        if order_id not in self.store.orders:
+        if order_id not in self.data.orders:
             return Order(order_id, 1, status, datetime.now(UTC))
         return await super().update_order(order_id, status)
 
@@ -273,17 +265,15 @@ class AcceptsAbsentOrders(Honest):
 class ReopensOrdersAsPlaced(Honest):
     def close(self) -> None:
         super().close()
-        orders = self.store.orders
+        orders = self.data.orders
         orders |= {id_: replace(o, status=OrderStatus.PLACED) for id_, o in orders.items()}
 
 
 @breaks("restore-sizes")
 class FiltersOnePageOfOrders(Honest):
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        orders = await super().list_orders(after, 10 * count + 100, None)
-        return [order for order in orders if status in (None, order.status)][:count]
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        orders = await super().list_orders(OrderQuery(query.after, 10 * query.count + 100))
+        return [order for order in orders if query.status in (None, order.status)][: query.count]
 
 
 @breaks("sold-once")
@@ -292,16 +282,16 @@ class CancelsLateAgain(Honest):
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         self.check()
-        order = self.store.orders.get(order_id)
+        order = self.data.orders.get(order_id)
         if order is None:
             raise NotFoundError("no such order")
         if order.status is status:
             return order
         self.check_placed(order)
         await asyncio.sleep(0)
-        if self.store.orders[order_id].status is not status:
-            self.check_placed(self.store.orders[order_id])
-        self.store.orders[order_id] = changed = replace(order, status=status)
+        if self.data.orders[order_id].status is not status:
+            self.check_placed(self.data.orders[order_id])
+        self.data.orders[order_id] = changed = replace(order, status=status)
         self.set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
         return changed
 
@@ -316,7 +306,7 @@ class RemembersAbsentOrders(Honest):
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         self.check()
-        if order_id not in self.store.orders:
+        if order_id not in self.data.orders:
             self.empty.add(order_id)
         return await super().update_order(order_id, status)
 
@@ -352,7 +342,7 @@ class NumbersVersionsInAByte(Honest):
     """A pet is replaced by a later version, and the number of the version is a signed byte."""
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
-        versions = self.store.extra.setdefault("versions", Counter())
+        versions = self.data.extra.setdefault("versions", Counter())
         if versions[pet_id] < 127:
             versions[pet_id] += 1
             super().set_status(pet_id, status)
@@ -367,7 +357,7 @@ class LeasesForADay(Honest):
     ) -> Receipt:
         held = [
             order.placed_at
-            for order in self.store.orders.values()
+            for order in self.data.orders.values()
             if order.pet_id == pet_id and order.status is OrderStatus.PLACED
         ]
         if held and at - max(held) > timedelta(days=1):

@@ -3,7 +3,7 @@
 import asyncio
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -14,8 +14,9 @@ from petstore.contract import (
     IdempotencyToken,
     NewPet,
     Order,
-    OrderStatus,
+    OrderQuery,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
 )
@@ -37,11 +38,13 @@ def listing(
 ) -> None:
     """Register a saboteur that chooses the pets of a page (from all pets, after, count, status)."""
 
-    async def list_pets(self: Honest, after: int, count: int, status: PetStatus | None) -> Any:
-        self.check()
-        return choose(self.matching(0, None), after, count, status)
+    class Lists(Honest):
+        async def list_pets(self, query: PetQuery) -> Any:
+            self.check()
+            return choose(self.matching(0, None), query.after, query.count, query.status)
 
-    breaks(clause)(type(name, (Honest,), {"list_pets": list_pets}))
+    Lists.__name__ = name
+    breaks(clause)(Lists)
 
 
 def matching(pets: list[Pet], after: int, status: PetStatus | None) -> list[Pet]:
@@ -194,10 +197,13 @@ class CountsToAHundred(Honest):
 @breaks("overlapping-calls")
 class ChecksThenCounts(Honest):
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        pet_id = self.store.last_id + 1
+        if receipt := self.find(token):
+            return receipt
+        pet_id = self.data.last_id + 1
         await asyncio.sleep(0)
-        self.store.last_id = pet_id
+        self.data.last_id = pet_id
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
         return Receipt(pet_id)
 
 
@@ -211,7 +217,7 @@ class FindsTheNearestPet(Honest):
 @breaks("get-absent")
 class RaisesInsteadOfReturningNone(Honest):
     async def get_pet(self, pet_id: int) -> Pet | None:
-        return self.store.pets[pet_id]
+        return self.data.pets[pet_id]
 
 
 @breaks("read-after-write")
@@ -222,20 +228,20 @@ class AcknowledgesTooEarly(Honest):
 
 @breaks("page-overlap")
 class ReadsByOffset(Honest):
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        found = self.matching(after, status)[: min(3, count)]
+        found = self.matching(query.after, query.status)[: min(3, query.count)]
         await asyncio.sleep(0)
-        return [*found, *self.matching(after, status)[len(found) : count]]
+        return [*found, *self.matching(query.after, query.status)[len(found) : query.count]]
 
 
 @breaks("page-overlap")
 class SelectsThenReads(Honest):
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        selected = [pet.id for pet in self.matching(after, status)[:count]]
+        selected = [pet.id for pet in self.matching(query.after, query.status)[: query.count]]
         await asyncio.sleep(0)
-        return [self.store.pets[pet_id] for pet_id in selected]
+        return [self.data.pets[pet_id] for pet_id in selected]
 
 
 @breaks("page-walk")
@@ -246,12 +252,13 @@ class WalksThroughASnapshot(Honest):
         super().__init__(store)
         self.rest: dict[tuple[int, PetStatus | None], list[Pet]] = {}
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        pets = self.rest.pop((after, status), None) or self.matching(after, status)
-        page = pets[:count]
+        key = query.after, query.status
+        pets = self.rest.pop(key, None) or self.matching(*key)
+        page = pets[: query.count]
         if page:
-            self.rest = {(page[-1].id, status): pets[count:]}
+            self.rest = {(page[-1].id, query.status): pets[query.count :]}
         return page
 
 
@@ -265,19 +272,18 @@ class ReturnsItsOwnList(Honest):
         for status in {None, pet.status or None}:
             self.own[status].append(pet)
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        own = self.own[status]
-        return own if count >= len(own) else own[:count]
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        own = self.own[query.status]
+        whole = not query.after and query.count >= len(own)
+        return own if whole else await super().list_pets(query)
 
 
 @breaks("no-aliasing")
 class SharesAnEmptyPage(Honest):
     nothing: ClassVar[list[Order]] = []
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        return await super().list_orders(after, count, status) or self.nothing
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return await super().list_orders(query) or self.nothing
 
 
 @breaks("page-after")
@@ -288,10 +294,11 @@ class KeysPagesByTheirDigits(Honest):
         super().__init__(store)
         self.cached: dict[str, list[Pet]] = {}
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        key = f"{after}{count}{status}"
-        return [*self.cached.setdefault(key, self.matching(after, status)[:count])]
+        key = f"{query.after}{query.count}{query.status}"
+        page = self.matching(query.after, query.status)[: query.count]
+        return list(self.cached.setdefault(key, page))
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
@@ -306,22 +313,22 @@ class KeysPagesByTheirDigits(Honest):
 class SkipsSixteenStaleRows(Honest):
     """Rows stay in the index of a status; a page reads sixteen more than it needs."""
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        index = self.store.extra.setdefault("index", set())
-        rows = sorted(id_ for key, id_ in index if key == status and id_ > after)
-        pets = [self.store.pets[id_] for id_ in rows[: count + 16]]
-        index -= {(status, pet.id) for pet in pets if pet.status is not status}
-        found = [pet for pet in pets if pet.status is status]
-        return self.matching(after, None)[:count] if status is None else found[:count]
+        index = self.data.extra.setdefault("index", set())
+        rows = sorted(id_ for key, id_ in index if key == query.status and id_ > query.after)
+        pets = [self.data.pets[id_] for id_ in rows[: query.count + 16]]
+        index -= {(query.status, pet.id) for pet in pets if pet.status is not query.status}
+        found = [pet for pet in pets if pet.status is query.status]
+        return (self.matching(query.after, None) if query.status is None else found)[: query.count]
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
-        self.store.extra.setdefault("index", set()).add((pet.status, pet.id))
+        self.data.extra.setdefault("index", set()).add((pet.status, pet.id))
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        self.store.extra.setdefault("index", set()).add((status, pet_id))
+        self.data.extra.setdefault("index", set()).add((status, pet_id))
 
 
 @breaks("page-walk")
@@ -332,11 +339,13 @@ class ReadsAhead(Honest):
         super().__init__(store)
         self.ahead: dict[Any, list[Pet]] = {}
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        written = len(self.store.pets), len(self.store.orders)
-        page = self.ahead.pop((after, count, status, written), None)
-        page = self.matching(after, status)[:count] if page is None else page
-        end = page[-1].id if page else after
-        self.ahead = {(end, count, status, written): self.matching(end, status)[:count]}
+        written = len(self.data.pets), len(self.data.orders)
+        page = self.ahead.pop((query, written), None)
+        page = self.matching(query.after, query.status)[: query.count] if page is None else page
+        after = replace(query, after=page[-1].id if page else query.after)
+        self.ahead = {
+            (after, written): self.matching(after.after, query.status)[: query.count],
+        }
         return page

@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from petstore.contract import Expected
 from tests.contract.saboteurs.registry import SABOTEURS
 from tests.support.filed import FILED, Filed, filed, opened
-from tests.support.honest import PlaceSettings
+from tests.support.honest import LocationSettings
 
 
 class SavesWhenClosed(Filed):
@@ -19,7 +20,8 @@ class SavesWhenClosed(Filed):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        super().load()
+        if path.exists():
+            super().load()
 
     def load(self) -> None:
         pass
@@ -35,9 +37,9 @@ class SavesWhenClosed(Filed):
 class LosesTheLastWrite(Filed):
     """Saves the state before a call: the latest one is in a buffer until the next."""
 
-    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         self.save()
-        return await method(*arguments)
+        return await method(*arguments, **named)
 
 
 class LocksInItsProcess(Filed):
@@ -59,41 +61,72 @@ class LoadsOnce(Filed):
         self.loaded = True
 
 
+class CachesPets(Filed):
+    """Remembers the pets that it has read; its own writes empty the cache."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.pets: dict[Any, Any] = {}
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method != "get_pet":
+            if method.startswith(("create", "place", "update", "restore")):
+                self.pets.clear()
+            return await super().forward(method, *arguments, **named)
+        key = (*arguments, *named.values())
+        if key not in self.pets:
+            self.pets[key] = await super().forward(method, *arguments, **named)
+        return self.pets[key]
+
+
 NUMBERS = count()
+Opened = AsyncIterator[Filed]
 
 
 @asynccontextmanager
-async def scratch_numbered(_: PlaceSettings) -> AsyncIterator[PlaceSettings]:
+async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     """Yield the next file of this process, which another process may have, too."""
     path = Path(gettempdir(), f"petstore-saboteur-{next(NUMBERS)}")
     try:
-        yield PlaceSettings(str(path))
+        yield LocationSettings(str(path))
     finally:
         for file in path.parent.glob(f"{path.name}*"):
             file.unlink(missing_ok=True)
 
 
 @asynccontextmanager
-async def open_saves_when_closed(settings: PlaceSettings) -> AsyncIterator[Filed]:
-    async with opened(SavesWhenClosed, settings) as repository:
+async def open_saves_when_closed(
+    settings: LocationSettings, expected: Expected
+) -> AsyncIterator[Filed]:
+    async with opened(SavesWhenClosed, settings, expected) as repository:
         yield repository
 
 
 @asynccontextmanager
-async def open_loses_the_last_write(settings: PlaceSettings) -> AsyncIterator[Filed]:
-    async with opened(LosesTheLastWrite, settings) as repository:
+async def open_loses_the_last_write(
+    settings: LocationSettings, expected: Expected
+) -> AsyncIterator[Filed]:
+    async with opened(LosesTheLastWrite, settings, expected) as repository:
         yield repository
 
 
 @asynccontextmanager
-async def open_locks_in_its_process(settings: PlaceSettings) -> AsyncIterator[Filed]:
-    async with opened(LocksInItsProcess, settings) as repository:
+async def open_locks_in_its_process(
+    settings: LocationSettings, expected: Expected
+) -> AsyncIterator[Filed]:
+    async with opened(LocksInItsProcess, settings, expected) as repository:
         yield repository
 
 
 @asynccontextmanager
-async def open_loads_once(settings: PlaceSettings) -> AsyncIterator[Filed]:
-    async with opened(LoadsOnce, settings) as repository:
+async def open_loads_once(settings: LocationSettings, expected: Expected) -> Opened:
+    async with opened(LoadsOnce, settings, expected) as repository:
+        yield repository
+
+
+@asynccontextmanager
+async def open_caches_pets(settings: LocationSettings, expected: Expected) -> Opened:
+    async with opened(CachesPets, settings, expected) as repository:
         yield repository
 
 
@@ -101,6 +134,7 @@ SABOTEURS |= {
     "SavesWhenClosed": ("durable-killed", filed(open_saves_when_closed)),
     "LosesTheLastWrite": ("durable-killed", filed(open_loses_the_last_write)),
     "LocksInItsProcess": ("shared-processes", filed(open_locks_in_its_process)),
-    "NumbersItsScratchPlaces": ("shared-processes", replace(FILED, scratch=scratch_numbered)),
+    "NumbersItsScratchLocations": ("shared-processes", replace(FILED, scratch=scratch_numbered)),
+    "CachesPets": ("shared-processes", filed(open_caches_pets)),
     "LoadsOnce": ("shared-processes", filed(open_loads_once)),
 }

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from petstore.contract import Backend
-from tests.support.honest import Honest, backend, scratch
+from petstore.contract import Backend, Expected
+from tests.support.honest import Honest, Store, backend, find, scratch
 
 SABOTEURS: dict[str, tuple[str, Backend]] = {}
 AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
@@ -14,15 +14,17 @@ def breaks(
     clause: str,
     scratch: Callable[[Any], Any] = scratch,
     swallowed: tuple[type[BaseException], ...] = (),
+    find: Callable[[str, Expected], Store] = find,
 ) -> Callable[[AnyHonest], AnyHonest]:
     """Register a saboteur, with the clause that it breaks.
 
     scratch -- its `Backend.scratch`
     swallowed -- what its `Backend.open` keeps to itself
+    find -- returns the store that it opens
     """
 
     def register(saboteur: AnyHonest) -> AnyHonest:
-        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch, swallowed))
+        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch, swallowed, find))
         return saboteur
 
     return register

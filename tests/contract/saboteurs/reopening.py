@@ -1,4 +1,4 @@
-"""What a backend may do wrong when a place is opened again."""
+"""What a backend may do wrong when a location is opened again."""
 
 import asyncio
 import sys
@@ -13,6 +13,7 @@ from petstore.contract import (
     Order,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
@@ -20,7 +21,7 @@ from petstore.contract import (
 )
 from tests.contract.saboteurs.pets import matching
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Store
+from tests.support.honest import Honest, Item, Store
 
 
 def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
@@ -28,7 +29,7 @@ def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
 
     def close(self: Honest) -> None:
         Honest.close(self)
-        change(self.store)
+        change(self.data)
 
     breaks(clause)(type(name, (Honest,), {"close": close}))
 
@@ -37,8 +38,8 @@ def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
 class LosesItsBuffer(Honest):
     def close(self) -> None:
         super().close()
-        for pet_id in sorted(self.store.pets)[-3:]:
-            del self.store.pets[pet_id]
+        for pet_id in sorted(self.data.pets)[-3:]:
+            del self.data.pets[pet_id]
 
 
 @breaks("durable-ids")
@@ -65,14 +66,17 @@ class ListsBeforeItStores(Honest):
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         self.check()
+        if receipt := self.find(token):
+            return receipt
         pet_id = self.next_id()
         self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
         await asyncio.sleep(0.001)
         self.put(pet)
+        self.record(token, pet_id)
         return Receipt(pet_id)
 
     def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        pets = sorted((self.store.pets | self.unsaved).values(), key=lambda pet: pet.id)
+        pets = sorted((self.data.pets | self.unsaved).values(), key=lambda pet: pet.id)
         return matching(pets, after, status)
 
 
@@ -107,8 +111,8 @@ reopening(
     "ForgetsTokensOfCancelledOrders",
     lambda store: [
         store.records.pop(value)
-        for value, (_, id_) in list(store.records.items())
-        if id_ in store.orders and store.orders[id_].status is OrderStatus.CANCELLED
+        for value, record in list(store.records.items())
+        if (order := store.orders.get(record.id)) and order.status is OrderStatus.CANCELLED
     ],
 )
 
@@ -123,7 +127,7 @@ class ForgetsFingerprints(Honest):
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         if token and token.value in self.loaded:
-            token = replace(token, fingerprint=self.store.records[token.value][0].fingerprint)
+            token = replace(token, fingerprint=self.data.records[token.value].fingerprint)
         return super().find(token)
 
 
@@ -147,7 +151,7 @@ class RollsBackWhenTheBlockFails(Honest):
     def close(self) -> None:
         super().close()
         if sys.exc_info()[1]:
-            self.store.pets = self.before
+            self.data.pets = self.before
 
 
 @breaks("durable-pets")
@@ -156,7 +160,7 @@ class AcknowledgesWhatItDrops(Honest):
 
     def close(self) -> None:
         super().close()
-        self.store = Store()
+        self.data = Store()
 
 
 @breaks("durable-ids")
@@ -178,9 +182,8 @@ class TakesTheNextFingerprint(Honest):
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         if token and token.value in self.loaded:
             self.loaded.remove(token.value)
-            recorded, id_ = self.store.records[token.value]
-            recorded = replace(recorded, fingerprint=token.fingerprint)
-            self.store.records[token.value] = recorded, id_
+            recorded = self.data.records[token.value]
+            self.data.records[token.value] = replace(recorded, fingerprint=token.fingerprint)
         return super().find(token)
 
 
@@ -199,17 +202,17 @@ class EndsNoRefusedRestore(Honest):
 
     refused = False
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         try:
             await super().restore(items)
         except RefusedError:
-            self.before, self.refused = dict(self.store.pets), True
+            self.before, self.refused = dict(self.data.pets), True
             raise
 
     def close(self) -> None:
         super().close()
         if self.refused:
-            self.store.pets = self.before
+            self.data.pets = self.before
 
 
 @breaks("durable-orders")
@@ -263,16 +266,16 @@ class CountsOnFromTheLastRestored(Honest):
 
     def raise_counter(self, item: Pet | Order) -> None:
         super().raise_counter(item)
-        self.store.extra["latest"] = item.id
+        self.data.extra["latest"] = item.id
 
     def next_id(self) -> int:
         id_ = super().next_id()
-        self.store.extra["latest"] = id_
+        self.data.extra["latest"] = id_
         return id_
 
     def close(self) -> None:
         super().close()
-        self.store.last_id = self.store.extra.get("latest", 0)
+        self.data.last_id = self.data.extra.get("latest", 0)
 
 
 @breaks("durable-pets")
@@ -283,13 +286,17 @@ class LimitsBeforeItMerges(Honest):
         super().__init__(store)
         self.old = dict(store.pets)
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        old = matching([*self.old.values()], after, status)[:count]
-        new = [pet for pet in self.matching(after, status) if self.old.get(pet.id) is not pet]
+        old = matching([*self.old.values()], query.after, query.status)[: query.count]
+        new = [
+            pet
+            for pet in self.matching(query.after, query.status)
+            if self.old.get(pet.id) is not pet
+        ]
         merged = {pet.id: pet for pet in (*old, *new)}
-        found = [self.store.pets[id_] for id_ in sorted(merged)]
-        return [pet for pet in found if status in (None, pet.status)][:count]
+        found = [self.data.pets[id_] for id_ in sorted(merged)]
+        return [pet for pet in found if query.status in (None, pet.status)][: query.count]
 
 
 @breaks("durable-ids")
@@ -313,7 +320,7 @@ class WritesAfterItWasClosed(Honest):
 
     def close(self) -> None:
         super().close()
-        self.store.last_id = max([*self.store.pets, *self.store.orders], default=0)
+        self.data.last_id = max([*self.data.pets, *self.data.orders], default=0)
 
 
 @breaks("durable-pets")
@@ -338,8 +345,8 @@ class StoresItsIndexIfItGrew(Honest):
 
     def close(self) -> None:
         super().close()
-        if len(self.index) > len(self.store.extra.get("index", {})):
-            self.store.extra["index"] = self.index
+        if len(self.index) > len(self.data.extra.get("index", {})):
+            self.data.extra["index"] = self.index
 
 
 @breaks("durable-reads")
@@ -360,4 +367,4 @@ class LeavesCancelledWritesUncommitted(Honest):
     def close(self) -> None:
         super().close()
         for pet_id in self.uncommitted:
-            self.store.pets.pop(pet_id, None)
+            self.data.pets.pop(pet_id, None)

@@ -15,14 +15,16 @@ from petstore.contract import (
     Order,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
     StorageError,
+    TokenRecord,
     UnavailableError,
 )
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Store
+from tests.support.honest import Honest, Item, Store
 
 
 @breaks("restore-exact")
@@ -57,13 +59,13 @@ class FilteredListsLackRestoredPets(Honest):
 @breaks("restore-exact")
 class DropsPetsBelowTheHighestId(Honest):
     def add(self, item: Pet | Order) -> None:
-        if item.id >= max(self.store.pets, default=0) or isinstance(item, Order):
+        if item.id >= max(self.data.pets, default=0) or isinstance(item, Order):
             super().add(item)
 
 
 @breaks("restore-again")
 class RefusesEqualItems(Honest):
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
         raise ConflictError("an item has this id")
 
 
@@ -77,7 +79,7 @@ class ChecksThePetBeforeTheStoredOrder(Honest):
 
 @breaks("restore-other")
 class ReplacesDifferentItems(Honest):
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
         self.add(item)
 
 
@@ -96,12 +98,12 @@ class ComparesOnlyNames(Honest):
 
 @breaks("restore-other")
 class UndoesItemsBeforeTheRefusedOne(Honest):
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        pets, orders = dict(self.store.pets), dict(self.store.orders)
+    async def restore(self, items: Sequence[Item]) -> None:
+        pets, orders = dict(self.data.pets), dict(self.data.orders)
         try:
             await super().restore(items)
         except ConflictError:
-            self.store.pets, self.store.orders = pets, orders
+            self.data.pets, self.data.orders = pets, orders
             raise
 
 
@@ -111,15 +113,15 @@ class DoesNotRaiseItsCounter(Honest):
         pass
 
     def next_id(self) -> int:
-        while super().next_id() in self.store.pets | self.store.orders:
+        while super().next_id() in self.data.pets | self.data.orders:
             pass
-        return self.store.last_id
+        return self.data.last_id
 
 
 @breaks("restore-next")
 class SetsItsCounterToTheLastId(Honest):
     def raise_counter(self, item: Pet | Order) -> None:
-        self.store.last_id = item.id
+        self.data.last_id = item.id
 
 
 @breaks("restore-next")
@@ -142,8 +144,8 @@ class RaisesOneOfFourCounters(Honest):
 @breaks("restore-next")
 class AssignsIdsAboveTheMaximum(Honest):
     def next_id(self) -> int:
-        self.store.last_id += 1
-        return self.store.last_id
+        self.data.last_id += 1
+        return self.data.last_id
 
 
 @breaks("restore-next")
@@ -172,7 +174,7 @@ class ReservesThePetWithoutAnId(Honest):
 @breaks("restore-order")
 class RestoresOrdersOfAbsentPets(Honest):
     def check_pet(self, order: Order) -> None:
-        if order.pet_id in self.store.pets:
+        if order.pet_id in self.data.pets:
             super().check_pet(order)
 
 
@@ -194,8 +196,8 @@ class RestoresTwoOrdersOfOnePet(Honest):
 
 @breaks("restore-live")
 class IgnoresTheStatusOfThePet(Honest):
-    def check_live(self, order: Order, pet: Pet) -> None:
-        others = [o for o in self.store.orders.values() if o.pet_id == pet.id]
+    def check_live(self, order: Order, pet: Pet) -> None:  # noqa: ARG002 - its error
+        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
         if any(other.status is not OrderStatus.CANCELLED for other in others):
             raise ConflictError("the pet is in another order")
 
@@ -211,7 +213,7 @@ class ReservesThePetInstead(Honest):
 
 @breaks("restore-sizes")
 class RestoresAtMost1000(Honest):
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         await super().restore(items[:1000])
 
 
@@ -219,7 +221,7 @@ class RestoresAtMost1000(Honest):
 class LosesAnItemBetweenChunks(Honest):
     """The bounds of its chunks are off by one."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         for begin in range(0, len(items), 501):
             await super().restore(items[begin : begin + 500])
 
@@ -227,8 +229,8 @@ class LosesAnItemBetweenChunks(Honest):
 class ChecksBeforeTheCall(Honest):
     """Has looked at what is stored once, before the first item of a call."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        self.before, self.live = dict(self.store.pets), dict(self.store.orders)
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.before, self.live = dict(self.data.pets), dict(self.data.orders)
         await super().restore(items)
 
 
@@ -248,18 +250,18 @@ class OverlooksOrdersOfTheSameCall(ChecksBeforeTheCall):
     """Looks for other orders of a pet only among those that were stored before the call."""
 
     def check_live(self, order: Order, pet: Pet) -> None:
-        known, self.store.orders = self.store.orders, self.live
+        known, self.data.orders = self.data.orders, self.live
         try:
             super().check_live(order, pet)
         finally:
-            self.store.orders = known
+            self.data.orders = known
 
 
 @breaks("restore-order")
 class RestoresPetsFirst(Honest):
     """Sorts the items, so that an order may come before its pet."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         await super().restore(sorted(items, key=lambda item: isinstance(item, Order)))
 
 
@@ -284,10 +286,11 @@ class RaisesItsCounterAtTheEnd(Honest):
     def raise_counter(self, item: Pet | Order) -> None:
         pass
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         await super().restore(items)
         for item in items:
-            super().raise_counter(item)
+            if not isinstance(item, TokenRecord):
+                super().raise_counter(item)
 
 
 @breaks("restore-exact")
@@ -296,7 +299,7 @@ class CancelledOrdersNeedAnAvailablePet(Honest):
 
     def check_pet(self, order: Order) -> None:
         super().check_pet(order)
-        if order.status is OrderStatus.CANCELLED and not self.store.pets[order.pet_id].status:
+        if order.status is OrderStatus.CANCELLED and not self.data.pets[order.pet_id].status:
             raise ConflictError("the pet is not available")
 
 
@@ -304,8 +307,8 @@ class CancelledOrdersNeedAnAvailablePet(Honest):
 class LooksForTheBatchAtOnce(Honest):
     """Looks up what is stored before it inserts the items of a call."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        self.before = {*self.store.pets.values(), *self.store.orders.values()}
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.before = {*self.data.pets.values(), *self.data.orders.values()}
         await super().restore(items)
 
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
@@ -318,7 +321,7 @@ class LooksForTheBatchAtOnce(Honest):
 class SendsAllValuesAtOnce(Honest):
     """Inserts the items of a call by one statement, of which the driver bounds the arguments."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         if 4 * len(items) > 65_535:
             raise ValueError("too many arguments")
         await super().restore(items)
@@ -344,10 +347,10 @@ class CountsBackFromTheFirst(Honest):
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         self.check()
-        if not self.store.pets:
+        if not self.data.pets:
             return None
-        first, last = min(self.store.pets), max(self.store.pets)
-        return self.store.pets.get(pet_id if pet_id >= first else last + 1 + pet_id - first)
+        first, last = min(self.data.pets), max(self.data.pets)
+        return self.data.pets.get(pet_id if pet_id >= first else last + 1 + pet_id - first)
 
 
 @breaks("restore-sizes")
@@ -359,17 +362,17 @@ class UndoesWhatAnOtherRestores(Honest):
         for pet_id in store.extra.get("restoring", ()):
             store.pets.pop(pet_id, None)
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        self.store.extra["restoring"] = [item.id for item in items if isinstance(item, Pet)]
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.data.extra["restoring"] = [item.id for item in items if isinstance(item, Pet)]
         await super().restore(items)
-        self.store.extra.pop("restoring", None)
+        self.data.extra.pop("restoring", None)
 
 
 @breaks("restore-next")
 class SetsEachCounterToItsLast(Honest):
     """After a call, the counter is raised to the last pet and the last order of it."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         self.last: dict[type, Pet | Order] = {}
         try:
             await super().restore(items)
@@ -388,12 +391,12 @@ class LinksTheLastOrder(Honest):
     def add(self, item: Pet | Order) -> None:
         super().add(item)
         if isinstance(item, Order):
-            self.store.extra.setdefault("links", {})[item.pet_id] = item
+            self.data.extra.setdefault("links", {})[item.pet_id] = item
 
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PET_STATUS_BY_ORDER[order.status]:
             raise ConflictError("the pet has another status")
-        linked = self.store.extra.get("links", {}).get(pet.id)
+        linked = self.data.extra.get("links", {}).get(pet.id)
         if linked and linked.status is not OrderStatus.CANCELLED:
             raise ConflictError("the pet is in another order")
 
@@ -402,7 +405,7 @@ class LinksTheLastOrder(Honest):
 class SendsFourMegabytesAtMost(Honest):
     """Sends the items of a call at once, and the server takes no more in a request."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
+    async def restore(self, items: Sequence[Item]) -> None:
         if sum(len(item.name) for item in items if isinstance(item, Pet)) > 2**22:
             raise StorageError("the request is too large")
         await super().restore(items)
@@ -421,7 +424,7 @@ class LooksForOrdersNearby(Honest):
     """Another order of the pet is found only in the same shard of a thousand ids."""
 
     def check_live(self, order: Order, pet: Pet) -> None:
-        others = [o for o in self.store.orders.values() if o.pet_id == pet.id]
+        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
         live = [o for o in others if o.status is not OrderStatus.CANCELLED]
         if pet.status is not PET_STATUS_BY_ORDER[order.status]:
             raise ConflictError("the pet has another status")
@@ -433,8 +436,8 @@ class LooksForOrdersNearby(Honest):
 class ResumesARestore(Honest):
     """Items before one that is stored already are taken for stored, too."""
 
-    async def restore(self, items: Sequence[Pet | Order]) -> None:
-        stored = (self.store.pets, self.store.orders)
+    async def restore(self, items: Sequence[Item]) -> None:
+        stored = (self.data.pets, self.data.orders)
         for index in reversed(range(len(items))):
             if stored[isinstance(items[index], Order)].get(items[index].id) == items[index]:
                 items = items[index + 1 :]
@@ -450,12 +453,12 @@ class RemembersAnOffset(Honest):
         super().__init__(store)
         self.offsets = {0: 0}
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        if status is not None or after not in self.offsets:
-            return await super().list_pets(after, count, status)
-        begin = self.offsets[after]
-        page = self.matching(0, None)[begin : begin + count]
+        if query.status is not None or query.after not in self.offsets:
+            return await super().list_pets(query)
+        begin = self.offsets[query.after]
+        page = self.matching(0, None)[begin : begin + query.count]
         self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
         return page
 
@@ -481,9 +484,9 @@ class KeepsItsLease(Honest):
         self.lease: list[int] = []
 
     def choose_id(self) -> int:
-        if not self.lease or self.store.restored > self.lease[-1]:
-            begin = self.store.last_id + 1
+        if not self.lease or self.data.restored > self.lease[-1]:
+            begin = self.data.last_id + 1
             self.lease = list(range(begin, begin + 64))
-            self.store.last_id = min(begin + 63, MAX_ID)
+            self.data.last_id = min(begin + 63, MAX_ID)
         id_ = self.lease.pop(0)
-        return self.choose_id() if id_ in self.store.pets or id_ in self.store.orders else id_
+        return self.choose_id() if id_ in self.data.pets or id_ in self.data.orders else id_

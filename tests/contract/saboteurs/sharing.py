@@ -1,26 +1,28 @@
-"""What a backend may do wrong when a place is opened several times at once."""
+"""What a backend may do wrong when a location is opened several times at once."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
     ConflictError,
+    Expected,
     IdempotencyToken,
     NewPet,
     Order,
-    OrderStatus,
+    OrderQuery,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
 )
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
-from tests.support.honest import STORES, Honest, PlaceSettings, Store, backend
+from tests.support.honest import STORES, Honest, LocationSettings, Store, backend
 
 
 @breaks("shared-reads")
@@ -74,15 +76,12 @@ class CachesPages(Honest):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.pages: dict[Any, Sequence[Order]] = {}
+        self.pages: dict[OrderQuery, list[Order]] = {}
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        key = after, count, status
-        if key not in self.pages:
-            self.pages[key] = await super().list_orders(*key)
-        return list(self.pages[key])
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        if query not in self.pages:
+            self.pages[query] = await super().list_orders(query)
+        return list(self.pages[query])
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
@@ -102,7 +101,7 @@ class CountsInStripes(Honest):
 
     def close(self) -> None:
         super().close()
-        self.opened[self.store] -= 1
+        self.opened[self.data] -= 1
 
     def choose_id(self) -> int:
         self.last_id += 16
@@ -139,7 +138,7 @@ class RemembersUnusedTokens(Honest):
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         if token is None or token.value in self.unused:
             return None
-        if token.value not in self.store.records:
+        if token.value not in self.data.records:
             self.unused.add(token.value)
         return super().find(token)
 
@@ -168,7 +167,7 @@ class SavesWhatItHasRead(Honest):
 
     def close(self) -> None:
         super().close()
-        self.store.pets |= self.copies
+        self.data.pets |= self.copies
 
 
 @breaks("shared-reads")
@@ -179,12 +178,12 @@ class KeepsFullPages(Honest):
         super().__init__(store)
         self.pages: dict[tuple[int, int], list[int]] = {}
 
-    async def list_pets(self, after: int, count: int, status: PetStatus | None) -> Sequence[Pet]:
-        page = await super().list_pets(after, count, status)
-        if status or len(page) < count:
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        page = await super().list_pets(query)
+        if query.status or len(page) < query.count:
             return page
-        ids = self.pages.setdefault((after, count), [pet.id for pet in page])
-        return [self.store.pets[id_] for id_ in ids]
+        ids = self.pages.setdefault((query.after, query.count), [pet.id for pet in page])
+        return [self.data.pets[id_] for id_ in ids]
 
     def raise_counter(self, item: Pet | Order) -> None:
         super().raise_counter(item)
@@ -212,19 +211,19 @@ class CountsAgainWhenOpened(Honest):
 
 
 @asynccontextmanager
-async def open_initialized(settings: PlaceSettings) -> AsyncIterator[Honest]:
-    """Make a new place ready for use, although another process may be doing the same."""
-    if settings.place not in STORES:
+async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIterator[Honest]:
+    """Make a new location ready for use, although another process may be doing the same."""
+    if settings.location not in STORES:
         await asyncio.sleep(0)
-        STORES[settings.place] = Store()
-    repository = Honest(STORES[settings.place])
+        STORES[settings.location] = Store()
+    repository = Honest(STORES[settings.location])
     try:
         yield repository
     finally:
         repository.close()
 
 
-SABOTEURS["InitializesThePlaceTwice"] = (
+SABOTEURS["InitializesTheLocationTwice"] = (
     "shared-ids",
     replace(backend(Honest), open=open_initialized),
 )
@@ -240,11 +239,11 @@ class MapsWhatWasThere(Honest):
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
-        self.room = len(self.store.pets) + 256
+        self.room = len(self.data.pets) + 256
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         pet = await super().get_pet(pet_id)
-        return pet if pet in [*self.store.pets.values()][: self.room] else None
+        return pet if pet in [*self.data.pets.values()][: self.room] else None
 
 
 @breaks("shared-ids")
@@ -261,11 +260,11 @@ class ReservesBlocksInTwoSteps(Honest):
         if receipt := self.find(token):
             return receipt
         pet_id = next(self.ids, 0)
-        if pet_id <= self.store.restored:
-            begin = self.store.last_id + 1
+        if pet_id <= self.data.restored:
+            begin = self.data.last_id + 1
             await asyncio.sleep(0)
             pet_id, *others = range(begin, begin + 100)
-            self.ids, self.store.last_id = iter(others), begin + 99
+            self.ids, self.data.last_id = iter(others), begin + 99
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
         self.record(token, pet_id)
         return Receipt(pet_id)
@@ -282,9 +281,9 @@ class HasFourBitsForItsWorkers(Honest):
         self.tick = store.last_id // 16
 
     def choose_id(self) -> int:
-        self.tick = max(self.tick, self.store.restored // 16) + 1
+        self.tick = max(self.tick, self.data.restored // 16) + 1
         id_ = self.tick * 16 + self.number
-        return id_ if id_ <= MAX_ID else self.store.last_id + 1
+        return id_ if id_ <= MAX_ID else self.data.last_id + 1
 
 
 @breaks("shared-ids")
@@ -296,16 +295,16 @@ class HandsBackItsBlock(Honest):
         self.block: list[int] = []
 
     def next_id(self) -> int:
-        self.block = [id_ for id_ in self.block if id_ > self.store.restored]
+        self.block = [id_ for id_ in self.block if id_ > self.data.restored]
         if not self.block:
             self.block = [super().next_id()]
-            while len(self.block) < 8 and self.store.last_id < MAX_ID:
+            while len(self.block) < 8 and self.data.last_id < MAX_ID:
                 self.block.append(super().next_id())
         return self.block.pop(0)
 
     def close(self) -> None:
-        if self.open and self.block and self.block[0] > self.store.restored:
-            self.store.last_id = self.block[0] - 1
+        if self.open and self.block and self.block[0] > self.data.restored:
+            self.data.last_id = self.block[0] - 1
         super().close()
 
 
@@ -322,7 +321,7 @@ class ProlongsWhatItCaches(Honest):
             return None
         receipt = super().find(token)
         if receipt is None and self.cached.get(token.value, 0) > token.now:
-            return Receipt(self.store.records[token.value][1], replayed=True)
+            return Receipt(self.data.records[token.value].id, replayed=True)
         if receipt is not None:
             self.cached.setdefault(token.value, token.until)
         return receipt

@@ -66,8 +66,8 @@ class DoesNotReportReplays(Honest):
 @breaks("token-reused")
 class IgnoresTheFingerprint(Honest):
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        if token and token.value in self.store.records:
-            fingerprint = self.store.records[token.value][0].fingerprint
+        if token and token.value in self.data.records:
+            fingerprint = self.data.records[token.value].fingerprint
             return super().find(replace(token, fingerprint=fingerprint))
         return super().find(token)
 
@@ -75,8 +75,8 @@ class IgnoresTheFingerprint(Honest):
 @breaks("token-reused")
 class ComparesHalfOfTheFingerprint(Honest):
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        if token and token.value in self.store.records:
-            fingerprint = self.store.records[token.value][0].fingerprint
+        if token and token.value in self.data.records:
+            fingerprint = self.data.records[token.value].fingerprint
             if fingerprint[:16] == token.fingerprint[:16]:
                 token = replace(token, fingerprint=fingerprint)
         return super().find(token)
@@ -87,7 +87,7 @@ class ChecksThePetFirst(Honest):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        if pet_id not in self.store.pets:
+        if pet_id not in self.data.pets:
             raise NotFoundError("no such pet")
         return await super().place_order(pet_id, at, token)
 
@@ -103,11 +103,21 @@ class ReplaysAcrossClients(Honest):
 
     def record(self, token: IdempotencyToken | None, id_: int) -> None:
         if token is not None:
-            self.store.records[token.fingerprint] = (token, id_)
+            super().record(replace(token, value=token.fingerprint), id_)
 
 
 keyed("token-apart", "TreatsTokensAsText", lambda value: value.rstrip(b"\0\n"))
 keyed("token-apart", "CutsTokensTo16Bytes", lambda value: value[:16])
+keyed("token-apart", "EndsTokensAtControlZ", lambda value: value.partition(b"\x1a")[0])
+keyed("token-apart", "ReadsTokensAsLines", lambda value: b"\n".join(value.splitlines()))
+
+
+@breaks("token-apart")
+class PadsFingerprints(Honest):
+    """A column of characters drops the blanks at the end."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token and replace(token, fingerprint=token.fingerprint.rstrip(b" ")), id_)
 
 
 @breaks("token-atomic")
@@ -180,7 +190,7 @@ class HasATimeToLive(Honest):
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         if token is not None and monotonic() >= self.ends.get(token.value, inf):
-            self.store.records.pop(token.value, None)
+            self.data.records.pop(token.value, None)
         return super().find(token)
 
 
@@ -199,8 +209,8 @@ class RemembersAThousandTokens(Honest):
 
     def record(self, token: IdempotencyToken | None, id_: int) -> None:
         super().record(token, id_)
-        if len(self.store.records) > 1000:
-            del self.store.records[next(iter(self.store.records))]
+        if len(self.data.records) > 1000:
+            del self.data.records[next(iter(self.data.records))]
 
 
 @breaks("token-expired")
@@ -208,11 +218,13 @@ class OverlooksRecordsOfTheFuture(Honest):
     """The clock of the caller who made the record was ahead of this caller's."""
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        if token and token.value in self.store.records:
-            known, _ = self.store.records[token.value]
-            if token.now < known.now:
-                return None
-        return super().find(token)
+        made = self.data.extra.setdefault("made", {})
+        return super().find(token) if token and token.now >= made.get(token.value, 0) else None
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.data.extra.setdefault("made", {})[token.value] = token.now
 
 
 @breaks("token-expired")
@@ -220,14 +232,14 @@ class PurgesInOrderOfArrival(Honest):
     """Deletes all records up to the latest one that has expired."""
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        values = list(self.store.records)
+        values = list(self.data.records)
         expired = [
             number
             for number, value in enumerate(values)
-            if token and self.store.records[value][0].until <= token.now
+            if token and self.data.records[value].until <= token.now
         ]
         for value in values[: max(expired, default=-1) + 1]:
-            del self.store.records[value]
+            del self.data.records[value]
         return super().find(token)
 
 
@@ -240,8 +252,8 @@ class ReuseProlongsTheRecord(Honest):
             return super().find(token)
         except TokenReusedError:
             if token:
-                known, id_ = self.store.records[token.value]
-                self.record(replace(known, until=token.until), id_)
+                known = self.data.records[token.value]
+                self.data.records[token.value] = replace(known, until=token.until)
             raise
 
 
@@ -251,8 +263,8 @@ class RefusalRevivesTheRecord(Honest):
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         receipt = super().find(token)
-        if token and not receipt and token.value in self.store.records:
-            self.record(token, self.store.records[token.value][1])
+        if token and not receipt and token.value in self.data.records:
+            self.record(token, self.data.records[token.value].id)
         return receipt
 
 
@@ -260,7 +272,7 @@ class RefusalRevivesTheRecord(Honest):
 class KeepsRecordsInMemory(Honest):
     def close(self) -> None:
         super().close()
-        self.store.records.clear()
+        self.data.records.clear()
 
 
 keyed("token-apart", "FindsTokensWhateverTheCase", lambda value: b64encode(value).lower())
@@ -298,9 +310,9 @@ class TakesBackCancelledOrders(Honest):
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             if not receipt.replayed:
-                del self.store.orders[receipt.id]
+                del self.data.orders[receipt.id]
                 self.set_status(pet_id, PetStatus.AVAILABLE)
-                self.store.records.pop(token.value if token else b"", None)
+                self.data.records.pop(token.value if token else b"", None)
             raise
         return receipt
 

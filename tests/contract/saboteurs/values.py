@@ -1,7 +1,8 @@
 """What a backend may do wrong with values on their way, and with their types."""
 
+import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -14,7 +15,7 @@ from petstore.contract import (
     ConflictError,
     IdempotencyToken,
     Order,
-    OrderStatus,
+    OrderQuery,
     Pet,
     PetStatus,
     Receipt,
@@ -22,7 +23,7 @@ from petstore.contract import (
 )
 from tests.contract.saboteurs.pets import storing
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest
+from tests.support.honest import Honest, Store
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -30,15 +31,20 @@ BERLIN = ZoneInfo("Europe/Berlin")
 def timing(clause: str, name: str, change: Callable[[datetime], datetime]) -> None:
     """Register a saboteur that changes the times of orders as it stores them."""
 
-    async def place_order(
-        self: Honest, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        return await Honest.place_order(self, pet_id, change(at), token)
+    class Stores(Honest):
+        async def place_order(
+            self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+        ) -> Receipt:
+            return await super().place_order(pet_id, change(at), token)
 
-    breaks(clause)(type(name, (Honest,), {"place_order": place_order}))
+    Stores.__name__ = name
+    breaks(clause)(Stores)
 
 
 storing("name-exact", "UnquotesNames", lambda pet: replace(pet, name=unquote(pet.name)))
+storing(
+    "name-exact", "StripsQuotes", lambda pet: replace(pet, name=re.sub('^"(.+)"$', r"\1", pet.name))
+)
 storing(
     "name-exact",
     "EndsNamesAtASeparator",
@@ -63,7 +69,7 @@ class TrimsNamesOfOrderedPets(Honest):
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        pet = self.store.pets[pet_id]
+        pet = self.data.pets[pet_id]
         self.put(replace(pet, name=pet.name.strip()))
 
 
@@ -75,6 +81,16 @@ class OrdersPetsIn32Bits(Honest):
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
         return await super().place_order(pet_id % 2**32, at, token)
+
+
+@breaks("order-of-nothing")
+class DropsTheSignOfPetIds(Honest):
+    """The highest bit of 64 is used for something else."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id % 2**63, at, token)
 
 
 @breaks("order-of-nothing")
@@ -143,29 +159,30 @@ class RenamesAnArgument(Honest):
         return await super().get_pet(id_)
 
 
-class Cursor(Sequence[Order]):
-    """A page that reads from the store whenever it is looked at."""
-
-    def __init__(self, read: Callable[[], list[Order]]) -> None:
-        self.read = read
-
-    def __len__(self) -> int:
-        return len(self.read())
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.read()[index]
-
-
 @breaks("no-aliasing")
-class PagesReadFromTheStore(Honest):
-    """A page changes after it was returned."""
+class UpdatesReturnedPages(Honest):
+    """The pages that were returned are its cache, which it keeps up to date."""
 
-    async def list_orders(
-        self, after: int, count: int, status: OrderStatus | None
-    ) -> Sequence[Order]:
-        self.check()
-        ids = [order.id for order in await super().list_orders(after, count, status)]
-        return Cursor(lambda: [self.store.orders[id_] for id_ in ids])
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: list[list[Order]] = []
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        self.pages.append(await super().list_orders(query))
+        return self.pages[-1]
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        for page in self.pages:
+            page[:] = [self.data.orders[order.id] for order in page]
+
+
+@breaks("exact-types")
+class ReturnsTuples(Honest):
+    """A page is what the driver has fetched."""
+
+    async def list_orders(self, query: OrderQuery) -> Any:
+        return tuple(await super().list_orders(query))
 
 
 def repaired(name: str) -> str:
@@ -186,4 +203,14 @@ class IndexesNames(Honest):
     def put(self, pet: Pet) -> None:
         if len(zlib.compress(pet.name.encode())) > 2704:
             raise StorageError("the entry is too long for the index")
+        super().put(pet)
+
+
+@breaks("name-exact")
+class HasPagesOfMemory(Honest):
+    """A value of half a megabyte does not fit, and `max_name_bytes` does not say so."""
+
+    def put(self, pet: Pet) -> None:
+        if len(pet.name) > 2**19:
+            raise StorageError("the value is too large")
         super().put(pet)

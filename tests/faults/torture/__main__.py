@@ -1,96 +1,120 @@
-"""The command: python -m tests.faults.torture --minutes 60 --seed 1 [--only histories]."""
+"""The command: python -m tests.faults.torture --minutes 60 --seed 1 [--only sqlite]."""
 
 import argparse
-import random
-import shutil
+import os
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TextIO
+from collections.abc import Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
 
-from tests.faults.torture import histories, power_cuts, soak
-from tests.faults.torture.report import Result, combined, markdown
-from tests.support.environments import BUILD
+from petstore.conformance.alarm import OverdueError, alarm
+from petstore.conformance.cores import TOO_SLOW
+from petstore.conformance.faults import command
+from petstore.conformance.faults.report import Tally
+from petstore.conformance.faults.rounds import RoundOutcome
+from tests.faults.torture import partitions, power_cuts, soak
+from tests.faults.torture.controls import controls
+from tests.faults.torture.disk import seeded
+from tests.faults.torture.runs import LeftOutError, Opened, Run
+from tests.faults.torture.setups import SET_UPS
 
-Part = Callable[[float, int], Iterator[Result]]
+SetUps = dict[str, tuple[Opened, float]]
 
-PARTS: Final[dict[str, tuple[Part, int]]] = {
-    "power-cuts": (power_cuts.run, 20),
-    "histories": (histories.run, 68),
-    "soak": (soak.run, 12),
+ALL: Final[SetUps] = {
+    "controls": (controls, 1),
+    **SET_UPS,
+    "redis, partitions": (partitions.isolated, 6),
+    **power_cuts.SET_UPS,
+    **soak.SET_UPS,
 }
-"""Each part, and its share of the time."""
+"""Each set-up, and its share of the time."""
 
-VIOLATED: Final = 1
+GRACE_SECONDS: Final = 60
+"""How long the last round may go on when the time is over, before it is cut short."""
+
 INTERRUPTED: Final = 130
 
 
-class Progress:
-    """Shows what runs: in a line that a terminal rewrites; elsewhere once, at the end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown: Result | None = None
-
-    def show(self, result: Result) -> None:
-        """Show what was done in a set-up since it was last shown."""
-        if self._shown is not None and self._shown.what != result.what:
-            self.end()
-        if self._shown is None:
-            [self._shown] = combined([result])
-        else:
-            self._shown.add(result)
-        if self._stream.isatty():
-            line = str(self._shown)[: shutil.get_terminal_size().columns - 1]
-            self._stream.write(f"\r\x1b[K{line}")
-            self._stream.flush()
-
-    def end(self) -> None:
-        """Leave the last line as it is."""
-        if self._shown is not None:
-            start = "\r\x1b[K" if self._stream.isatty() else ""
-            self._stream.write(f"{start}{self._shown}\n")
-            self._stream.flush()
-            self._shown = None
+def attempt(opened: Opened, run: Run) -> Tally:
+    """Run the rounds of a set-up; return what they did. What fails around them is no verdict."""
+    tally = Tally(sys.stdout, run.seconds / 60)
+    try:
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            alarm(max(0.1, run.end - time.monotonic())),
+            opened(Path(directory), run) as repeated,
+        ):
+            command.repeat(repeated, tally)
+    except LeftOutError as error:  # nothing passes by not running, where everything is required
+        required = os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1"
+        found = {"otherwise wrong": [f"left out: {error}"]} if required else {}
+        tally.add(RoundOutcome(0, f"left out: {error}", found=found))
+    except OverdueError:
+        tally.add(RoundOutcome(0, "cut short", slow=["cut short at the end of the run"]))
+    except Exception as error:  # noqa: BLE001 - its servers did not start, for instance
+        traceback.print_exc()
+        tally.add(RoundOutcome(0, "broke", slow=[f"the set-up broke: {error!r}"]))
+    tally.end()
+    return tally
 
 
-def collect(parts: dict[str, tuple[Part, int]], seconds: float, seed: int) -> Iterator[Result]:
-    """Yield the results of all parts; a part that breaks is a violation, and the next one runs."""
-    deadline = time.monotonic() + seconds
-    shares = sum(share for _, share in parts.values())
-    for name, (run, share) in parts.items():
-        budget = max(0, deadline - time.monotonic()) * share / shares
-        shares -= share
-        try:
-            yield from run(budget, seed)
-        except Exception as error:  # noqa: BLE001 - the report must say so
-            traceback.print_exc()
-            yield Result(f"{name}, which broke", {}, [f"{error!r}"], seed)
+def say(*lines: str) -> None:
+    """Write lines to standard output, at once."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def torture(set_ups: SetUps, seconds: float, seed: int, limit: float = 0) -> int:
+    """Run set-ups in an order drawn from the seed; report, and return the exit status.
+
+    When the time is over, those that have not begun are left out.
+
+    limit -- after how many seconds the last round is cut short, if not after the usual time
+    """
+    began = time.monotonic()
+    end = began + (limit or seconds + GRACE_SECONDS)
+    shares = sum(share for _, share in set_ups.values())
+    order = sorted(
+        set_ups, key=lambda name: (name != "controls", seeded(f"{seed} {name}").random())
+    )
+    summary, statuses = [], set()
+    try:
+        for name in order:
+            opened, share = set_ups[name]
+            left = began + seconds - time.monotonic()
+            if left <= 0:
+                summary.append(f"{name}: left out, the time was over")
+                continue
+            say(f"{name}:")
+            run = Run(seed, left * share / shares, end)
+            shares -= share
+            tally = attempt(opened, run)
+            summary += [f"{name}: {tally.lines()[0]}", *tally.lines()[1:]]
+            statuses.add(tally.status)
+    except KeyboardInterrupt:
+        statuses.add(INTERRUPTED)
+    minutes = (time.monotonic() - began) / 60
+    say(f"\n{minutes:.1f} minutes, seed {seed}", *summary)
+    return next((s for s in (INTERRUPTED, 1, TOO_SLOW) if s in statuses), 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the torture; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
+    parser.add_argument("--only", default="", help="the beginning of the names of set-ups")
+    parser.add_argument("--isolated", type=float, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    parts = {options.only: PARTS[options.only]} if options.only else PARTS
-    progress, results, status = Progress(sys.stderr), [], 0
-    began = time.monotonic()
-    try:
-        for result in collect(parts, options.minutes * 60, options.seed):
-            progress.show(result)
-            results.append(result)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    progress.end()
-    report = markdown(combined(results), (time.monotonic() - began) / 60, options.seed)
-    BUILD.mkdir(exist_ok=True)
-    (BUILD / "torture.md").write_text(report)
-    sys.stdout.write(report)
-    return status or (VIOLATED if any(result.violations for result in results) else 0)
+    set_ups = partitions.INSIDE if options.isolated else ALL
+    chosen = {name: of for name, of in set_ups.items() if name.startswith(options.only)}
+    if not chosen:
+        parser.error(f"no set-up begins with {options.only}: {', '.join(set_ups)}")
+    return torture(chosen, options.minutes * 60, options.seed, options.isolated)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ Run as a program, it repeats a cut whose violation was reported:
 import random
 import shutil
 import sys
-import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from backends.redis.tests.servers import REDIS, VALKEY, Port
+from petstore.conformance.faults.rounds import RoundOutcome
 from tests.faults.torture import recording, redis_cuts, service_cuts, sqlite_cuts
 from tests.faults.torture.disk import Fate, seeded
 from tests.faults.torture.recording import SYNCED, Log, Record
 from tests.faults.torture.replay import Cut, acknowledged, choose, in_one_line, replay
-from tests.faults.torture.report import Result
+from tests.faults.torture.runs import Opened, Run
 from tests.support.environments import BUILD
 
 KEPT: Final = BUILD / "torture"
@@ -108,24 +109,44 @@ def setups() -> list[Setup]:
     return found
 
 
-def run(seconds: float, seed: int) -> Iterator[Result]:
-    """Yield the result of each set-up, and then of all of them again while there is time."""
-    end = time.monotonic() + seconds
-    for turn in range(sys.maxsize):
-        for setup in setups():
-            if turn and time.monotonic() > end:
-                return
-            yield cut(setup, zlib.crc32(f"{seed} {turn} {setup.what}".encode()))
+class PowerCuts:
+    """Rounds of a set-up, each of which records once and cuts the power often."""
+
+    reachable = True
+
+    def __init__(self, setup: Setup, seed: int) -> None:
+        self._setup = setup
+        self._seed = seed
+
+    def plans(self) -> Iterator[list[str]]:
+        """Yield the same plan for each round."""
+        return repeat([self._setup.kind])
+
+    def run(self, number: int, plan: list[str]) -> RoundOutcome:
+        """Record and cut. If that fails, it is a violation: the store broke."""
+        seed = zlib.crc32(f"{self._seed} {number} {self._setup.what}".encode())
+        try:
+            outcome = cut(self._setup, seed)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            outcome = RoundOutcome(0, "", found={"otherwise wrong": [f"{error!r}"]})
+        outcome.number, outcome.what = number, ", ".join(plan)
+        outcome.counts["rounds"] = 1
+        return outcome
 
 
-def cut(setup: Setup, seed: int) -> Result:
+@contextmanager
+def _opened(setup: Setup, _: Path, run: Run) -> Iterator[PowerCuts]:
+    yield PowerCuts(setup, run.seed)
+
+
+def cut(setup: Setup, seed: int) -> RoundOutcome:
     """Record a set-up once, and cut its power often."""
     chance = seeded(seed)
     with recording.scratch() as place:
         directory = Path(place)
         path, killed = setup.record(directory, chance)
         records = recording.read(path)
-        counts = acknowledged(records) + Counter({"processes killed": killed})
+        counts = acknowledged(records) + Counter(kills=killed)
         if setup.lying:
             records = [record for record in records if record.kind != SYNCED]
         cuts = choose(records, setup.cuts, chance, in_order=setup.kind != "sqlite")
@@ -144,8 +165,7 @@ def cut(setup: Setup, seed: int) -> Result:
         elif violations:
             KEPT.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, KEPT / f"{seed}.log")
-    kind = "control" if setup.control else "power cuts"
-    return Result(f"{kind}: {setup.what}", dict(counts), violations, seed)
+    return RoundOutcome(0, setup.what, counts, {"lost": violations} if violations else {})
 
 
 def _cut(
@@ -159,6 +179,12 @@ def _cut(
     with closing(Port()) as port:
         restarts = redis_cuts.Restarts(BINARIES[kind], port.number)
         yield from replay(records, cuts, seed, restarts.check, remains)
+
+
+SET_UPS: Final[dict[str, tuple[Opened, float]]] = {
+    f"power cuts, {setup.what}": (partial(_opened, setup), 1) for setup in setups()
+}
+"""The set-ups, and their shares of the time."""
 
 
 def main() -> None:

@@ -20,8 +20,10 @@ from petstore.contract import (
     IdempotencyToken,
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Repository,
     StorageError,
@@ -119,8 +121,8 @@ class Promises:
 
     async def violations(self, repository: Repository, chance: random.Random) -> list[str]:
         """Return what of it no longer holds. The store is written to."""
-        pets = {pet.id: pet for pet in await repository.list_pets(0, MAX_ID, None)}
-        orders = {order.id: order for order in await repository.list_orders(0, MAX_ID, None)}
+        pets = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, MAX_ID))}
+        orders = {order.id: order for order in await repository.list_orders(OrderQuery(0, MAX_ID))}
         return [
             *self.broken,
             *self._lost(pets, orders),
@@ -224,9 +226,9 @@ async def _wrong_lists(
     """Compare the lists by status with those of everything."""
     listed = Counter[object]()
     for status in PetStatus:
-        listed.update(await repository.list_pets(0, MAX_ID, status))
+        listed.update(await repository.list_pets(PetQuery(0, MAX_ID, status)))
     for order_status in OrderStatus:
-        listed.update(await repository.list_orders(0, MAX_ID, order_status))
+        listed.update(await repository.list_orders(OrderQuery(0, MAX_ID, order_status)))
     stored = Counter[object]()
     stored.update(pet for pet in pets.values() if pet.status is not UNSET)
     stored.update(orders.values())

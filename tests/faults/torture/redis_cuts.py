@@ -14,7 +14,7 @@ import redis
 from petstore_redis import RedisSettings, backend
 
 from backends.redis.tests.servers import QUICK, Port, Server
-from petstore.contract import Repository, UnavailableError
+from petstore.contract import Expected, Repository, UnavailableError
 from tests.faults.torture.disk import seeded
 from tests.faults.torture.promises import Promises
 from tests.faults.torture.recording import Log
@@ -71,7 +71,7 @@ def record(plan: Plan, server: Server, log: Log, chance: random.Random) -> int:
 
 async def _record(plan: Plan, server: Server, log: Log, chance: random.Random) -> None:
     server.start()
-    async with backend.open(_settings(server)) as kept:  # it connects when it is used
+    async with backend.open(_settings(server), Expected()) as kept:  # it connects when it is used
         for generation in range(plan.generations):
             if plan.kept:
                 await _look(kept, log)
@@ -111,7 +111,7 @@ async def _run(
         with suppress(redis.RedisError):  # one is in progress, or the server was killed
             server.call("BGREWRITEAOF")
 
-    async with backend.open(_settings(server)) as repository:
+    async with backend.open(_settings(server), Expected()) as repository:
         clients = Clients(repository, mark, f"{generation}.0", chance, rewrite)
         if generation:
             await clients.repeat(f"{generation - 1}.0")
@@ -153,7 +153,7 @@ class Restarts:
                 server.kill()
                 self._repair(server.directory)
                 server.start()
-            async with backend.open(_settings(server)) as repository:
+            async with backend.open(_settings(server), Expected()) as repository:
                 return await promises.violations(repository, chance)
         except AssertionError:
             return [f"it does not start: {server.log()[-500:]}"]

@@ -125,4 +125,4 @@ def acknowledged(records: list[Record]) -> Counter[str]:
         if record.kind == MARK:
             promises.add(record.data)
     syncs = sum(record.kind == SYNCED for record in records)
-    return Counter({"acknowledged writes": promises.writes, "syncs": syncs})
+    return Counter(acknowledged=promises.writes, syncs=syncs)

@@ -1,115 +1,201 @@
-"""What histories run on: a service on each backend and topology, and what may happen to it."""
+"""The kit's rounds on each of our backends and topologies, with what may happen to each."""
 
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Final
 
-from backends.redis.tests.servers import AOF, single
-from backends.redis.tests.topologies import cluster, sentinel, url_of
+import petstore_memory
+import petstore_postgres
+import petstore_redis
+import petstore_sqlite
+from petstore_memory import MemorySettings
+from petstore_postgres import PostgresSettings
+from petstore_redis import RedisSettings
+from petstore_sqlite import SqliteSettings
+
+from backends.postgres.tests import servers as postgres_servers
+from backends.postgres.tests import standbys
+from backends.redis.tests.servers import AOF, Server, single
+from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
 from petstore.conformance.faults.proxy import proxy
-from tests.faults.torture import faults
-from tests.faults.torture.service import Fault, SetUp
+from petstore.conformance.faults.rounds import Rounds
+from tests.faults.torture.runs import Opened, Run
+from tests.faults.torture.stage import SHORT, SetUp, rounds
+from tests.support.failovers import Failovers, master_of
+from tests.support.redis_servers import Group
 
-PARTITIONS = 8
-RENEWED_AFTER = 5
-"""After this many failovers a store with partitions is replaced by an empty one: the ids of some of
-its partitions have skipped a million, so each page would show the same pets of these."""
-
-
-KILLS: dict[Fault, float] = {faults.kill_service: 0.04, faults.kill_worker: 0.1}
-STALLS: dict[Fault, float] = {faults.stall_worker: 0.12, faults.set_clock: 0.1}
-NETWORK: dict[Fault, float] = {
-    faults.drop_response: 0.4,
-    faults.cut_response: 0.2,
-    faults.cut_connections: 0.1,
-    faults.freeze_network: 0.1,
-    faults.kill_worker: 0.1,
-}
-REPLICATED: dict[Fault, float] = {
-    **STALLS,
-    faults.kill_service: 0.03,
-    faults.kill_worker: 0.15,
-    faults.kill_workers: 0.03,
-    faults.stall_replicas: 0.05,
-    faults.stall_server: 0.05,
-    faults.kill_master: 0.15,
-}
+WORKERS: Final = ("kill-workers", "stall-worker")
+PARTITIONS: Final = 8
+TIMEOUT_SECONDS: Final = 1
 
 
 @contextmanager
-def memory(_: Path) -> Iterator[SetUp]:
-    """Yield a service on memory; killing it ends everything."""
-    chances: dict[Fault, float] = {faults.kill_for_good: 0.12, **STALLS}
-    place = {"backend": "memory"}
-    yield SetUp("memory", chances, lambda _: place, workers=1)
-
-
-def sqlite(workers: int) -> Callable[[Path], Any]:
-    """Return a set-up on a file, with this number of workers."""
-
-    @contextmanager
-    def opened(directory: Path) -> Iterator[SetUp]:
-        def place(number: int) -> dict[str, str]:
-            return {"backend": "sqlite", "sqlite_path": f"{directory}/pets-{number}.sqlite"}
-
-        several: dict[Fault, float] = {**KILLS, faults.kill_workers: 0.03, **STALLS}
-        chances = several if workers > 1 else {faults.kill_service: 0.1, **STALLS}
-        yield SetUp(f"sqlite, {workers} worker(s)", chances, place, workers=workers)
-
-    return opened
-
-
-def on(url: str, **settings: str) -> Callable[[int], dict[str, str]]:
-    """Return a function that returns the settings of an empty place on these servers."""
-
-    def place(_: int) -> dict[str, str]:
-        prefix = f"torture-{secrets.token_hex(6)}"
-        return {"backend": "redis", "redis_url": url, "redis_prefix": prefix, **settings}
-
-    return place
+def memory(directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on memory; killing the service ends everything."""
+    backend = petstore_memory.backend
+    faults = ("stall-worker",)
+    set_up = SetUp(name="memory", backend=backend, settings=MemorySettings(), faults=faults)
+    yield rounds(set_up, run, directory)
 
 
 @contextmanager
-def one_server(directory: Path) -> Iterator[SetUp]:
-    """Yield a service on one server, which is killed and stalled."""
-    with single(directory, *AOF) as server:
-        chances: dict[Fault, float] = {
-            **KILLS,
-            **STALLS,
-            faults.kill_workers: 0.03,
-            faults.kill_server: 0.1,
-            faults.stall_server: 0.1,
-        }
-        yield SetUp("redis, one server", chances, on(url_of(server)), group=server)
+def sqlite(directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on a file, with one worker or two."""
+    settings = SqliteSettings(path=f"{directory}/pets.sqlite")
+
+    def empty() -> None:
+        for file in directory.glob("pets.sqlite.scratch-*"):
+            file.unlink()
+
+    set_up = SetUp(
+        name="sqlite",
+        backend=petstore_sqlite.backend,
+        settings=settings,
+        faults=WORKERS,
+        empty=empty,
+    )
+    yield rounds(set_up, run, directory)
 
 
 @contextmanager
-def behind_a_proxy(directory: Path) -> Iterator[SetUp]:
-    """Yield a service that reaches its server through a proxy that loses responses."""
+def one_redis(directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on one server behind a proxy; it is killed and suspended, too."""
     with single(directory, *AOF) as server, proxy(server.host, server.port) as front:
-        place = on(f"redis://127.0.0.1:{front.port}")
-        yield SetUp("redis, lost responses", NETWORK, place, group=server, front=front)
+        set_up = SetUp(
+            name="redis",
+            backend=petstore_redis.backend,
+            settings=RedisSettings(url_of(server)),
+            faults=(*WORKERS, "stall-server"),
+            kill=server.kill,
+            start=server.start,
+            empty=lambda: server.call("FLUSHALL"),
+            stalled=lambda _: [server],
+        )
+        yield rounds(set_up, run, directory, front)
+
+
+def replicated(
+    group: Group, settings: RedisSettings, *, lossless: bool = True, moments: bool = True
+) -> SetUp:
+    """Return a set-up on masters and replicas: a replica takes over from a master that is killed.
+
+    A master, or all replicas, are suspended, so that they lag and confirm no write.
+    """
+    assert not isinstance(group, Server)
+    nodes = group.data if isinstance(group, Sentinels) else group.nodes
+    failovers = Failovers(group)
+
+    def stalled(random: Random) -> list[Server]:
+        if random.random() < 0.5:
+            return [master_of(group, settings.prefix, random.randrange(settings.partitions))[0]]
+        return [node for node in nodes if node.call("ROLE")[0] == "slave"]
+
+    def masters() -> list[str]:
+        """Return the replication ids: they change when a replica takes over."""
+        found = [node.call("INFO", "replication") for node in nodes if node.process]
+        return sorted({info["master_replid"] for info in found})
+
+    return SetUp(
+        name="redis",
+        backend=petstore_redis.backend,
+        settings=settings,
+        faults=(*WORKERS, "stall-server"),
+        kill=failovers.kill,
+        start=failovers.start,
+        stalled=stalled,
+        masters=masters,
+        lossless=lossless,
+        moments=moments,
+    )
 
 
 @contextmanager
-def behind_sentinels(directory: Path) -> Iterator[SetUp]:
-    """Yield a service on a master that Sentinels replace."""
+def behind_sentinels(directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on a master that Sentinels replace."""
     with sentinel(directory, *AOF, hasty=True) as group:
-        place = on(url_of(group), redis_wait_replicas="1")
-        yield SetUp("redis, Sentinels", REPLICATED, place, group=group)
+        settings = RedisSettings(url_of(group), wait_replicas=1)
+        yield rounds(replicated(group, settings), run, directory)
 
 
-def on_a_cluster(partitions: int) -> Callable[[Path], Any]:
-    """Return a set-up on a cluster, over this number of partitions."""
+@contextmanager
+def on_a_cluster(partitions: int, directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on a cluster, over this number of partitions."""
+    with cluster(directory, *AOF, replicas=2) as group:
+        settings = RedisSettings(url_of(group), wait_replicas=1, partitions=partitions)
+        yield rounds(replicated(group, settings, moments=partitions == 1), run, directory)
 
-    @contextmanager
-    def opened(directory: Path) -> Iterator[SetUp]:
-        with cluster(directory, *AOF, replicas=2) as group:
-            spread = str(partitions)
-            place = on(url_of(group), redis_wait_replicas="1", redis_partitions=spread)
-            what = f"redis, cluster, {partitions} partition(s)"
-            yield SetUp(what, REPLICATED, place, group=group, partitions=partitions)
 
-    return opened
+@contextmanager
+def one_postgres(directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on one server behind a proxy, suspended for longer than the service waits."""
+    with postgres_servers.single() as server, proxy(server.host, server.port) as front:
+        url = server.url(sslmode="disable")
+        set_up = SetUp(
+            name="postgres",
+            backend=petstore_postgres.backend,
+            settings=PostgresSettings(url, timeout_seconds=TIMEOUT_SECONDS),
+            faults=(*WORKERS, "stall-server"),
+            kill=server.kill,
+            start=server.start,
+            empty=partial(postgres_servers.until, lambda: dropped(server)),
+            stalled=lambda _: [server],
+            stall_seconds=(SHORT[0], 1.5 * TIMEOUT_SECONDS),
+        )
+        yield rounds(set_up, run, directory, front)
+
+
+def dropped(server: postgres_servers.Server) -> bool:
+    """Drop the schemas of all locations; return True. It may lose a deadlock with a write."""
+    found = server.fetch(r"SELECT nspname FROM pg_namespace WHERE nspname LIKE '%\_scratch\_%'")
+    for (name,) in found:
+        server.fetch(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+    return True
+
+
+@contextmanager
+def with_a_standby(directory: Path, run: Run) -> Iterator[Rounds]:
+    """Yield rounds on a primary and a synchronous standby, which takes its place."""
+    with standbys.pair() as servers:
+        standbys.set_synchronous(servers[0], on=True)
+        pair = [*servers]  # the primary first
+
+        def kill() -> None:
+            primary, standby = pair
+            primary.kill()
+            standbys.set_synchronous(standby, on=False)
+            standbys.promote(standby)
+
+        def start() -> None:
+            old, primary = pair
+            old.follow(primary)
+            old.start()
+            standbys.set_synchronous(primary, on=True)
+            pair.reverse()
+
+        set_up = SetUp(
+            name="postgres",
+            backend=petstore_postgres.backend,
+            settings=PostgresSettings(standbys.url_of(*servers), timeout_seconds=TIMEOUT_SECONDS),
+            faults=(*WORKERS, "stall-server"),
+            kill=kill,
+            start=start,
+            stalled=lambda _: [pair[1]],
+            stall_seconds=(SHORT[0], 1.5 * TIMEOUT_SECONDS),
+        )
+        yield rounds(set_up, run, directory)
+
+
+SET_UPS: Final[dict[str, tuple[Opened, float]]] = {
+    "memory": (memory, 4),
+    "sqlite": (sqlite, 6),
+    "redis, one server": (one_redis, 6),
+    "redis, Sentinels": (behind_sentinels, 6),
+    "redis, cluster, 1 partition": (partial(on_a_cluster, 1), 5),
+    f"redis, cluster, {PARTITIONS} partitions": (partial(on_a_cluster, PARTITIONS), 5),
+    "postgres, one server": (one_postgres, 6),
+    "postgres, a synchronous standby": (with_a_standby, 6),
+}
+"""The set-ups, and their shares of the time."""

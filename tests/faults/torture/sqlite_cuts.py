@@ -13,6 +13,7 @@ import apsw
 import msgspec
 from petstore_sqlite import SqliteSettings, open_sqlite
 
+from petstore.contract import Expected
 from tests.faults.torture.promises import Promises
 from tests.faults.torture.recording import Log
 from tests.faults.torture.workload import Job
@@ -89,7 +90,7 @@ async def check(directory: Path, promises: Promises, chance: random.Random) -> l
     """Open the store that is left, and compare it with what was promised."""
     path = directory / FILE
     try:
-        async with open_sqlite(SqliteSettings(str(path))) as repository:
+        async with open_sqlite(SqliteSettings(str(path)), Expected()) as repository:
             found = await promises.violations(repository, chance)
         with closing(apsw.Connection(str(path))) as connection:
             if (state := connection.pragma("integrity_check")) != "ok":

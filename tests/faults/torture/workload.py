@@ -16,10 +16,13 @@ from petstore_sqlite.file import LockWait
 
 from petstore.contract import (
     MAX_ID,
+    Expected,
     IdempotencyToken,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
@@ -87,15 +90,15 @@ class Clients:
 
     async def look(self) -> None:
         """Read everything."""
-        pets = await self._repository.list_pets(0, MAX_ID, None)
-        orders = await self._repository.list_orders(0, MAX_ID, None)
+        pets = await self._repository.list_pets(PetQuery(0, MAX_ID))
+        orders = await self._repository.list_orders(OrderQuery(0, MAX_ID))
         self._mark(encoded(Mark(pets, orders)))
         self._available = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE][-100:]
         self._placed = [order.id for order in orders if order.status is OrderStatus.PLACED][-50:]
 
     async def repeat(self, name: str) -> None:
         """Repeat the last writes of clients of another name, as if no response had come."""
-        pets = await self._repository.list_pets(0, MAX_ID, None)
+        pets = await self._repository.list_pets(PetQuery(0, MAX_ID))
         parts = (pet.name.split()[0].rpartition("/") for pet in pets)
         stored = [int(number) for of, _, number in parts if of == name]
         last = max(stored, default=0)
@@ -106,8 +109,8 @@ class Clients:
 
     async def restore(self) -> None:
         """Restore pets and orders under ids above all that are stored."""
-        stored = await self._repository.list_pets(0, MAX_ID, None)
-        ordered = await self._repository.list_orders(0, MAX_ID, None)
+        stored = await self._repository.list_pets(PetQuery(0, MAX_ID))
+        ordered = await self._repository.list_orders(OrderQuery(0, MAX_ID))
         first = stored[-1].id + 1000 if stored else 1000
         first_order = ordered[-1].id + 1000 if ordered else 1000
         pets, orders = [], []
@@ -160,7 +163,7 @@ class Clients:
             await self._create(name, token(name))
         elif kind < 0.98:
             after = max(0, self._available[-1] - 10) if self._available else 0
-            pets = await self._repository.list_pets(after, 20, None)
+            pets = await self._repository.list_pets(PetQuery(after, 20))
             self._mark(encoded(Mark(pets)))
         else:
             self._aside()
@@ -188,7 +191,9 @@ class Clients:
 async def _run(job: Job, log: Log) -> None:
     chance = seeded(job.seed)
     settings = SqliteSettings(path=job.path, busy_seconds=30)
-    with schema.connect(job.path, LockWait(settings.busy_seconds), read_only=True) as tool:
+    with schema.connect(
+        job.path, LockWait(settings.busy_seconds), read_only=True, create=True
+    ) as tool:
         tool.set_busy_timeout(0)
 
         def check_point() -> None:
@@ -198,7 +203,7 @@ async def _run(job: Job, log: Log) -> None:
             except apsw.Error:  # another process has it locked
                 return
 
-        async with open_sqlite(settings) as repository:
+        async with open_sqlite(settings, Expected()) as repository:
             clients = Clients(repository, log.mark, job.name, chance, check_point)
             if job.after:
                 await clients.repeat(job.after)
@@ -212,8 +217,8 @@ def _make_old(job: Job, log: Log) -> None:
     """Create a file of the first schema version with pets, each of them synced."""
     del schema.MIGRATIONS[1:]
     busy = LockWait(5)
-    with schema.connect(job.path, busy) as connection:
-        schema.migrate(connection, job.path, busy)
+    with schema.connect(job.path, busy, create=True) as connection:
+        schema.migrate(connection, job.path, busy, Expected())
         for number in range(job.writes):
             new = new_pet(f"{job.name}/{number}")
             row = (new.name, new.category_id, new.status or None)

@@ -1,16 +1,14 @@
 -- Places an order of an available pet and makes the pet pending.
--- ARGV: partitions, partition, JSON before the id, JSON after it, pet id,
---       token, fingerprint, now, expiry
+-- ARGV: JSON before the id, JSON after it, pet id, token, fingerprint, now, expiry
 -- Returns {DONE, id, expiry}, {REPLAYED, id, expiry}, {TOKEN_REUSED}, {NOT_FOUND} if there is no
 -- such pet, {CONFLICT} if it is not available, or {FULL} if no id is left.
-local partitions, partition, head, tail, pet_id = unpack(ARGV, 1, 5)
-local token, fingerprint, now, expiry = unpack(ARGV, 6, 9)
+local head, tail, pet_id, token, fingerprint, now, expiry = unpack(ARGV, 1, 7)
 local known = check_token(token, fingerprint, now)
 if known then return known end
 local pet = get('pets', pet_id)
 if not pet then return {NOT_FOUND} end
 if status_of(pet) ~= 'available' then return {CONFLICT} end
-local id = next_id('orders', partitions, partition)
+local id = next_id('orders')
 if not id then return {FULL} end
 add('orders', id, head .. id .. tail)
 set_status('pets', pet_id, pet, 'pending')

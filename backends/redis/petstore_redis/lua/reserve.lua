@@ -9,6 +9,6 @@ local reserved_until, pending, holders = read_reservation(token)
 if reserved_until <= tonumber(now) then reserved_until, pending, holders = 0, 1, 0 end
 if pending == 1 then reserved_until = math.max(reserved_until, tonumber(expiry)) end
 remove_expired(now)
-redis.call('HDEL', key.retries, token) -- expired: a caller whose clock is slow must not find it
+redis.call('HDEL', key.tokens, token) -- expired: a caller whose clock is slow must not find it
 write_reservation(token, fingerprint, reserved_until, pending, holders + 1)
 return {DONE}

@@ -1,13 +1,13 @@
 -- Stores an order of another store under its id.
 -- ARGV: id, order, pet id, status that the pet must have unless the order is cancelled
--- Returns {DONE}, also if the same order is stored already (then a counter is written, see
--- update_order.lua), {NOT_FOUND} if there is no such pet, or {CONFLICT} if a different order has
--- the id, the pet has another status or is in another order that is placed or completed.
+-- Returns {DONE}, also if the same order is stored already, {NOT_FOUND} if there is no such pet, or
+-- {CONFLICT} if a different order has the id, the pet has another status or is in another order that
+-- is placed or completed.
 local id, order, pet_id, pet_status = unpack(ARGV)
 local stored = get('orders', id)
 if stored and stored ~= order then return {CONFLICT} end
 if stored then
-  redis.call('HINCRBY', key.meta, 'repeats', 1)
+  count_revision()
   return {DONE}
 end
 local pet = get('pets', pet_id)

@@ -1,12 +1,11 @@
 -- Stores a pet of another store under its id.
 -- ARGV: id, pet
--- Returns {DONE}, also if the same pet is stored already (then a counter is written, see
--- update_order.lua), or {CONFLICT} if a different one is.
+-- Returns {DONE}, also if the same pet is stored already, or {CONFLICT} if a different one is.
 local id, pet = unpack(ARGV)
 local stored = get('pets', id)
 if stored and stored ~= pet then return {CONFLICT} end
 if stored then
-  redis.call('HINCRBY', key.meta, 'repeats', 1)
+  count_revision()
   return {DONE}
 end
 add('pets', id, pet)

@@ -6,13 +6,17 @@
 -- A server assigns only ids of its own lane, always upwards. Lane 0 is that of the server on which
 -- the store was created. It alone has the last run of all, for stores with the highest ids.
 
--- Returns the lane of this server. The replication id shows that another server, or the same one
--- after a restart, has taken over: it draws a lane, never that of the server before it. It stays in
--- the known one without GUARD, for servers that have no INFO.
+-- Returns the replication id: another server, or the same one after a restart, has another one.
+local function replication_id()
+  return string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
+end
+
+-- Returns the lane of this server. One that has taken over draws a lane, never that of the server
+-- before it. Without GUARD, for servers that have no INFO, it stays in the known one.
 local function draw_lane(known, lane)
   lane = tonumber(lane or 0)
   if not GUARD then return lane end
-  local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
+  local replid = replication_id()
   if known == replid then return lane end
   if known then -- the replication id is random: 40 hexadecimal digits
     local drawn = tonumber(string.sub(replid, 1, 8), 16) % (LANES - 2) + 1
@@ -24,7 +28,7 @@ end
 
 -- Uses what store.lua has read. Returns the next id of a counter in decimal, or nil if there is none
 -- left.
-local function next_id(counter, partitions, partition)
+local function next_id(counter)
   local lane, count = draw_lane(replid, lane), counts[counter]
   local id = count * partitions + partition + 1
   if math.floor(id / RUN) % LANES ~= lane then -- the lane is a new one, or the run has ended

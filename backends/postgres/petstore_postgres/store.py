@@ -1,0 +1,169 @@
+"""Which store this process has opened, and whether what is there is still that one."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from petstore.contract import WrongStoreError
+from petstore_postgres.servers import TO_USE_IT
+
+SETTLED_SECONDS: Final = 10
+"""What a store had for this long, no crash and no failover may take from it."""
+
+# Ids count as assigned if the sequence has assigned them, or if a row has them: a logical replica,
+# and a restore of data only, have the rows and leave the sequences behind.
+_SQL: Final = """SELECT s.identity, s.version, s.tableoid::bigint,
+    left(pg_walfile_name(pg_current_wal_lsn()), 8),
+    (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint,
+    p.last_value - 1 + p.is_called::int, (SELECT coalesce(max(id), 0) FROM {schema}.pets),
+    o.last_value - 1 + o.is_called::int, (SELECT coalesce(max(id), 0) FROM {schema}.orders)
+    FROM {schema}.store s, {schema}.pet_ids p, {schema}.order_ids o"""
+
+_RAISE: Final = (
+    "SELECT {schema}.raise_ids('{schema}.{sequence}', (SELECT max(id) FROM {schema}.{table}))"
+)
+
+_log = logging.getLogger("petstore.postgres")
+
+
+class _Sight(NamedTuple):
+    """What one look finds.
+
+    table -- the id of a table, which a restored dump does not have
+    position -- how much of the write-ahead log is on disk: on one timeline it only grows
+    pet_ids, pets, order_ids, orders -- how far the sequences are, and the highest ids of rows
+    """
+
+    identity: UUID
+    version: int
+    table: int
+    timeline: str
+    position: int
+    pet_ids: int
+    pets: int
+    order_ids: int
+    orders: int
+
+    @property
+    def assigned(self) -> tuple[int, int]:
+        """The highest ids of pets and of orders that were ever assigned."""
+        return max(self.pet_ids, self.pets), max(self.order_ids, self.orders)
+
+
+class Store:
+    """The store that this process has opened. The first look says which one that is.
+
+    name -- the servers, in messages
+    schema -- the schema of the store
+    expected -- its identity; None for any
+    """
+
+    def __init__(self, name: str, schema: str, expected: str | None) -> None:
+        self._name = name
+        self.schema = schema
+        self._expected = expected
+        self._last: _Sight | None = None
+        self._settled = self._settling = (0, 0)
+        self._settles = 0.0
+
+    @property
+    def identity(self) -> str:
+        """Its identity, once it has been looked at."""
+        return self._expected or ""
+
+    async def look(self, fetch_row: Callable[[str], Awaitable[Any]]) -> None:
+        """Compare what is there with what was there; raise sequences that are behind their tables.
+
+        fetch_row -- sends a statement; returns its first row, or None
+
+        Raises `WrongStoreError` for another store, or an older copy of this one.
+        """
+        last, settled = self._last, self._settled  # a look that began later may end before
+        row = await fetch_row(_SQL.format(schema=f'"{self.schema}"'))
+        if row is None:
+            raise WrongStoreError(
+                f"{self._name}: the table store in the schema {self.schema} is empty. Restore its"
+                f" data, or {TO_USE_IT}"
+            )
+        sight = _Sight(*row)
+        if str(sight.identity) != (self._expected or str(sight.identity)):
+            raise WrongStoreError(
+                f"{self._name} has the store {sight.identity} in the schema {self.schema}, and not"
+                f" {self._expected}. Restore its data, or {TO_USE_IT}"
+            )
+        if last is None:
+            self._expected = str(sight.identity)
+            _log.info(
+                "%s has the store %s in the schema %s, schema version %d",
+                self._name,
+                sight.identity,
+                self.schema,
+                sight.version,
+            )
+        else:
+            self._compare(sight, last, settled)
+        self._remember(sight, last)
+        for sequence, table, assigned, highest in (
+            ("pet_ids", "pets", sight.pet_ids, sight.pets),
+            ("order_ids", "orders", sight.order_ids, sight.orders),
+        ):
+            if assigned < highest:
+                _log.warning(
+                    "%s: the sequence %s was at %d, behind the ids in its table, and is set to %d",
+                    self._name,
+                    sequence,
+                    assigned,
+                    highest,
+                )
+                await fetch_row(
+                    _RAISE.format(schema=f'"{self.schema}"', sequence=sequence, table=table)
+                )
+
+    def _compare(self, sight: _Sight, last: _Sight, settled: tuple[int, int]) -> None:
+        """Raise `WrongStoreError` if this is an older copy of what was seen last.
+
+        A crash loses nothing that was on disk. A failover to an asynchronous standby loses what
+        that had not received: its timeline is higher, and its tables are the same. A restored dump
+        has other tables, so it has no reason to be behind.
+        """
+        same_table = sight.table == last.table
+        older_files = same_table and (
+            sight.timeline == last.timeline and sight.position < last.position
+        )
+        floor = settled if same_table else last.assigned
+        if older_files or _is_behind(sight.assigned, floor):
+            raise WrongStoreError(
+                f"{self._name} has an older copy of the store in the schema {self.schema}:"
+                f" {_describe(last)} before, {_describe(sight)} now. Restore the newest data, or"
+                f" {TO_USE_IT}"
+            )
+        if _is_behind(sight.assigned, last.assigned):
+            _log.warning(
+                "%s has lost the latest writes, as a failover to an asynchronous standby may: %s"
+                " before, %s now; ids are assigned again",
+                self._name,
+                _describe(last),
+                _describe(sight),
+            )
+
+    def _remember(self, sight: _Sight, last: _Sight | None) -> None:
+        if self._last is not last:  # another look has ended meanwhile
+            return
+        self._last = sight
+        pets, orders = sight.assigned
+        if monotonic() >= self._settles:
+            self._settled, self._settling = self._settling, sight.assigned
+            self._settles = monotonic() + SETTLED_SECONDS
+        self._settled = min(self._settled[0], pets), min(self._settled[1], orders)
+        self._settling = min(self._settling[0], pets), min(self._settling[1], orders)
+
+
+def _is_behind(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[0] or one[1] < other[1]
+
+
+def _describe(sight: _Sight) -> str:
+    pets, orders = sight.assigned
+    return f"ids up to {pets} and {orders} at {sight.timeline}/{sight.position:X}"

@@ -1,0 +1,212 @@
+"""Another store, or an older copy of this one, under a service that runs: nobody is served from it.
+
+Each store has two repositories, of which the second one only reads, as two workers have.
+"""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import pytest
+from petstore_postgres import PostgresRepository, store
+
+from backends.postgres.tests.binaries import run
+from backends.postgres.tests.places import create, fresh, opened, refusal, until_unavailable
+from backends.postgres.tests.servers import Server
+from petstore.contract import (
+    ChangeNeededError,
+    ConflictError,
+    Expected,
+    IdempotencyToken,
+    Pet,
+    PetStatus,
+    Receipt,
+    TokenRecord,
+    UnavailableError,
+    WrongStoreError,
+)
+from tests.support.repositories import REX, again, pets
+
+RESTORE: Final = "Restore its data, or restart the service to use what is there now"
+Opened = Callable[[], AbstractAsyncContextManager[PostgresRepository]]
+
+
+def check_refused(
+    open_: Opened, fault: Callable[[], object], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Check that a fault under two open repositories stops both, until they are opened anew."""
+
+    async def run() -> None:
+        async with open_() as writer, open_() as reader:
+            await asyncio.gather(*(writer.create_pet(REX) for _ in range(30)))
+            await asyncio.sleep(2.5)  # for a look, and for what it finds to have settled
+            await asyncio.to_thread(fault)
+            for repository in (reader, writer):
+                await until_unavailable(reason, lambda: pets(repository))  # noqa: B023
+            for repository in (reader, writer):
+                with pytest.raises(UnavailableError, match=reason):
+                    await repository.create_pet(REX)
+            await asyncio.sleep(1.5)  # another look changes nothing
+            with pytest.raises(UnavailableError, match=reason):
+                await pets(reader)
+        async with open_() as repository:
+            await repository.create_pet(REX)
+
+    with caplog.at_level(logging.ERROR, "petstore"):
+        asyncio.run(run())
+    logged = [record.getMessage() for record in caplog.records if reason in record.getMessage()]
+    assert len(logged) == 2, "each repository logs it once"
+
+
+@pytest.mark.parametrize("remade", [False, True])
+def test_a_dropped_schema_is_not_made_again_under_those_who_had_it_open(
+    server: Server, caplog: pytest.LogCaptureFixture, *, remade: bool
+) -> None:
+    name = fresh()
+
+    def fault() -> None:
+        server.fetch(f"DROP SCHEMA {name} CASCADE")
+        if remade:
+            create(server, schema=name)
+
+    check_refused(lambda: opened(server, schema=name), fault, RESTORE, caplog)
+
+
+def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(
+    failing: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing.fetch("CREATE DATABASE pets")
+    url = failing.url().removesuffix("postgres") + "pets"
+
+    def fault() -> None:
+        failing.fetch("DROP DATABASE pets WITH (FORCE)")
+        failing.fetch("CREATE DATABASE pets")
+
+    check_refused(lambda: opened(url, schema="petstore"), fault, RESTORE, caplog)
+
+
+@pytest.mark.parametrize("way", ["dump", "files", "rows"])
+def test_an_older_copy_is_refused(
+    failing: Server,
+    way: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Restored from a dump, from a copy of the server's files, or row by row."""
+    monkeypatch.setattr(store, "SETTLED_SECONDS", 0 if way == "rows" else 3600)
+    name, dump = fresh(), failing.directory / "dump.sql"
+    place = failing.binaries, failing.directory
+    create(failing, schema=name)
+    if way == "dump":
+        run(*place, "pg_dump", "-d", failing.url(), "-n", name, "-f", dump)
+    elif way == "files":
+        failing.stop()
+        shutil.copytree(failing.data, failing.directory / "older", copy_function=shutil.copy)
+        failing.start()
+
+    def fault() -> None:
+        if way == "dump":
+            drop = "-c", f"DROP SCHEMA {name} CASCADE"
+            run(
+                *place,
+                "psql",
+                "-d",
+                failing.url(),
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-1",
+                *drop,
+                "-f",
+                dump,
+            )
+        elif way == "files":
+            failing.stop()
+            shutil.rmtree(failing.data)
+            (failing.directory / "older").rename(failing.data)
+            failing.configure()
+            failing.start()
+        else:
+            failing.fetch(f"TRUNCATE {name}.pets, {name}.orders RESTART IDENTITY")
+
+    check_refused(lambda: opened(failing, schema=name), fault, "has an older copy", caplog)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
+    server: Server, caplog: pytest.LogCaptureFixture, *, running: bool
+) -> None:
+    """Logical replication, and a restore of data only, leave them behind."""
+    name = fresh()
+    raised = "the sequence pet_ids was at 1, behind the ids in its table, and is set to 500"
+
+    async def fill() -> None:
+        rows = f"INSERT INTO {name}.pets SELECT i, 1, 'x' FROM generate_series(2, 500) i"
+        await asyncio.to_thread(server.fetch, rows)
+
+    async def run() -> None:
+        async with opened(server, schema=name) as repository:
+            await repository.create_pet(REX)
+            await fill()
+            if running:
+                await again(lambda: logged(raised), AssertionError)
+                assert (await repository.create_pet(REX)).id == 501
+        async with opened(server, schema=name) as repository:
+            assert (await repository.create_pet(REX)).id == 501 + running
+            await repository.restore([Pet(9000, "Rex", 7)])
+        async with opened(server, schema=name):
+            pass
+
+    async def logged(text: str) -> None:
+        assert text in caplog.text
+
+    with caplog.at_level(logging.WARNING, "petstore.postgres"):
+        asyncio.run(run())
+    assert caplog.text.count("the sequence") == 1
+    assert raised in caplog.text
+
+
+def test_whoever_expects_a_store_opens_that_one_or_none(server: Server) -> None:
+    """Neither a worker that replaces another nor a read-only check creates a store."""
+    name = fresh()
+    tables = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
+    other = Expected("another")
+    assert "has no store" in refusal(server, WrongStoreError, schema=name, expected=other)
+    reading = Expected(create=False, upgrade=False)
+    assert "would be created" in refusal(server, ChangeNeededError, schema=name, expected=reading)
+    assert not server.fetch(tables)
+    create(server, schema=name)
+    assert "and not another" in refusal(server, WrongStoreError, schema=name, expected=other)
+    assert create(server, schema=name, expected=reading) == 2
+    server.fetch(f"UPDATE {name}.store SET version = 1")
+    assert "from version 1" in refusal(server, ChangeNeededError, schema=name, expected=reading)
+
+
+def test_records_of_tokens_move_to_another_store(server: Server) -> None:
+    """Also those of a batch that is refused at its third record: the first two are stored."""
+    now = 1_700_000_000
+    records = [TokenRecord(bytes([n]) * 32, bytes(32), now + 60 + n, n) for n in range(1, 6)]
+    expired = TokenRecord(bytes(32), bytes(32), now, 9)
+
+    async def run() -> None:
+        async with opened(server) as source, opened(server) as target:
+            await source.restore([*records[::-1], expired])
+            found, cursor = list[TokenRecord](), ""
+            while page := await source.list_tokens(cursor, 2, now):
+                found, cursor = found + page.records, page.next
+                if not cursor:
+                    break
+            assert found == records
+            await target.restore(records[2:3])
+            await target.restore(records[:4])
+            other = [records[4], TokenRecord(records[0].value, bytes(32), now + 61, 7)]
+            with pytest.raises(ConflictError, match=records[0].value.hex()):
+                await target.restore(other)
+            assert (await target.list_tokens("", 99, now)).records == records
+            token = IdempotencyToken(records[1].value, records[1].fingerprint, now, now + 99)
+            await target.restore([Pet(2, "Rex", 7, PetStatus.AVAILABLE)])
+            assert await target.create_pet(REX, token) == Receipt(2, replayed=True)
+
+    asyncio.run(run())

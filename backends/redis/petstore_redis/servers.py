@@ -1,0 +1,97 @@
+"""What a server says of itself (INFO): whether it may be used, and what it may lose."""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import hiredis
+
+from petstore.contract import UnavailableError
+from petstore_redis.address import Target, Topology
+from petstore_redis.client import Reply
+from petstore_redis.replies import UnusableError
+
+_log = logging.getLogger("petstore.redis")
+
+_warned: Final[set[tuple[str, str]]] = set()
+"""What this process has warned of, so that a new connection does not repeat it: the run id of a
+server, and how it syncs."""
+
+
+def parse_info(info: bytes) -> dict[str, str]:
+    """Return the fields of an INFO reply."""
+    return dict(re.findall(r"^(\w+):(.*?)\r?$", info.decode(), re.MULTILINE))
+
+
+def check_role(target: Target, name: str, info: dict[str, str]) -> None:
+    """Refuse a server that is not a master.
+
+    name -- the server's name in messages
+    info -- the fields of its INFO
+
+    Raises `UnusableError` if the URL names the wrong server, otherwise `UnavailableError`.
+    """
+    if "sentinel_masters" in info:
+        raise UnusableError(
+            f"{name} is a Sentinel: PETSTORE_REDIS_URL must be redis+sentinel://host:port/service"
+        )
+    if info.get("role", "master") != "master":
+        if target.topology is Topology.SINGLE:
+            raise UnusableError(
+                f"{name} is a replica, not a master: PETSTORE_REDIS_URL must name the master,"
+                f" {info.get('master_host')}:{info.get('master_port')}, or the Sentinels"
+            )
+        raise UnavailableError(f"{name}: it is not a master")
+
+
+def check_settings(name: str, info: dict[str, str]) -> None:
+    """Refuse a server that is too old or evicts keys, with `UnusableError`."""
+    version = info.get("redis_version", "0")
+    if [int(part) for part in version.split(".")[:2]] < [6, 2]:
+        raise UnusableError(f"{name} is version {version}; 6.2 or newer is required")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise UnusableError(
+            f"{name} evicts keys when its memory is full (maxmemory-policy {policy});"
+            " set maxmemory-policy noeviction"
+        )
+
+
+async def warn_of_losses(
+    name: str, info: dict[str, str], call: Callable[..., Reply], replicas: int, *, log: bool
+) -> None:
+    """Log once if a server may lose acknowledged writes.
+
+    replicas -- how many must confirm a write
+    log -- False to take it as logged: by the process that has started this one
+    """
+    sync = await _appendfsync(call) if info.get("aof_enabled") == "1" else ""
+    found = info.get("run_id", ""), sync
+    if found in _warned:
+        return
+    _warned.add(found)
+    if not log:
+        return
+    replicated = replicas > 0 or info.get("connected_slaves", "0") != "0"
+    if not sync:
+        _log.warning(
+            "%s has no AOF: acknowledged writes may be lost when it stops%s",
+            name,
+            "; if it restarts before a failover, its replicas lose them too" * replicated,
+        )
+    elif sync != "always":
+        _log.warning(
+            "%s does not sync each write (appendfsync is not always):"
+            " a power failure may lose the last two seconds%s",
+            name,
+            ", on its replicas too if it restarts before a failover" * replicated,
+        )
+
+
+async def _appendfsync(call: Callable[..., Reply]) -> str:
+    try:
+        found: Any = await call("CONFIG", "GET", "appendfsync")
+    except hiredis.ReplyError:  # managed servers may not allow CONFIG
+        return "unknown"
+    return str(found[1].decode()) if found else "unknown"

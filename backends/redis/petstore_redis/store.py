@@ -1,0 +1,314 @@
+"""The store: which one it is, how it is created or upgraded, and whether it is still the same."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from multiprocessing import parent_process
+from secrets import token_hex
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import hiredis
+
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    SettingsError,
+    UnavailableError,
+    WrongStoreError,
+)
+from petstore_redis.address import ServerAddress, Topology
+from petstore_redis.client import Reply
+from petstore_redis.masters import Master, Masters
+from petstore_redis.scripts import Script, Scripts
+from petstore_redis.servers import check_role, check_settings, parse_info, warn_of_losses
+
+STORE_SCHEMA: Final = 2
+"""The version of the keys and their contents, written into each store. The script
+`lua/upgrade_N.lua` turns schema N into N + 1; see `lua/shared/upgrade.lua`."""
+
+CRASH_LOSS_SECONDS: Final = 10
+"""What a master had for this long, a crash of it may not lose."""
+
+FAILOVER_SECONDS: Final = 10
+"""How long a master that came back without its data may take to be replaced by a replica."""
+
+_COUNTERS: Final = ("pets", "orders", "revision")
+"""Fields of a partition's meta that only grow."""
+
+_GIVE_UP: Final = 'read "An emptied partition" in the README of petstore-redis'
+"""What else to do if a server was emptied but not all of the store is gone, for messages."""
+
+
+class _Row(NamedTuple):
+    """Fields of a partition's meta, each None if it is not there."""
+
+    schema: bytes | None
+    partitions: bytes | None
+    store: bytes | None
+    complete: bytes | None
+    pets: bytes | None
+    orders: bytes | None
+
+
+class _Level:
+    """How far a partition was on its master.
+
+    What it had for `CRASH_LOSS_SECONDS` must still be there. A replica that has taken over may be
+    behind: its level begins anew.
+
+    settled -- the counters that must be reached
+    """
+
+    def __init__(self, address: ServerAddress) -> None:
+        self.address = address
+        self.settled = self._settling = (0,) * len(_COUNTERS)
+        self._settles = monotonic() + CRASH_LOSS_SECONDS
+
+    def raise_to(self, counters: tuple[int, ...]) -> None:
+        """Remember what was just seen."""
+        if monotonic() >= self._settles:
+            self.settled, self._settling = self._settling, counters
+            self._settles = monotonic() + CRASH_LOSS_SECONDS
+        self._settling = tuple(map(min, self._settling, counters))
+
+
+class _Expected(NamedTuple):
+    """What a partition must have: its meta, its level, and the counters that were settled."""
+
+    meta: str
+    level: _Level
+    floor: tuple[int, ...]
+
+
+class RedisStore:
+    """The store on these masters. Call `open` first.
+
+    identity -- its identity, the same in each partition; empty until it is open
+    keys -- for each partition, its keys by their names
+    replicas -- how many must confirm a write
+    """
+
+    def __init__(
+        self, masters: Masters, scripts: Scripts, keys: Sequence[dict[str, str]], replicas: int
+    ) -> None:
+        self.identity = ""
+        self._masters = masters
+        self._scripts = scripts
+        self._keys = keys
+        self._replicas = replicas
+        self._levels: dict[int, _Level] = {}
+        self._wrong_since: float | None = None
+        masters.check = self._check_connection
+
+    async def open(self, expected: Expected) -> None:
+        """Find the store; create or upgrade it if that is allowed and necessary.
+
+        Raises `WrongStoreError`, `ChangeNeededError`, and `SettingsError` for a store with another
+        number of partitions or a newer schema, for one of which some partitions are gone, and if
+        the user may not run the scripts.
+        """
+        rows = await self._read()
+        if _is_damaged(rows):  # or another process has created the rest between two replies
+            rows = await self._read()
+        for row in rows:
+            if row.schema and row.partitions:
+                _check_version(int(row.schema), int(row.partitions), len(rows))
+        missing = [number for number, row in enumerate(rows) if row.schema is None]
+        if _is_damaged(rows):
+            error = SettingsError if expected.store is None else WrongStoreError
+            raise error(
+                f"{self._masters.owners[missing[0]].name} has nothing of partition {missing[0]}"
+                f" ({self._keys[missing[0]]['meta']}), but other partitions of the store exist: it"
+                f" was emptied, or has lost its data. Restore its data, or {_GIVE_UP}"
+            )
+        identity = next((row.store.decode() for row in rows if row.store), "")
+        if expected.store is not None and (missing or identity != expected.store):
+            raise WrongStoreError(
+                f"{self._masters.target.name} has {f'the store {identity}' if identity else 'none'}"
+                f" ({self._keys[0]['meta']}), not the store {expected.store} that is expected"
+            )
+        if not all(row.store for row in rows) and not expected.create:
+            raise ChangeNeededError(
+                f"there is no store yet ({self._keys[0]['meta']}): the first start creates it"
+            )
+        oldest = min(int(row.schema or STORE_SCHEMA) for row in rows)
+        if oldest < STORE_SCHEMA and not expected.upgrade:
+            raise ChangeNeededError(
+                f"the store has schema {oldest}: the next start upgrades it to {STORE_SCHEMA}"
+            )
+        self.identity = await self._complete(rows, identity or token_hex(16))
+        for master in self._masters.all():
+            await self._recognize(master, master.reads.call)
+
+    async def look(self) -> None:
+        """Ask each master, in one round trip, whether it may be used and still has the store.
+
+        Raises `UnavailableError` if it may not, `WrongStoreError` if the store is another one, an
+        older copy, or none. Every later call raises that, too. With Sentinels or a cluster it is
+        an `UnavailableError` at first: a replica may be about to take over.
+        """
+        looks = (self._look(master) for master in self._masters.all())
+        failures = [failure for failure in await asyncio.gather(*looks) if failure is not None]
+        wrong = next((one for one in failures if isinstance(one, WrongStoreError)), None)
+        if wrong is None:
+            self._wrong_since = None
+            if failures:
+                raise failures[0]
+            return
+        if self._wrong_since is None:
+            self._wrong_since = monotonic()
+        single = self._masters.target.topology is Topology.SINGLE
+        if not single and monotonic() < self._wrong_since + FAILOVER_SECONDS:
+            raise UnavailableError(*wrong.args)
+        await self._masters.close(wrong)
+        raise wrong
+
+    async def _read(self) -> list[_Row]:
+        reading = (
+            _call(self._masters, number, "HMGET", names["meta"], *_Row._fields, write=False)
+            for number, names in enumerate(self._keys)
+        )
+        return [_Row(*found) for found in await asyncio.gather(*reading)]
+
+    async def _complete(self, rows: Sequence[_Row], identity: str) -> str:
+        """Create the missing partitions, upgrade older ones; return the identity of the store.
+
+        A partition is marked as complete only once all exist, and only then does it count pets. So
+        if one is marked or counts, all existed; after a first start that was interrupted, none is.
+        """
+        size = len(rows)
+        for number, row in enumerate(rows):
+            if row.store is None:  # of processes that create a store, the first names it
+                arguments = STORE_SCHEMA, size, identity
+                result = await self._evaluate(number, self._scripts.create_store, *arguments)
+                _check_version(int(result[1]), int(result[2]), size)
+                identity = result[3].decode()
+            for older in range(int(row.schema or STORE_SCHEMA), STORE_SCHEMA):
+                upgrade = self._scripts.upgrade(older)
+                await self._evaluate(number, upgrade, older, older + 1, identity)
+        if size > 1:
+            marking = (
+                _call(self._masters, number, "HSET", self._keys[number]["meta"], "complete", 1)
+                for number, row in enumerate(rows)
+                if row.complete is None
+            )
+            await asyncio.gather(*marking)
+        return identity
+
+    async def _evaluate(self, number: int, script: Script, *arguments: int | str) -> Any:
+        named = [self._keys[number][name] for name in script.keys]
+        command = "EVAL", script.text, len(named), *named, *arguments
+        return await _call(self._masters, number, *command)
+
+    async def _look(self, master: Master) -> UnavailableError | None:
+        """Return why a master must not be used; the handshake of its next connection tells, too."""
+        call = master.reads.call
+        expected = self._expected(master)
+        metas = (call("HMGET", one.meta, "store", *_COUNTERS) for one in expected)
+        info, *rows = await asyncio.gather(call("INFO"), *metas, return_exceptions=True)
+        try:
+            if isinstance(info, BaseException):
+                raise info
+            fields = parse_info(info)
+            check_role(self._masters.target, master.name, fields)
+            check_settings(master.name, fields)
+            self._compare(master, expected, rows)
+        except hiredis.ReplyError as error:
+            return UnavailableError(*self._masters.handle_error(master, error).args)
+        except UnavailableError as error:
+            master.disconnect(error)
+            return error
+        return None
+
+    async def _check_connection(
+        self, master: Master, call: Callable[..., Reply], info: dict[str, str]
+    ) -> None:
+        """Check a new connection to a master, which may be another one than before."""
+        check_settings(master.name, info)
+        # A worker is started by a process that has opened the store, and warned.
+        log = bool(self.identity) or parent_process() is None
+        await warn_of_losses(master.name, info, call, self._replicas, log=log)
+        if self.identity:
+            await self._recognize(master, call)
+
+    async def _recognize(self, master: Master, call: Callable[..., Reply]) -> None:
+        """Compare what a new connection shows with what was there, and write to the same store.
+
+        A server that was killed between write and fsync finds in its AOF what is not on disk. With
+        `appendfsync always` a write syncs it all before a read can return it.
+        """
+        expected = self._expected(master)
+        metas = (call("HMGET", one.meta, "store", *_COUNTERS) for one in expected)
+        self._compare(master, expected, await asyncio.gather(*metas, return_exceptions=True))
+        syncing = (call("HINCRBY", one.meta, "revision", 1) for one in expected)
+        await asyncio.gather(*syncing, return_exceptions=True)  # a full server can still be read
+
+    def _expected(self, master: Master) -> list[_Expected]:
+        """Return what the partitions of a master must have; call it before they are asked."""
+        expected = []
+        for number, owner in enumerate(self._masters.owners):
+            if owner.address == master.address:
+                level = self._level(number, master.address)
+                expected.append(_Expected(self._keys[number]["meta"], level, level.settled))
+        return expected
+
+    def _compare(self, master: Master, expected: Sequence[_Expected], rows: Sequence[Any]) -> None:
+        """Raise `WrongStoreError` if partitions are of another store or an older copy."""
+        for (meta, level, floor), row in zip(expected, rows, strict=True):
+            if isinstance(row, BaseException):
+                if not str(row).startswith(("MOVED", "ASK")):  # it is no longer the owner
+                    raise row
+                continue
+            store, *counted = row
+            counters = tuple(int(counter or 0) for counter in counted)
+            if store != self.identity.encode():
+                what = "has another store than" if store else "was emptied: it has nothing of"
+                raise self._wrong(master, f"{what} the store that was opened", meta)
+            if any(now < before for now, before in zip(counters, floor, strict=True)):
+                what = f"has an older copy of the store: {floor} before, {counters} now"
+                raise self._wrong(master, what, meta)
+            level.raise_to(counters)
+
+    def _level(self, number: int, address: ServerAddress) -> _Level:
+        level = self._levels.get(number)
+        if level is None or level.address != address:
+            level = self._levels[number] = _Level(address)
+        return level
+
+    def _wrong(self, master: Master, what: str, meta: str) -> WrongStoreError:
+        use = "restart the service to use what is there now"
+        return WrongStoreError(
+            f"{master.name} {what} ({meta}). Restore its data, or"
+            f" {use if len(self._keys) == 1 else _GIVE_UP}"
+        )
+
+
+def _is_damaged(rows: Sequence[_Row]) -> bool:
+    """Return whether some partitions are gone: all existed once."""
+    complete = any(row.complete or row.pets or row.orders for row in rows)
+    return complete and any(row.schema is None for row in rows)
+
+
+def _check_version(schema: int, partitions: int, configured: int) -> None:
+    if schema > STORE_SCHEMA:
+        raise SettingsError(
+            f"the store has schema {schema}, written by a newer petstore-redis; this version"
+            f" supports up to {STORE_SCHEMA}. Upgrade petstore-redis"
+        )
+    if partitions != configured:
+        raise SettingsError(
+            f"PETSTORE_REDIS_PARTITIONS is {configured}, but this store was created with"
+            f" {partitions}; it cannot be changed (export, and import into a new store)"
+        )
+
+
+async def _call(masters: Masters, number: int, *command: int | str, write: bool = True) -> Any:
+    """Return a reply to the command. Raises `UnavailableError` or, if it lasts, `SettingsError`."""
+    master = masters.owners[number]
+    try:
+        return await (master.writes if write else master.reads).call(*command)
+    except hiredis.ReplyError as error:
+        failure = masters.handle_error(master, error)
+        if type(failure) is UnavailableError:
+            raise failure from None
+        raise SettingsError(f"{failure}; the user needs +@all on its keys, and +info") from None

@@ -1,0 +1,302 @@
+"""Checks before a store is used, how it is created and upgraded: refusals and warnings."""
+
+import asyncio
+import logging
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from petstore_redis import RedisSettings, scratch_redis, scripts, servers, store
+from petstore_redis.replies import UnusableError
+from redis.crc import key_slot
+
+from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, single, until
+from backends.redis.tests.servers import servers as run_servers
+from backends.redis.tests.stores import fresh, opened
+from backends.redis.tests.topologies import Sentinels, url_of
+from petstore.contract import Receipt, UnavailableError
+from tests.support.repositories import REX, count_with_rex, make_token, pets, refused
+
+
+def refusal(place: Server | str, **settings: Any) -> str:
+    """Check that a store is refused with one line; return it."""
+    return refused(opened(place, **settings))
+
+
+def create(place: Server | str, **settings: Any) -> int:
+    """Open a store and add a pet; return how many there are."""
+    return count_with_rex(opened(place, **settings))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with single(tmp_path_factory.mktemp("store"), binary=VALKEY) as running:
+        yield running
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_store_whose_server_takes_no_writes_is_opened_to_read(
+    tmp_path: Path, partitions: int
+) -> None:
+    async def run() -> None:
+        prefix = fresh()
+        async with opened(server, prefix=prefix, partitions=partitions) as repository:
+            await repository.create_pet(REX)
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        async with opened(server, prefix=prefix, partitions=partitions) as repository:
+            assert len(await pets(repository)) == 1
+            with pytest.raises(UnavailableError, match="OOM"):
+                await repository.create_pet(REX)
+            server.call("CONFIG", "SET", "maxmemory", 0)
+            await repository.create_pet(REX)
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(UnavailableError, match="OOM"):  # a new store must be written
+            async with opened(server, partitions=partitions, timeout_seconds=2):
+                pass
+
+    with single(tmp_path, binary=VALKEY) as server:
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "policy", ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"]
+)
+def test_a_server_that_evicts_is_refused(server: Server, policy: str) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", policy)
+    try:
+        message = refusal(server)
+        assert f"(maxmemory-policy {policy}); set maxmemory-policy noeviction" in message
+        assert server.call("DBSIZE") == 0
+    finally:
+        server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"appendonly": "no"}, "has no AOF"),
+        ({"appendonly": "yes", "appendfsync": "everysec"}, "does not sync each write"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "does not sync each write"),
+        ({"appendonly": "yes", "appendfsync": "always"}, ""),
+    ],
+)
+def test_a_server_that_may_lose_pets_causes_a_warning(
+    server: Server, settings: dict[str, str], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in settings.items():
+        server.call("CONFIG", "SET", name, value)
+    with caplog.at_level(logging.WARNING, "petstore.redis"):
+        create(server)
+        create(server)  # opened again by the same process: it has warned
+    assert [warning in record.getMessage() for record in caplog.records] == (
+        [True] if warning else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "warning"),
+    [
+        ([], "has no AOF: acknowledged writes may be lost when it stops; if it restarts before"),
+        (["appendonly yes"], "the last two seconds, on its replicas too if it restarts before a"),
+        (AOF, ""),
+    ],
+)
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_master_that_takes_its_replicas_with_it_causes_a_warning(
+    tmp_path: Path,
+    lines: list[str],
+    warning: str,
+    replicas: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with run_servers(tmp_path, VALKEY, 2) as make:
+        master = make(0, *QUICK, *lines).start()
+        make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
+        with master.client() as client:
+            until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
+        with caplog.at_level(logging.WARNING, "petstore.redis"):
+            create(master, wait_replicas=replicas)
+    found = [record.getMessage() for record in caplog.records]
+    assert [warning in message for message in found] == ([True] if warning else [])
+
+
+def test_a_server_that_does_not_allow_config_is_used(
+    server: Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    server.call("CONFIG", "SET", "appendonly", "yes")
+    server.call("ACL", "SETUSER", "rex", "on", ">a", "~*", "+@all", "-config")
+    with caplog.at_level(logging.WARNING, "petstore.redis"):
+        assert create(f"redis://rex:a@127.0.0.1:{server.port}") == 1
+        assert "does not sync" in caplog.text
+        with single(tmp_path, 'rename-command CONFIG ""', "appendonly yes") as renamed:
+            assert create(renamed) == 1
+
+
+@pytest.mark.parametrize("missing", ["info", "eval", "zadd", "hsetnx"])
+def test_a_user_without_a_permission_is_refused_with_its_name(server: Server, missing: str) -> None:
+    server.call("ACL", "SETUSER", "max", "reset", "on", ">hunter2", "~*", "+@all", f"-{missing}")
+    url = f"redis://max:hunter2@127.0.0.1:{server.port}"
+    if missing == "zadd":  # first used by a write
+        with pytest.raises(Exception, match=r"NOPERM|zadd"):
+            create(url)
+        return
+    message = refusal(url)
+    assert missing in message.lower()
+    assert "hunter2" not in message
+
+
+def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
+    server.call("ACL", "SETUSER", "moritz", "reset", "on", ">a", "~{mine:*", "+@all")
+    url = f"redis://moritz:a@127.0.0.1:{server.port}"
+    assert "the user needs +@all on its keys" in refusal(url, prefix="other")
+    assert create(url, prefix="mine") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"), [("6.0.16", True), ("6.2.0", False), ("5.9.9", True), ("10.0.1", False)]
+)
+def test_a_server_before_6_2_is_refused(version: str, refused: bool) -> None:
+    info = {"redis_version": version}
+    if refused:
+        with pytest.raises(
+            UnusableError, match=rf"is version {version}; 6\.2 or newer is required"
+        ):
+            servers.check_settings("redis at db", info)
+    else:
+        servers.check_settings("redis at db", info)
+
+
+@pytest.mark.parametrize(("made", "configured"), [(1, 5), (5, 1), (3, 8)])
+def test_another_number_of_partitions_is_refused_and_nothing_written(
+    valkey: Server, made: int, configured: int
+) -> None:
+    prefix = fresh()
+    assert create(valkey, prefix=prefix, partitions=made) == 1
+    before = sorted(valkey.call("KEYS", f"{{{prefix}:*"))
+    message = refusal(valkey, prefix=prefix, partitions=configured)
+    assert (
+        f"PETSTORE_REDIS_PARTITIONS is {configured}, but this store was created with {made};"
+        in message
+    )
+    assert sorted(valkey.call("KEYS", f"{{{prefix}:*")) == before
+    assert create(valkey, prefix=prefix, partitions=made) == 2
+
+
+def test_a_newer_schema_is_refused(valkey: Server) -> None:
+    prefix = fresh()
+    create(valkey, prefix=prefix)
+    valkey.call("HSET", f"{{{prefix}:0}}:meta", "schema", "3")
+    assert "schema 3, written by a newer petstore-redis; this version supports up to 2" in refusal(
+        valkey, prefix=prefix
+    )
+
+
+def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prefix = fresh()
+    create(valkey, prefix=prefix, partitions=3)
+    with resources.as_file(scripts.LUA) as lua:
+        shutil.copytree(lua, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "upgrade_2.lua").write_text("redis.call('HINCRBY', key.meta, 'upgrade', 1)")
+    (tmp_path / "upgrade_3.lua").write_text("redis.call('HINCRBY', key.meta, 'upgrade', 10)")
+    monkeypatch.setattr(scripts, "LUA", tmp_path)
+    monkeypatch.setattr(store, "STORE_SCHEMA", 4)
+
+    async def run() -> None:
+        async def open_() -> None:
+            async with opened(valkey, prefix=prefix, partitions=3, timeout_seconds=2) as repository:
+                assert len(await pets(repository)) == 1
+
+        await asyncio.gather(*(open_() for _ in range(8)))
+
+    asyncio.run(run())
+    for partition in range(3):
+        found = valkey.call("HGETALL", f"{{{prefix}:{partition}}}:meta")
+        assert (found["schema"], found["upgrade"]) == ("4", "11")
+
+
+def test_a_store_of_schema_1_gets_one_identity_and_keeps_its_records(valkey: Server) -> None:
+    async def run() -> None:
+        prefix = fresh()
+        names = [f"{{{prefix}:{partition}}}" for partition in range(2)]
+        async with opened(valkey, prefix=prefix, partitions=2) as repository:
+            receipts = [await repository.create_pet(REX, make_token(n)) for n in range(2)]
+        for number, name in enumerate(names):  # as it was
+            valkey.call("HSET", f"{name}:meta", "schema", 1, "store", f"old-{number}")
+            valkey.call("RENAME", f"{name}:tokens", f"{name}:retries")
+        async with opened(valkey, prefix=prefix, partitions=2) as repository:
+            assert repository.store == "old-0"
+            for number, receipt in enumerate(receipts):
+                again = await repository.create_pet(REX, make_token(number))
+                assert again == Receipt(receipt.id, replayed=True)
+        assert not any(valkey.call("EXISTS", f"{name}:retries") for name in names)
+
+    asyncio.run(run())
+
+
+def test_two_prefixes_on_one_server_are_two_stores(valkey: Server) -> None:
+    first, second = fresh(), fresh()
+    for count in (1, 2, 3):
+        assert create(valkey, prefix=first, partitions=2) == count
+        assert create(valkey, prefix=second) == count
+
+
+def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
+    prefix = fresh()
+    create(valkey, prefix=prefix)
+
+    async def run() -> None:
+        settings = RedisSettings(url_of(valkey), prefix=prefix, partitions=3)
+        async with scratch_redis(settings) as place:
+            async with opened(valkey, prefix=place.prefix, partitions=3) as repository:
+                await repository.create_pet(REX)
+            assert valkey.call("KEYS", f"{{{prefix}.scratch*")
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        asyncio.run(run())
+    assert not valkey.call("KEYS", f"{{{prefix}.scratch*")
+    assert valkey.call("KEYS", f"{{{prefix}:*")
+
+
+def test_a_server_that_is_not_a_cluster_node_or_a_sentinel_is_refused(valkey: Server) -> None:
+    assert refusal(f"redis+cluster://127.0.0.1:{valkey.port}") == (
+        f"redis at 127.0.0.1:{valkey.port} is not a cluster node: for one server,"
+        " PETSTORE_REDIS_URL is redis://host:port"
+    )
+    assert refusal(f"redis+sentinel://127.0.0.1:{valkey.port}/pets") == (
+        f"redis at 127.0.0.1:{valkey.port} is not a Sentinel: for one server, PETSTORE_REDIS_URL is"
+        " redis://host:port"
+    )
+    assert key_slot(b"{ps:0}:meta") == key_slot(b"{ps:0}:pets")
+
+
+def test_a_replica_is_refused_as_a_server(tmp_path: Path) -> None:
+    with run_servers(tmp_path, VALKEY, 2) as make:
+        master = make(0, *QUICK).start()
+        replica = make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
+        until(lambda: replica.call("ROLE")[0] == "slave")
+        assert refusal(replica).endswith(
+            " is a replica, not a master: PETSTORE_REDIS_URL must name the master,"
+            f" 127.0.0.1:{master.port}, or the Sentinels"
+        )
+
+
+def test_a_name_that_no_sentinel_monitors_is_refused(sentinels: Sentinels) -> None:
+    port = sentinels.sentinels[0].port
+    assert refusal(f"redis+sentinel://127.0.0.1:{port}/pest") == (
+        f"redis at 127.0.0.1:{port} monitors no master named 'pest': PETSTORE_REDIS_URL must name"
+        " one that it does (SENTINEL MASTERS lists them)"
+    )
+
+
+@pytest.mark.parametrize("db", ["", "/3"])
+def test_a_sentinel_is_refused_as_a_server(sentinels: Sentinels, db: str) -> None:
+    url = f"redis://127.0.0.1:{sentinels.sentinels[0].port}{db}"
+    assert refusal(url) == (
+        f"redis at {url} is a Sentinel: PETSTORE_REDIS_URL must be"
+        " redis+sentinel://host:port/service"
+    )

@@ -1,0 +1,100 @@
+"""The store that is open: whether its file is still in its place, and still holds what it held."""
+
+from threading import Lock
+from typing import Any, Final
+
+import apsw
+
+from petstore.contract import UnavailableError, WrongStoreError
+from petstore_sqlite.file import OpenFile
+from petstore_sqlite.rows import check_types
+from petstore_sqlite.schema import READ_ERRORS, unavailable
+
+# The generation: each write raises it, by an id that it assigns or by `ADD_CHANGE`.
+_STATE: Final = """SELECT identity, changes + (SELECT ifnull(sum(seq), 0) FROM sqlite_sequence)
+    FROM store"""
+
+_REPAIR: Final = "Stop the service and restore a backup"
+
+ADD_CHANGE: Final = "UPDATE store SET changes = changes + 1"
+"""Executed by each write that assigns no id."""
+
+
+class OpenStore:
+    """The store that a repository has open, or the reason why it no longer serves it.
+
+    identity -- the identity of the store
+
+    Once the store is found to be lost, it stays refused, whatever is put back: another process may
+    have used the file in the meantime. The event loop and the writer's thread share this object.
+    """
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._path = path
+        self._file = OpenFile(connection)
+        self._refusal: UnavailableError | None = None
+        self._lock = Lock()
+        self.identity, self._generation = self._read(connection)
+
+    def check_open(self) -> None:
+        """Raise `WrongStoreError` if the store was lost, `UnavailableError` if it was closed."""
+        if self._refusal is not None:
+            raise type(self._refusal)(*self._refusal.args)
+
+    def close(self) -> None:
+        """Make `check_open` raise an error from now on."""
+        closed = UnavailableError(f"sqlite at {self._path}: the repository is closed")
+        self._refusal = self._refusal or closed
+
+    def check_file(self) -> None:
+        """Raise `WrongStoreError` if the path leads, or has led, to another file or to none."""
+        if isinstance(self._refusal, WrongStoreError):  # writes that waited may end after `close`
+            self.check_open()
+        if problem := self._file.problem():
+            raise self._lost(problem)
+
+    def check_content(self, connection: apsw.Connection) -> None:
+        """Raise `WrongStoreError` if the file holds another store, or an older copy of this one."""
+        highest = self._generation  # before it is read: the other thread may write meanwhile
+        identity, generation = self._read(connection)
+        if identity != self.identity:
+            raise self._lost(
+                f"it holds the store {identity} now; {self.identity} was opened. Put that one back"
+                " and restart the service"
+            )
+        if generation < highest:
+            raise self._lost(
+                "an older copy was written into it while it was open (it had seen"
+                f" {highest} changes, now there are {generation}). Restart the service to serve the"
+                " copy, or stop it and restore a newer one"
+            )
+        self.advance_to(generation)
+
+    def generation(self, connection: apsw.Connection) -> int:
+        """Return the generation of the store as this connection sees it; each write raises it."""
+        return self._read(connection)[1]
+
+    def advance_to(self, generation: int) -> None:
+        """Remember a generation that is committed: the store must not be found at a lower one."""
+        with self._lock:
+            self._generation = max(self._generation, generation)
+
+    def _read(self, connection: apsw.Connection) -> tuple[str, int]:
+        try:
+            rows: Any = connection.execute(_STATE).fetchall()
+            if len(rows) != 1:
+                raise self._lost(f"its table store has {len(rows)} rows instead of one. {_REPAIR}")
+            [(identity, generation)] = rows
+            check_types((identity, str), (generation, int))
+        except apsw.SQLError as error:
+            raise self._lost(
+                f"its tables are not those that were opened ({error}). {_REPAIR}"
+            ) from None
+        except READ_ERRORS as error:
+            raise unavailable(self._path, error) from error
+        return identity, generation
+
+    def _lost(self, problem: str) -> WrongStoreError:
+        error = WrongStoreError(f"sqlite at {self._path}: {problem}")
+        self._refusal = self._refusal or error
+        return error

@@ -1,0 +1,52 @@
+"""A TOML file of all settings, to begin with: what ``petstore settings`` prints."""
+
+import json
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Final
+
+from msgspec import NODEFAULT, Struct
+
+from petstore.config.discovery import Plugin
+from petstore.config.errors import PREFIX
+from petstore.config.settings import Settings, default_of, note_of, setting_names
+
+_HEAD: Final = """\
+# The settings of the service, each with its default; "" is none. To change one, remove the # before
+# its name. Name this file in PETSTORE_CONFIG. A variable of the environment with the name of a
+# setting overrides it. docs/operating.md says more.
+"""
+
+
+def example(plugin: Plugin | None = None) -> str:
+    """Return a TOML file of the service's settings and those of a backend, all commented out."""
+    lines = [_HEAD, *_describe(Settings, PREFIX, {"backend": plugin.name if plugin else ""})]
+    if plugin is None:
+        lines.append("# The settings of a backend: petstore settings --backend NAME")
+    else:
+        lines += [f"# Of {plugin.title}:\n", *_describe(plugin.backend.settings, plugin.prefix, {})]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _describe(struct: type[Struct], prefix: str, values: dict[str, object]) -> Iterator[str]:
+    """Return the comment and the commented line of each setting.
+
+    values -- what to show for some fields instead of their defaults
+    """
+    for name, field in setting_names(struct, prefix).items():
+        value = values.get(field, default_of(struct, field))
+        texts = [note_of(struct, field, "title"), note_of(struct, field, "description")]
+        text = ": ".join(text for text in texts if text)
+        if value is NODEFAULT:
+            text = f"Required, {text}" if text else "Required"
+            value = next(iter(note_of(struct, field, "examples")), "")
+        sentence = f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+        yield from wrap(sentence, 100, initial_indent="# ", subsequent_indent="# ")
+        yield f"#{name} = {_to_toml(value)}\n"
+
+
+def _to_toml(value: object) -> str:
+    """Return a value as TOML, whose strings may be written as in JSON."""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return json.dumps("" if value is None else str(value), ensure_ascii=False)

@@ -1,0 +1,71 @@
+"""Whether something was slow because the processes that matter had too little of a core."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+TOO_SLOW: Final = 75
+"""The exit status if the machine was too slow for a verdict (EX_TEMPFAIL: try again)."""
+
+
+class Cores:
+    """What this process, and those that it has started, had of the cores and waited for.
+
+    Where the operating system does not tell (it does on Linux), nothing is ever too slow.
+    """
+
+    def __init__(self) -> None:
+        self._begin = monotonic()
+        self._before = read()
+        self._last = self._before
+
+    def note(self) -> None:
+        """Remember what processes had that are about to end: the system forgets them."""
+        self._last = self._last | read()
+
+    def shortage(self) -> str | None:
+        """Return a sentence if these processes had too little of the cores to be judged by time.
+
+        That is: they waited for a core for a quarter of the time, and longer than they had one. A
+        process that waits for something else, such as a call that never returns, waits for no core.
+        """
+        seconds = monotonic() - self._begin
+        ran = waited = 0
+        self.note()
+        for thread, (ran_now, waited_now) in self._last.items():
+            ran_before, waited_before = self._before.get(thread, (0, 0))
+            ran += ran_now - ran_before
+            waited += waited_now - waited_before
+        if waited <= ran or waited / 1e9 < seconds / 4:
+            return None
+        return (
+            f"the machine is too busy: in {seconds:.0f} s this process and those that it started"
+            f" waited {waited / 1e9:.0f} s for a core, and had {ran / (ran + waited):.0%} of what"
+            " they needed"
+        )
+
+
+def read() -> dict[str, tuple[int, int]]:
+    """Return how long each thread of these processes ran, and waited for a core, in nanoseconds."""
+    found = {}
+    running, processes = children(), [os.getpid()]
+    for process in processes:  # it grows
+        processes += running.get(process, [])
+        for thread in Path(f"/proc/{process}/task").glob("*"):
+            with suppress(OSError, ValueError):  # it has ended, or the kernel does not count
+                ran, waited, _ = (thread / "schedstat").read_text().split()
+                found[thread.name] = int(ran), int(waited)
+    return found
+
+
+def children() -> dict[int, list[int]]:
+    """Return the ids of the running child processes of each process."""
+    found: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                found.setdefault(int(parent), []).append(int(stat.parent.name))
+    return found

@@ -1,0 +1,60 @@
+"""A request as guards and handlers get it."""
+
+from typing import Any, Final
+
+from litestar import Request
+from litestar.datastructures import State
+from litestar.types import Receive, Send
+
+from petstore.http.body import read
+from petstore.http.headers import Header
+from petstore.http.limits import InFlight
+from petstore.http.state import ServiceState
+
+
+class ServiceRequest(Request[Any, str, State]):
+    """Litestar's request, with what this service adds to it.
+
+    service -- the state of the service
+    slot -- where the request holds a slot; None before it has one, and once it was released
+    limit_headers -- say in the response what the client has left of its rate limit
+
+    `auth`, a property of Litestar, is the name of the client.
+    """
+
+    __slots__ = ("_content", "_whole", "limit_headers", "service", "slot")
+
+    def __init__(self, scope: Any, receive: Receive, send: Send, service: ServiceState) -> None:
+        # Litestar's own part is made when something asks for it: it would cost each request 3 %.
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.service: Final = service
+        self.slot: InFlight | None = None
+        self.limit_headers: tuple[Header, ...] = ()
+        self._content: bytes | None = None
+        self._whole = False
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of Litestar's own part, which is not there at first."""
+        if self._whole:
+            raise AttributeError(f"a request has no attribute {name!r}")
+        self._whole = True
+        super().__init__(self.scope, self.receive, self.send)
+        return getattr(self, name)
+
+    async def body(self) -> bytes:
+        """Return the body as it was sent. Raises `ApiError` as `petstore.http.body.read` does."""
+        if self._content is None:
+            limit = self.route_handler.resolve_request_max_body_size()
+            self._content = await read(self.scope["headers"], self.receive, limit, self.slot)
+        return self._content
+
+    def release_slot(self) -> None:
+        """Release the slot that the request holds, if it holds one.
+
+        This happens when the response starts: a client that reads slowly holds no slot.
+        """
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None

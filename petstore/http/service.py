@@ -1,0 +1,277 @@
+"""The one road: what happens to every request, from the first to the last step.
+
+Routing, guards, arguments, handler and response are one coroutine, because each further one costs
+a request some percent (docs/decisions/0033). Each exception becomes an error response after the
+table in `petstore.http.errors`.
+"""
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from litestar.types import Receive, Send
+
+from petstore.config.keys import short_name
+from petstore.contract import StorageError, UnavailableError
+from petstore.http.body import decode
+from petstore.http.cors import Cors
+from petstore.http.errors import (
+    ApiError,
+    ErrorCode,
+    encode,
+    invalid,
+    method_not_allowed,
+    not_found,
+    to_api_error,
+    unavailable,
+)
+from petstore.http.headers import API_PREFIX, JSON, Header
+from petstore.http.request import ServiceRequest
+from petstore.http.response import CLOSE, FixedHeaders, Response, fixed_headers
+from petstore.http.routes import Operation, Routes
+from petstore.http.state import ServiceState
+from petstore.observability.logs import RequestLine, request_log
+
+if TYPE_CHECKING:
+    from petstore.observability.metrics import Metrics
+
+_WRITES: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
+
+_WELL_FORMED_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_process: Final = secrets.token_hex(6).encode()
+_numbers: Final = count(1)
+
+_log = logging.getLogger("petstore")
+
+
+class Service:
+    """The service as an ASGI application.
+
+    A server whose `send` has a method `respond` gets each response in one call of it, as
+    `petstore.server.exchange` says. Any other gets the two ASGI messages.
+
+    routes -- what is served
+    state -- for the public prefix, and whether the service is draining
+    cors -- adds its headers to responses; None if no other origin may call
+    metrics -- counts the requests; None if metrics are off
+    trace_id -- returns the id of the current trace; None if traces are off
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        state: ServiceState,
+        *,
+        cors: Cors | None = None,
+        metrics: "Metrics | None" = None,
+        trace_id: Callable[[], str | None] | None = None,
+    ) -> None:
+        self._routes = routes
+        self._state = state
+        self._cors = cors
+        self._metrics = metrics
+        self._trace_id = trace_id
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0912, PLR0915 - one road, read from top to bottom
+        """Respond to a request, or hand the lifespan to Litestar."""
+        if scope["type"] != "http":
+            await self._routes.app(scope, receive, send)
+            return
+        observed = self._metrics is not None or request_log.on
+        begin = perf_counter() if observed else 0.0
+        if self._metrics is not None:
+            self._metrics.begin()
+        path = scope["path"] = scope["raw_path"].decode("latin-1")
+        scope["request_id"] = request_id(scope["headers"])
+        operation, segment = self._routes.find(scope["method"], path)
+        request = ServiceRequest(scope, receive, send, self._state)
+        status = 0  # of the response, once there is one
+        try:
+            if operation is None:
+                code, headers = self._unrouted(scope["method"], path)
+                body, fixed = b"", _fixed(path, "")
+            else:
+                scope |= operation.scope
+                arguments: dict[str, Any] = {}
+                if operation.parameter:
+                    arguments[operation.parameter] = segment
+                    scope["path_params"] = {operation.parameter: segment}
+                for guard in operation.guards:
+                    if (waiting := guard(request, operation.handler)) is not None:
+                        await waiting
+                if operation.takes_request:
+                    arguments["request"] = request
+                if operation.body is not None:
+                    arguments["data"] = decode(await request.body(), operation.body)
+                result = await operation.function(**arguments)
+                if operation.body is None and request.slot is not None:
+                    request.slot.check_unread(scope["auth"])  # again: it may have waited for long
+                code, headers, fixed = operation.status, [], operation.fixed
+                if type(result) is Response:
+                    headers = result.headers
+                    if result.status is not None:
+                        code = _final(result.status)
+                    if result.media_type is not None:
+                        root_path = self._state.root_path
+                        fixed = fixed_headers(result.media_type, root_path, api=fixed.api)
+                    result = result.content
+                body = operation.encode(result)
+            if (sending := self._send(request, code, headers, body, fixed)) is not None:
+                await sending
+            status = code
+        except asyncio.CancelledError:  # the time for requests in flight is over
+            if not status:
+                await self._fail(request, operation, unavailable("The service is stopping."))
+            raise
+        except Exception as error:  # noqa: BLE001 - every exception becomes a response
+            response = to_api_error(error)
+            self._report(error, response, scope)
+            if not status:
+                await self._fail(request, operation, response)
+                status = response.status
+            error.__traceback__ = None  # its frames refer to the error: a reference cycle
+        finally:
+            request.release_slot()
+            if observed:
+                name = "unknown" if operation is None else operation.id
+                self._observe(scope, name, status, perf_counter() - begin)
+
+    def _unrouted(self, method: str, path: str) -> tuple[int, list[Header]]:
+        """Return the response to OPTIONS: the methods of a path, or of all (RFC 9110, 9.3.7).
+
+        Raises `ApiError` (404, 405) for any other method.
+        """
+        allow = self._routes.allow(path)
+        if allow is None or (path == "*" and method != "OPTIONS"):
+            raise not_found("Path")
+        if method != "OPTIONS":
+            raise method_not_allowed(allow)
+        return 204, [(b"allow", allow.encode())]
+
+    def _send(
+        self,
+        request: ServiceRequest,
+        status: int,
+        headers: list[Header],
+        body: bytes,
+        fixed: FixedHeaders,
+    ) -> Awaitable[None] | None:
+        """Send a whole response: at once, or by what is returned.
+
+        headers -- those of this response; the list is changed
+        """
+        request.release_slot()
+        headers += request.limit_headers
+        if self._cors is not None:
+            headers += self._cors.headers(request.scope)
+        if self._state.draining:
+            headers.append(CLOSE)
+        id_: bytes = request.scope["request_id"]  # type: ignore[typeddict-item] # it is ours
+        respond = getattr(request.send, "respond", None)
+        if respond is None:
+            headers = [*fixed.headers, *headers, (b"x-request-id", id_)]
+            return _send_messages(request, status, headers, body)
+        respond(status, headers, body, b"%b\r\nx-request-id: %b" % (fixed.encoded, id_))
+        return None
+
+    async def _fail(
+        self, request: ServiceRequest, operation: Operation | None, error: ApiError
+    ) -> None:
+        """Send an error response."""
+        path = request.scope["path"]
+        fixed = _fixed(path, JSON) if operation is None else operation.fixed_error
+        headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        sending = self._send(request, error.status, headers, encode(error), fixed)
+        if sending is not None:
+            await sending
+
+    def reject(
+        self, message: str, headers: list[Header], scope: dict[str, Any] | None
+    ) -> tuple[list[Header], bytes]:
+        """Return headers and body of the 400 for a request that the server rejects.
+
+        It is logged, unless the application has the request and logs it.
+
+        message -- what is wrong
+        headers -- those that have arrived
+        scope -- that of the request, if the application has it
+        """
+        id_: bytes | None = None if scope is None else scope.get("request_id")
+        if id_ is None:
+            id_ = request_id(headers)
+            request_log.write(
+                RequestLine(level="info", event="request", request_id=id_.decode(), status=400)
+            )
+        fixed = fixed_headers(JSON, "", api=True).headers
+        return [*fixed, (b"x-request-id", id_)], encode(invalid(f"HTTP: {message}."))
+
+    def _report(self, error: Exception, response: ApiError, scope: Any) -> None:
+        """Log what the client does not get to see; count failures of the storage and refusals."""
+        if self._metrics is not None:
+            if isinstance(error, StorageError):
+                self._metrics.storage_failed()
+            elif response.refusal is not None:
+                self._metrics.refuse(response.refusal, short_name(scope.get("auth") or ""))
+        id_ = scope["request_id"].decode()
+        if isinstance(error, UnavailableError):
+            self._state.storage_health.failed(str(error), id_, write=scope["method"] in _WRITES)
+        elif response.status >= 500 and not isinstance(error, ApiError):
+            unexpected = error if response.code is ErrorCode.INTERNAL_ERROR else None
+            text = str(error) or type(error).__name__
+            _log.error("%s", text, exc_info=unexpected, extra={"request_id": id_})
+
+    def _observe(self, scope: Any, operation: str, status: int, seconds: float) -> None:
+        """Count and log a request, whether or not the client stayed for the response."""
+        if self._metrics is not None:
+            self._metrics.end(operation, status, seconds)
+        if request_log.on:
+            request_log.write(
+                RequestLine(
+                    level="info",
+                    event="request",
+                    request_id=scope["request_id"].decode(),
+                    trace_id=self._trace_id and self._trace_id(),
+                    method=scope["method"],
+                    route=scope.get("path_template"),
+                    status=status,
+                    milliseconds=round(seconds * 1000, 3),
+                    client=(client := scope.get("auth")) and short_name(client),
+                )
+            )
+
+
+def request_id(headers: Iterable[Header]) -> bytes:
+    """Return the client's ``X-Request-Id`` if it is well-formed, otherwise a new id."""
+    for name, value in headers:
+        if name == b"x-request-id" and _WELL_FORMED_ID.fullmatch(value):
+            return value
+    return b"%b-%x" % (_process, next(_numbers))
+
+
+def _fixed(path: str, media_type: str) -> FixedHeaders:
+    """Return the fixed headers of a response that no operation gives."""
+    return fixed_headers(media_type, "", api=path.startswith(API_PREFIX))
+
+
+def _final(status: int) -> int:
+    """Return a status that a handler has chosen. Raises `ValueError` if it ends no request."""
+    if not 200 <= status < 600:
+        raise ValueError(f"a handler returned the status {status}; expected 200 to 599")
+    return status
+
+
+async def _send_messages(
+    request: ServiceRequest, status: int, headers: list[Header], body: bytes
+) -> None:
+    """Send a response as the two messages of ASGI."""
+    if status not in (204, 304):  # RFC 9110, section 8.6
+        headers.append((b"content-length", b"%d" % len(body)))
+    if request.scope["method"] == "HEAD":
+        body = b""
+    await request.send({"type": "http.response.start", "status": status, "headers": headers})
+    await request.send({"type": "http.response.body", "body": body, "more_body": False})

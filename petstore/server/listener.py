@@ -1,0 +1,170 @@
+"""The listening socket of one of several workers, which takes turns with the others."""
+
+import asyncio
+import select
+import socket
+import time
+from collections.abc import Callable, MutableSequence
+from typing import Final, NamedTuple
+
+from petstore.server.sockets import BACKLOG, has_connection
+
+NOT_LISTENING: Final = 2**32 - 1
+"""The number of connections of a worker that accepts none: nobody has more."""
+
+PAUSE_SECONDS: Final = 0.001
+"""How long a worker leaves the waiting connections to others before it looks again."""
+
+PATIENCE_SECONDS: Final = 0.5
+"""How long a connection waits for a worker whose turn it is, but which does not look."""
+
+MAX_ACCEPTED: Final = 64
+"""How many connections are accepted before requests are served again."""
+
+
+class Turns(NamedTuple):
+    """What workers tell each other about their connections, in memory that they share.
+
+    connections -- how many each worker has, or `NOT_LISTENING`
+    looks -- how often each worker has looked whether one waits
+    worker -- which of them this one is; it writes no other's numbers
+    """
+
+    connections: MutableSequence[int]
+    looks: MutableSequence[int]
+    worker: int
+
+
+class Listener:
+    """Accepts connections so that every worker has about equally many.
+
+    All workers wait for connections on one socket, and the kernel wakes all of them. A worker
+    leaves a connection to those that have fewer, and looks again soon. If they have not looked for
+    a while, they hang: it no longer waits for them until they look. The socket keeps what nobody
+    has accepted, so no connection is lost with a worker.
+
+    uvicorn's server uses it in place of asyncio's, so `close` and `wait_closed` are asyncio's.
+
+    sock -- the listening socket, or one that is bound
+    turns -- what the workers tell each other
+    make_connection -- returns the protocol of a new connection
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        turns: Turns,
+        make_connection: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._sock = sock
+        self._turns = turns
+        self._make_connection = make_connection
+        self._loop = asyncio.get_running_loop()
+        self._connections = 0
+        self._opening: set[asyncio.Task[None]] = set()
+        self._arrivals = select.epoll()
+        self._later: asyncio.TimerHandle | None = None
+        self._leaving = False
+        self._first: dict[int, int] = {}  # the workers that come first, and how often they looked
+        self._first_since = 0.0
+        self._hanging: dict[int, int] = {}  # those that did not look in time, likewise
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._sock.listen(BACKLOG)
+        self._sock.setblocking(False)
+        self._turns.connections[self._turns.worker] = 0
+        # Edge-triggered: each arrival wakes this worker once, even if another one accepts it.
+        self._arrivals.register(self._sock, select.EPOLLIN | select.EPOLLET)
+        self._loop.add_reader(self._arrivals, self._look)
+
+    def closed(self) -> None:
+        """Count a connection less. Call it when one has closed."""
+        self._change(-1)
+
+    def leave(self) -> None:
+        """Let nobody wait for this worker from now on; it accepts what the others leave."""
+        self._leaving = True
+        self._turns.connections[self._turns.worker] = NOT_LISTENING
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a connection waits to be accepted, or is being opened."""
+        return bool(self._opening) or has_connection(self._sock)
+
+    def close(self) -> None:
+        """Accept no more. The socket stays open."""
+        self.leave()
+        self._loop.remove_reader(self._arrivals)
+        self._arrivals.close()
+        if self._later is not None:
+            self._later.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return at once: nothing is left to wait for."""
+
+    def _look(self) -> None:
+        """Take notice of arrivals, and accept them if it is this worker's turn."""
+        self._arrivals.poll(0)
+        self._accept()
+
+    def _look_again(self) -> None:
+        self._later = None
+        self._change(0)
+        if has_connection(self._sock):
+            self._accept()
+        else:
+            self._first = {}
+
+    def _look_later(self, seconds: float) -> None:
+        if self._later is None:
+            self._later = self._loop.call_later(seconds, self._look_again)
+
+    def _accept(self) -> None:
+        self._turns.looks[self._turns.worker] += 1
+        for _ in range(MAX_ACCEPTED):
+            if not self._has_turn():
+                break
+            try:
+                connection, _address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError:  # out of file descriptors: another worker may have some
+                self._turns.connections[self._turns.worker] = NOT_LISTENING
+                self._look_later(PATIENCE_SECONDS)
+                return
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+            self._change(1)
+        self._look_later(PAUSE_SECONDS)
+
+    def _change(self, by: int) -> None:
+        self._connections += by
+        if not self._leaving:
+            self._turns.connections[self._turns.worker] = self._connections
+
+    async def _open(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_connection, connection)
+        except OSError:  # the client is gone
+            connection.close()
+            self.closed()
+
+    def _has_turn(self) -> bool:
+        """Return whether no worker that can accept a waiting connection has clearly fewer."""
+        connections, looks, _ = self._turns
+        first = {
+            worker: looks[worker]
+            for worker, count in enumerate(connections)
+            if count + count // 4 < self._connections and self._hanging.get(worker) != looks[worker]
+        }
+        now = time.monotonic()
+        if first != self._first:
+            self._first, self._first_since = first, now
+        if first and now - self._first_since < PATIENCE_SECONDS:
+            return False
+        self._hanging.update(first)
+        return True

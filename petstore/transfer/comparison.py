@@ -1,0 +1,74 @@
+"""What differs between an export and a store."""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import Final
+
+from petstore.config.errors import shorten
+from petstore.contract import Order, Pet, TokenRecord
+from petstore.transfer.ndjson import MEMBERS, InvalidLineError, Transferred, encode
+from petstore.transfer.sources import StorageSource
+
+_STORE: Final = "the store"
+
+_Key = tuple[int, int | bytes]
+_Entry = tuple[_Key, str, Transferred]
+"""Where an item belongs in an export, where it was found, and the item."""
+
+
+def differences(
+    lines: Iterable[tuple[int, Transferred]], name: str, source: StorageSource, now: int
+) -> Iterator[str]:
+    """Yield a line for each difference.
+
+    Pets and orders are compared as they are read, because an export has them in the order in which
+    a store lists them. Records have no order: all of them are kept, a few hundred bytes each.
+
+    lines -- numbers and items, as an export has written them
+    name -- the name of the file
+    now -- records that have expired then are not compared, in seconds since 1970
+
+    Raises `InvalidLineError` if they are in another order.
+    """
+    both = merge(_in_file(lines, name, now), _in_store(source, now), key=itemgetter(0))
+    for _, group in groupby(both, itemgetter(0)):
+        (_, where, item), *others = group
+        if not others:
+            yield f"only in {where}: {_text(item)}"
+        for _, other, found in others:
+            if found != item:
+                yield f"{where}: {_text(item)}; {other}: {_text(found)}"
+
+
+def _in_file(lines: Iterable[tuple[int, Transferred]], name: str, now: int) -> Iterator[_Entry]:
+    records: list[_Entry] = []
+    last: _Key = (0, 0)
+    for number, item in lines:
+        entry = _key(item), f"{name}, line {number}", item
+        if isinstance(item, TokenRecord):
+            if item.until > now:
+                records.append(entry)
+            continue
+        if entry[0] < last:
+            raise InvalidLineError(f"{entry[1]}: it is not in the order of an export")
+        last = entry[0]
+        yield entry
+    yield from sorted(records)
+
+
+def _in_store(source: StorageSource, now: int) -> Iterator[_Entry]:
+    for page in chain(source.pages(Pet), source.pages(Order)):
+        for item in page:
+            yield _key(item), _STORE, item
+    records = {_key(record): record for some in source.tokens(now) for record in some}
+    yield from ((key, _STORE, record) for key, record in sorted(records.items()))
+
+
+def _key(item: Transferred) -> _Key:
+    return list(MEMBERS).index(type(item)), item.value if isinstance(item, TokenRecord) else item.id
+
+
+def _text(item: Transferred) -> str:
+    return shorten(encode(item).decode().strip(), 200)

@@ -1,0 +1,239 @@
+"""What may happen to our own services and servers, besides what the kit's level that kills does."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from petstore.conformance.faults.histories import given_twice, lost
+from petstore.conformance.faults.options import FaultOptions
+from petstore.conformance.faults.proxy import Proxy
+from petstore.conformance.faults.racers import Client
+from petstore.conformance.faults.rounds import Rounds
+from petstore.conformance.faults.services import RunningService
+from petstore.conformance.faults.stages import EMPTY, Stage
+from petstore.conformance.faults.subjects import Subject
+from petstore.conformance.faults.verdicts import Findings, judge
+from petstore.contract import Backend, SettingsError
+from tests.faults.torture.clocks import Clock
+from tests.faults.torture.runs import Run
+from tests.support.waiting import until
+
+SHORT: Final = (0.02, 0.3)
+"""Seconds of a stall: less than a server may be silent before it counts as down."""
+
+HOUR: Final = 3600
+DAY: Final = int(timedelta(hours=25).total_seconds())
+"""Longer than a key is remembered."""
+
+WRITES_AHEAD: Final = 10
+REPEATED: Final = 8
+"""How many of the oldest keys are repeated when the clock was a day ahead."""
+
+MANY_CLIENTS: Final = 48
+MANY_CLIENTS_PART: Final = 0.1
+"""In what part of the rounds there are so many clients."""
+
+CLOCK_FAULTS: Final = ("set-clock", "jump-a-day")
+
+
+class Suspendable(Protocol):
+    """A server that can be suspended."""
+
+    def freeze(self) -> None:
+        """Suspend it."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
+
+class SetUp(Struct, frozen=True, kw_only=True):
+    """A backend on its servers, what may happen to them, and what lasts then.
+
+    name -- that of the entry point
+    faults -- the names of methods of `TortureStage` that are possible
+    kill, start -- kill a server, and start it again: the fault server-kill
+    empty -- removes the store from the server: the fault server-empty
+    stalled -- returns servers that may be suspended together
+    stall_seconds -- the bounds of how long
+    cut_off -- cuts a server off from the others, and ends that: the fault cut-off
+    masters -- returns who is master: if that changes, only what was acknowledged must last
+    lossless -- whether that much lasts if it changes
+    moments -- whether a page shows one moment
+    timeout_seconds -- how long a call, and the recovery after a fault, may take
+    """
+
+    name: str
+    backend: Backend
+    settings: Any
+    faults: Sequence[str] = ()
+    kill: Callable[[], object] | None = None
+    start: Callable[[], object] | None = None
+    empty: Callable[[], object] | None = None
+    stalled: Callable[[Random], Sequence[Suspendable]] = lambda _: ()
+    stall_seconds: tuple[float, float] = SHORT
+    cut_off: Callable[[Random], object] | None = None
+    masters: Callable[[], list[str]] = list
+    lossless: bool = True
+    moments: bool = True
+    timeout_seconds: float = 10
+
+
+def rounds(set_up: SetUp, run: Run, directory: Path, proxy: Proxy | None = None) -> Rounds:
+    """Return the kit's rounds on a set-up, with the faults of this module.
+
+    directory -- an empty one, for the clock
+    proxy -- the one in front of its only server
+    """
+    clock = Clock(directory)
+    subject = Subject(set_up.name, set_up.name, set_up.backend, set_up.settings)
+    options = FaultOptions(
+        seed=run.seed,
+        timeout_seconds=set_up.timeout_seconds,
+        server_kill=set_up.kill,
+        server_start=set_up.start,
+        server_empty=set_up.empty,
+    )
+    more = [*set_up.faults, *(CLOCK_FAULTS if clock.works else ())]
+    stage = partial(TortureStage, set_up, clock)
+    return Rounds(subject, options, proxy, stage=stage, more=more, end=run.end)
+
+
+class TortureStage(Stage):
+    """A service on one of our set-ups.
+
+    happened -- the faults so far
+    """
+
+    def __init__(  # noqa: PLR0917 - those of the kit's, and two more
+        self,
+        set_up: SetUp,
+        clock: Clock,
+        options: FaultOptions,
+        texts: dict[str, str],
+        directory: Path,
+        random: Random,
+        proxy: Proxy | None,
+    ) -> None:
+        super().__init__(options, texts, directory, random, proxy)
+        self.happened: list[str] = []
+        self._set_up = set_up
+        self._clock = clock
+        self._masters = set_up.masters()
+        self._ahead = count(-1000, -1)
+
+    def start(self) -> RunningService:
+        """Start the service with a clock that can be set."""
+        with self._clock.used():
+            return super().start()
+
+    def clients(self) -> int:
+        """Return how many clients are to compete: now and then, many."""
+        return MANY_CLIENTS if self.random.random() < MANY_CLIENTS_PART else super().clients()
+
+    def fault(self, name: str) -> Any:
+        """Return the fault of this name, and remember it."""
+        self.happened.append(name)
+        return super().fault(name)
+
+    def judge(self, *, ended: bool) -> tuple[Findings, Counter[str]]:
+        """Judge by what this set-up promises, which is more than the contract, or less."""
+        race, set_up = self.race, self._set_up
+        replaced = set_up.masters() != self._masters
+        if replaced and not set_up.lossless:
+            gone = len(lost(*race.final, race.history)) if ended else 0
+            found = {"given out twice": [*given_twice(race.history)]}
+            return found, Counter({"lost acknowledged writes": gone})
+        found, undecided = judge(race, ended=ended, moments=set_up.moments, confirmed=replaced)
+        broken = race.target.lost - len(race.target.late)
+        if broken and not {"kill-service", "kill-worker", "kill-workers", EMPTY} & {*self.happened}:
+            text = f"{broken} connections broke, though the service was not killed"
+            found.setdefault("otherwise wrong", []).append(text)
+        return found, Counter({"searches given up": undecided})
+
+    async def kill_workers(self) -> None:
+        """Kill all workers, between the writes and the syncs of both; their parent lives."""
+        service = self._running()
+        await asyncio.to_thread(until, lambda: len(service.workers()) == self.workers, 60)
+        for worker in service.workers():
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        await self.recover("all workers were killed")
+
+    async def stall_worker(self) -> None:
+        """Suspend a worker for a moment; what clients sent it meanwhile is executed later."""
+        service = self._running()
+        assert service.process is not None
+        worker = self.random.choice(service.workers() or [service.process.pid])
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGSTOP)
+            await asyncio.sleep(self.random.uniform(*SHORT))
+            os.kill(worker, signal.SIGCONT)
+        await self.recover("a worker was suspended")
+
+    async def stall_server(self) -> None:
+        """Suspend servers for a moment."""
+
+        def stall() -> None:
+            servers = self._set_up.stalled(self.random)
+            for server in servers:
+                server.freeze()
+            time.sleep(self.random.uniform(*self._set_up.stall_seconds))
+            for server in servers:
+                server.resume()
+
+        await self._to_servers(stall)
+        await self.recover("a server was suspended")
+
+    async def cut_off(self) -> None:
+        """Cut a server off from the others."""
+        assert self._set_up.cut_off is not None
+        await self._to_servers(partial(self._set_up.cut_off, self.random))
+        await self.recover("the network was cut")
+
+    async def set_clock(self) -> None:
+        """Set the clock of the service up to an hour ahead or back."""
+        self._clock.set(self.random.randrange(-HOUR, HOUR))
+        await self.recover("the clock was set")
+
+    async def jump_a_day(self) -> None:
+        """Write while the clock is 25 hours ahead; keys from before must still be known after.
+
+        The other clients pause: a key that they repeat meanwhile may have expired.
+        """
+        race, client = self.race, Client(self.race, next(self._ahead))
+        race.going.clear()
+        await asyncio.to_thread(until, lambda: race.busy == 0, self.options.timeout_seconds)
+        created = [a for a in race.history if a.action == "create" and a.got(201)]
+        now = self._clock.seconds
+        self._clock.set(now + DAY)
+        for _ in range(WRITES_AHEAD):
+            await Client(race, next(self._ahead)).write_last()
+        self._clock.set(now)
+        for attempt in created[:REPEATED]:  # those that expired first
+            await client.repeat(attempt)
+        client.close()
+        race.going.set()
+        await self.recover("the clock was 25 hours ahead")
+
+    def _running(self) -> RunningService:
+        assert self.service is not None
+        return self.service
+
+    async def _to_servers(self, act: Callable[[], object]) -> None:
+        """Do something to the servers; if that fails, this is not the fault of the service."""
+        try:
+            await asyncio.to_thread(act)
+        except Exception as error:
+            raise SettingsError(f"the servers: {error!r}") from error

@@ -1,0 +1,1 @@
+"""Random changes of the code, by hand before a release: which do the tests not notice."""

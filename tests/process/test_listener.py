@@ -1,0 +1,175 @@
+"""Equal shares of the connections: workers on one socket, and real ones that stop or die."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from petstore.server import listener
+from petstore.server.listener import NOT_LISTENING, Listener, Turns
+from tests.support.services import Live, process
+from tests.support.waiting import HANG_SECONDS, until
+
+
+class Worker:
+    """One of several workers, all in this process: it counts its connections."""
+
+    def __init__(self, sock: socket.socket, turns: Turns) -> None:
+        self.transports: list[asyncio.BaseTransport] = []
+        self.listener = Listener(sock, turns, self.make_connection)
+
+    def make_connection(self) -> asyncio.Protocol:
+        worker = self
+
+        class Connection(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                worker.transports.append(transport)
+
+            def connection_lost(self, _: Exception | None) -> None:
+                worker.listener.closed()
+
+        return Connection()
+
+
+class Workers:
+    """Workers that share a socket, of which some are started, and their clients."""
+
+    def __init__(self, sock: socket.socket, count: int) -> None:
+        self.connections = [NOT_LISTENING] * count
+        looks = [0] * count
+        self.all = [Worker(sock, Turns(self.connections, looks, n)) for n in range(count)]
+        self._address = sock.getsockname()
+        self.clients: list[socket.socket] = []
+
+    async def connect(self, count: int) -> None:
+        """Open connections at once, and wait until all are accepted."""
+        expected = len(self.clients) + count
+        self.clients += [socket.create_connection(self._address) for _ in range(count)]
+        async with asyncio.timeout(HANG_SECONDS):
+            while sum(self.shares) < expected:  # noqa: ASYNC110 - the workers set no event
+                await asyncio.sleep(0.001)
+
+    @property
+    def shares(self) -> list[int]:
+        """How many connections each worker has been given."""
+        return [len(worker.transports) for worker in self.all]
+
+
+@asynccontextmanager
+async def workers(count: int, *, started: int | None = None) -> AsyncIterator[Workers]:
+    """Run workers on one socket."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        running = Workers(sock, count)
+        for worker in running.all[:started]:
+            worker.listener.start()
+        try:
+            yield running
+        finally:
+            for worker in running.all[:started]:
+                worker.listener.close()
+                for transport in worker.transports:
+                    transport.close()
+            for client in running.clients:
+                client.close()
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("connections", [4, 8, 48, 500])
+def test_two_workers_get_equal_shares(connections: int) -> None:
+    async def share() -> None:
+        async with workers(2) as running:
+            await running.connect(connections)
+            assert max(running.shares) <= 0.6 * connections
+
+    asyncio.run(share())
+
+
+def test_connections_that_come_one_by_one_go_to_the_worker_that_has_fewest() -> None:
+    async def share() -> None:
+        async with workers(4) as running:
+            for _ in range(10):
+                await running.connect(1)
+            assert sorted(running.shares) == [2, 2, 3, 3]
+            emptied = running.all[1]
+            for transport in emptied.transports:
+                transport.close()
+            async with asyncio.timeout(HANG_SECONDS):
+                while running.connections[1]:  # noqa: ASYNC110 - nor here
+                    await asyncio.sleep(0.001)
+            before = len(emptied.transports)
+            await running.connect(2)
+            assert len(emptied.transports) == before + 2
+
+    asyncio.run(share())
+
+
+def test_nobody_waits_for_a_worker_that_hangs_or_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def share() -> None:
+        async with workers(3, started=2) as running:
+            running.connections[2] = 0  # it looks at nothing
+            await running.connect(8)
+            assert running.shares == [4, 4, 0]
+            running.all[0].listener.leave()
+            await running.connect(4)
+            assert sum(running.shares) == 12
+
+    monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.05)
+    asyncio.run(share())
+
+
+@contextmanager
+def two_workers(directory: Path) -> Iterator[tuple[Live, list[int]]]:
+    """Run a service of two workers, with their process ids."""
+    storage = {"backend": "sqlite", "sqlite_path": f"{directory}/pets.sqlite"}
+    with process(directory, workers="2", drain_seconds="0", log="off", **storage) as live:
+        yield live, live.workers()
+        assert live.stop() == 0
+
+
+def ask(live: Live, count: int) -> list[socket.socket]:
+    """Open connections, and send a request over each."""
+    clients = []
+    for _ in range(count):
+        clients.append(socket.create_connection((live.host, live.port), timeout=HANG_SECONDS))
+        clients[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+    return clients
+
+
+def served_by(clients: list[socket.socket]) -> Counter[str]:
+    """Return how many of the connections each worker serves: all of them get their response."""
+    served = Counter[str]()
+    for client in clients:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            received = client.recv(4096)
+            assert received, "the connection was closed"
+            head += received
+        served[head.partition(b"\r\nx-request-id: ")[2].partition(b"-")[0].decode()] += 1
+    return served
+
+
+@pytest.mark.slow
+def test_a_worker_that_hangs_or_dies_loses_no_waiting_connection(tmp_path: Path) -> None:
+    with two_workers(tmp_path) as (live, (one, other)):
+        for count in (8, 48):
+            clients = ask(live, count)
+            assert max(served_by(clients).values()) <= 0.6 * count
+            for client in clients:
+                client.close()
+        os.kill(one, signal.SIGSTOP)
+        held = ask(live, 16)
+        assert len(served_by(held)) == 1
+        os.kill(other, signal.SIGSTOP)
+        waiting = ask(live, 32)
+        os.kill(one, signal.SIGKILL)
+        os.kill(other, signal.SIGCONT)
+        assert sum(served_by(waiting).values()) == 32
+        until(lambda: len(set(live.workers()) - {one}) == 2)
+        for client in held + waiting:
+            client.close()

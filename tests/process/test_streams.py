@@ -1,0 +1,190 @@
+"""Random streams of requests: in pieces, for other parsers, and what they cost.
+
+PETSTORE_STREAMS is how many each test tries, and PETSTORE_SEED which.
+"""
+
+import asyncio
+import os
+import re
+from ast import literal_eval
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+from typing import Any
+
+import h11
+import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from petstore.server.connection import HttpConnection
+from tests.support.connections import Connect, connects, service, talk
+from tests.support.costs import cost
+from tests.support.raw_http import parse_responses
+from tests.support.streams import REQUESTS, service_stream, split, stream
+
+STREAMS = int(os.environ.get("PETSTORE_STREAMS", "1000"))
+SEED = int(os.environ.get("PETSTORE_SEED", "1"))
+
+UNKNOWN_METHOD = b"the method is unknown"
+"""The application gets such a request unless it begins behind the end of another in one read."""
+
+Request = tuple[str, bytes, str, list[tuple[bytes, bytes]], bytes]
+"""Method, path and query, version, headers, body."""
+
+
+@pytest.fixture
+def rng() -> Random:
+    return Random(SEED)  # noqa: S311 - the same streams each time
+
+
+async def describe(scope: Any, receive: Any, send: Any) -> None:
+    """Respond with the whole request."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    target = scope["raw_path"], scope["query_string"]
+    request = scope["method"], b"?".join(filter(None, target)), scope["http_version"]
+    content = repr((*request, scope["headers"], body)).encode()
+    headers = [(b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def ours() -> Connect:
+    reject = partial(HttpConnection, reject=lambda message, *_: ([], message.encode()))
+    return connects(describe, reject)
+
+
+def responses(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """Return status code and body of each response; of a 400, the body only if it matters.
+
+    An interim response is none: whether there is one depends on when the body arrives.
+    """
+    found = []
+    while raw:
+        head, _, raw = raw.partition(b"\r\n\r\n")
+        status = head[9:12]
+        length = re.search(rb"content-length: (\d+)", head)
+        size = int(length[1]) if length else 0
+        body, raw = raw[:size], raw[size:]
+        if status == b"400":
+            body = body[: len(UNKNOWN_METHOD)] if body.startswith(UNKNOWN_METHOD) else b""
+        if status != b"100":
+            found.append((status, body))
+    return found
+
+
+def requests(raw: bytes) -> list[Request]:
+    """Return the requests that the application has described."""
+    return [literal_eval(body.decode()) for status, body in responses(raw) if status == b"200"]
+
+
+def equal(one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]) -> bool:
+    for number, (first, second) in enumerate(zip(one, other, strict=False)):
+        if number > 0 and UNKNOWN_METHOD in (first[1], second[1]):
+            return True
+        if first != second:
+            return False
+    return len(one) == len(other)
+
+
+def comparable(request: Any) -> Request:
+    """Return a request without what parsers may put differently."""
+    method, target, version, headers, body = request
+    path = re.sub(rb"^https?://[^/?]*/?", b"/", target).removesuffix(b"?")
+    framing = (b"content-length", b"transfer-encoding")
+    return method, path, version, [pair for pair in headers if pair[0] not in framing], body
+
+
+def parsed_by_h11(data: bytes) -> Iterator[Request]:
+    """Yield the requests of a stream up to the first that h11 does not take."""
+    while data := data.lstrip(b"\r\n"):
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=len(data) + 1)
+        connection.receive_data(data)
+        body = b""
+        while type(event := connection.next_event()) is not h11.EndOfMessage:
+            if isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+            else:
+                return
+        headers = [(bytes(name), bytes(value)) for name, value in request.headers]
+        line = request.method.decode(), request.target, request.http_version.decode()
+        yield comparable((*line, headers, body))
+        data = connection.trailing_data[0]
+
+
+def test_no_split_and_no_slow_reader_changes_the_responses(rng: Random) -> None:
+    async def run() -> None:
+        connect = ours()
+        for _ in range(STREAMS):
+            data = stream(rng)
+            whole = responses(await talk(connect, [data]))
+            for _ in range(3):
+                pieces, slow = split(rng, data), rng.random() < 0.3
+                found = responses(await talk(connect, pieces, slow=slow))
+                assert equal(found, whole), (pieces, slow)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("method", [b"FOO", b"get", b"DX", b"DESCRIBE", b"M" * 32])
+def test_an_unknown_method_is_served_however_its_request_is_split(method: bytes) -> None:
+    before, line = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", method + b" /a?b HTTP/1.1\r\n"
+    data = b"\r\n" + line + b"Host: x\r\nContent-Length: 2\r\n\r\nok"
+
+    async def run() -> None:
+        connect = ours()
+        for cut in range(len(data)):
+            pieces = [data[:cut], data[cut:]] if cut else [bytes([byte]) for byte in data]
+            for first in ([], [before]):
+                *_, served = requests(await talk(connect, [*first, *pieces]))
+                assert (served[0].encode(), served[-1]) == (method, b"ok"), pieces
+
+    asyncio.run(run())
+
+
+def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
+    async def run() -> None:
+        connect = ours()
+        for _ in range(STREAMS):
+            data = stream(rng)
+            served = [comparable(each) for each in requests(await talk(connect, [data]))]
+            parsed: list[Request] = []
+            try:
+                parsed += parsed_by_h11(data)
+            except h11.RemoteProtocolError as error:  # the requests before it are compared
+                if "b'00000000" in str(error):  # it takes 20 digits of a chunk's size
+                    continue
+            assert served == parsed[: len(served)], data
+
+    asyncio.run(run())
+
+
+def test_what_uvicorn_serves_too_is_the_same_request(rng: Random) -> None:
+    async def run() -> None:
+        connect, uvicorns = ours(), connects(describe, HttpToolsProtocol)
+        for _ in range(STREAMS):
+            data = stream(rng)
+            here, there = [requests(await talk(each, [data])) for each in (connect, uvicorns)]
+            for one, other in zip(map(comparable, here), map(comparable, there), strict=False):
+                assert one[:3] + one[4:] == other[:3] + other[4:], data
+                # uvicorn takes trailers for headers, and keeps whitespace behind them
+                stripped = [(name, value.strip(b" \t")) for name, value in other[3]]
+                assert one[3] == stripped[: len(one[3])], data
+
+    asyncio.run(run())
+
+
+def test_hostile_streams_get_documented_responses_and_cost_little(rng: Random) -> None:
+    with service() as send:
+        usual = cost(send, b"".join(REQUESTS), 10)
+        for _ in range(STREAMS):
+            data = service_stream(rng)
+            parse_responses(send(*split(rng, data)))
+            assert cost(send, data) < 10 * usual or cost(send, data, 5) < 10 * usual, data

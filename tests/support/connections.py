@@ -1,0 +1,158 @@
+"""Connections without sockets: bytes go in and responses come out, in this process."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from petstore.config import discovery
+from petstore.config.keys import Keys
+from petstore.config.settings import RateLimit, Settings
+from petstore.contract import Expected
+from petstore.http.app import create_app
+from petstore.server.connection import HttpConnection
+from tests.support.services import KEY
+
+_IDLE_TURNS = 4
+"""A connection that has done nothing in so many turns of the event loop waits for its client."""
+
+Connect = Callable[[], Any]
+"""Returns a new connection of a server: an `asyncio.Protocol`."""
+
+
+class FarEnd(asyncio.Transport):
+    """The far end of a connection: what a client has.
+
+    slow -- whether it reads only when the server does nothing more; otherwise it reads at once
+    received -- what the server has written
+    closed -- whether the server has closed the connection
+    """
+
+    def __init__(self, connect: Connect, *, slow: bool = False) -> None:
+        super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 50_000)})
+        self.received = bytearray()
+        self.closed = False
+        self._slow = slow
+        self._paused = False  # the server waits until more is read
+        self._ended = False  # the server writes no more
+        self._reading = True
+        self._connection = connect()
+        self._connection.connection_made(self)
+
+    async def send(self, data: bytes) -> None:
+        """Send data as soon as the server reads. A socket, too, waits a turn of the event loop."""
+        await asyncio.sleep(0)
+        while not (self._reading or self.closed):
+            await self.idle()
+        if data and not self.closed:
+            self._connection.data_received(data)
+
+    async def finish(self) -> None:
+        """Let the server respond, send the end of the stream, and leave after the last response."""
+        await self.idle()
+        if not self.closed and not self._connection.eof_received():
+            self.close()
+        while not self.closed:  # a response may come from a thread
+            await self.idle()
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Wait until the server does no more."""
+        turns, last = 0, None
+        while turns < _IDLE_TURNS:
+            await asyncio.sleep(0)
+            state: Any = len(self.received), self._reading, self.closed
+            turns, last = turns + 1 if state == last else 0, state
+            if turns == _IDLE_TURNS and self._paused:
+                self._paused, turns = False, 0
+                self._connection.resume_writing()
+
+    # The connection calls these.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Receive data."""
+        if self._ended:
+            raise RuntimeError("written after the end")
+        if self.closed:
+            return
+        self.received += data
+        if self._slow and not self._paused:
+            self._paused = True
+            self._connection.pause_writing()
+
+    def can_write_eof(self) -> bool:
+        """Return True, as for any socket."""
+        return True
+
+    def write_eof(self) -> None:
+        """Expect nothing more."""
+        self._ended = True
+
+    def get_write_buffer_size(self) -> int:
+        """Return how much was not read yet."""
+        return int(self._paused)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closed."""
+        return self.closed
+
+    def close(self) -> None:
+        """Close the connection."""
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        """Send no more."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Send again."""
+        self._reading = True
+
+
+def connects(app: Any, kind: Any) -> Connect:
+    """Return what opens connections of this kind to an application."""
+    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False, server_header=False)
+    config.load()
+    server = ServerState()
+    return lambda: kind(config, server, {}, asyncio.get_running_loop())
+
+
+@contextmanager
+def service() -> Iterator[Callable[..., bytes]]:
+    """Run the service, with an empty store, CORS and a rate limit.
+
+    Yield a function that sends pieces of a stream and returns what it receives, as `talk` does.
+    """
+    settings = Settings(
+        cors_origins="https://shop.example", rate_limit=RateLimit.parse("1000000/s")
+    )
+    plugin = discovery.find("memory")
+    storage = discovery.configure(plugin, {})
+    app = create_app(settings, plugin, storage, Keys([KEY]))
+    repository = plugin.backend.open(storage, Expected())
+    with asyncio.Runner() as runner:
+        app.state.repository = runner.run(repository.__aenter__())
+        connect = connects(app.asgi, partial(HttpConnection, reject=app.reject))
+        run = runner.get_loop().run_until_complete
+        yield lambda *pieces: run(talk(connect, pieces))
+        run(repository.__aexit__(None, None, None))
+
+
+async def talk(connect: Connect, pieces: Iterable[bytes], *, slow: bool = False) -> bytes:
+    """Send these pieces on a new connection; return all that is received until it is closed.
+
+    slow -- whether the client reads slowly
+    """
+    client = FarEnd(connect, slow=slow)
+    for piece in pieces:
+        await client.send(piece)
+    await client.finish()
+    return bytes(client.received)
