@@ -290,7 +290,11 @@ def test_only_the_directory_of_a_killed_service_is_removed(
 
 def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0", read_only="true")
-    live.client.get("/v1/pets/1")
+    live.client.get("/v1/pets/1")  # its counts are stored after its response
+    url = metrics_url(live.log.read_text())
+    assert scrape(url)["petstore_read_only",] == 1
+    looked = scrape(url)["petstore_storage_look_timestamp_seconds",]
+    until(lambda: scrape(url)["petstore_storage_look_timestamp_seconds",] > looked)
     assert live.process
     maps = Path(f"/proc/{live.process.pid}/maps").read_text()
     files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}
@@ -304,10 +308,6 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
     for file in files:
         size = 131072 if file.name.startswith("histogram") else 65536
         assert (file.stat().st_size, file.stat().st_blocks * 512) == (size, size)
-    url = metrics_url(live.log.read_text())
-    assert scrape(url)["petstore_read_only",] == 1
-    looked = scrape(url)["petstore_storage_look_timestamp_seconds",]
-    until(lambda: scrape(url)["petstore_storage_look_timestamp_seconds",] > looked)
 
 
 def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
