@@ -81,7 +81,7 @@ class Order(Struct, frozen=True, gc=False, rename="camel"):
     placed_at: Annotated[datetime, Meta(tz=True, description="When it was placed, in UTC.")]
 
 
-class PetQuery(Struct, frozen=True, gc=False):
+class PetQuery(Struct, frozen=True, gc=False, rename="camel"):
     """Which pets a page shows: the first `count` that match and whose id is higher than `after`.
 
     after -- from 0, the beginning, to `MAX_ID`
@@ -94,7 +94,7 @@ class PetQuery(Struct, frozen=True, gc=False):
     status: PetStatus | None = None
 
 
-class OrderQuery(Struct, frozen=True, gc=False):
+class OrderQuery(Struct, frozen=True, gc=False, rename="camel"):
     """Which orders a page shows; the fields are those of `PetQuery`."""
 
     after: int

@@ -26,7 +26,7 @@ from petstore.conformance.calls import (
     settle,
 )
 from petstore.conformance.kit import Kit, Location
-from petstore.conformance.model import Model, Payload, Write, page
+from petstore.conformance.model import Model, Payload, Write, matching
 from petstore.conformance.signals import Cleanup
 from petstore.conformance.values import TIMES
 from petstore.contract import (
@@ -241,14 +241,13 @@ class Comparison(RuleBasedStateMachine):
         else:
             assert self._run(call) == expected
 
-    def _check_orders(self, after: int, count: int, status: OrderStatus | None) -> None:
-        listed = self._run(self._repository.list_orders(OrderQuery(after, count, status)))
+    def _check_orders(self, query: OrderQuery) -> None:
+        listed = self._run(self._repository.list_orders(query))
         check_types([], listed)
-        assert listed == page(self._model.orders, after, count, status)
+        assert listed == matching(self._model.orders, query)[: query.count]
 
-    def _check_page(self, after: int, count: int, status: PetStatus | None) -> list[Pet]:
-        query = PetQuery(after, count, status)
+    def _check_pets(self, query: PetQuery) -> list[Pet]:
         found: list[Pet] = self._run(self._repository.list_pets(query))
         check_types(found, [])
-        assert found == page(self._model.pets, after, count, status)
+        assert found == matching(self._model.pets, query)[: query.count]
         return found

@@ -31,7 +31,15 @@ from petstore.conformance.draws import (
 from petstore.conformance.kit import RaisedOnPurposeError
 from petstore.conformance.model import Model, Write
 from petstore.conformance.values import NOW, PAST, REX
-from petstore.contract import MAX_ID, ConflictError, NewPet, OrderStatus, PetStatus
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    NewPet,
+    OrderQuery,
+    OrderStatus,
+    PetQuery,
+    PetStatus,
+)
 
 
 def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
@@ -175,13 +183,13 @@ class ModelMachine(Comparison):
         for opening in self._openings:
             assert self._run(opening.get_pet(after or 1)) == self._model.pet(after or 1)
         for status in (None, *PetStatus):
-            self._check_page(after, count, status)
+            self._check_pets(PetQuery(after, count, status))
 
     @step(count=st.integers(1, 4), status=PET_FILTERS, index=INDEXES)
     def walk(self, count: int, status: PetStatus | None, index: int) -> None:
         """Read all pages, one after the other; after the first, change something elsewhere."""
         after, reader = 0, self._repository
-        while found := self._check_page(after, count, status):
+        while found := self._check_pets(PetQuery(after, count, status)):
             if after == 0:
                 self.choose(index)
                 self._write(Write(self._available(index).id))
@@ -222,7 +230,7 @@ class ModelMachine(Comparison):
         for order_id in (order.id, max(after, 1)):
             found = self._run(self._repository.get_order(order_id))
             assert found == self._model.order(order_id)
-        self._check_orders(after, count, status)
+        self._check_orders(OrderQuery(after, count, status))
 
     @precondition(lambda self: self.kit.machine_restores)
     @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
@@ -256,5 +264,5 @@ class ModelMachine(Comparison):
             assert stored.orders == self._model.orders
             after = self._pet(self._steps).id if self._steps % 2 else 0
             number, most = self._steps % 3, 1 + self._steps % 4
-            self._check_page(after, most, list(PetStatus)[number])
-            self._check_orders(after, most, list(OrderStatus)[number])
+            self._check_pets(PetQuery(after, most, list(PetStatus)[number]))
+            self._check_orders(OrderQuery(after, most, list(OrderStatus)[number]))

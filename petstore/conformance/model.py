@@ -1,5 +1,6 @@
 """The model: a store of plain lists, with which the machine compares a repository."""
 
+from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
 from itertools import count
@@ -17,8 +18,10 @@ from petstore.contract import (
     NewPet,
     NotFoundError,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
@@ -186,9 +189,15 @@ class Model:
         self.pets[self.pets.index(pet)] = replace(pet, status=status)
 
 
-def page(items: list[_Item], after: int, count: int, status: str | None) -> list[_Item]:
-    """Return the first `count` items whose id is higher than `after`, of a status or of all."""
-    return [item for item in items if item.id > after and status in (None, item.status)][:count]
+def matching(items: Sequence[_Item], query: PetQuery | OrderQuery) -> list[_Item]:
+    """Return the items that match a query, however many: the page is the first `count`."""
+    filters = query.__struct_fields__[2:]
+    wanted = [(name, value) for name in filters if (value := getattr(query, name)) is not None]
+    return [
+        item
+        for item in items
+        if item.id > query.after and all(getattr(item, name) == value for name, value in wanted)
+    ]
 
 
 def _insert(items: list[_Item], item: _Item) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from petstore.conformance.calls import sample
 from petstore.conformance.kit import Kit, clause
-from petstore.conformance.model import page
+from petstore.conformance.model import matching
 from petstore.conformance.orders import FINAL_STATUSES, place_orders, update_orders
 from petstore.conformance.values import AT, BORDERS, MANY, MANY_SECONDS, PET_STATUSES
 from petstore.contract import (
@@ -40,8 +40,8 @@ async def check_counts(repository: Repository, pets: list[Pet]) -> None:
     for number, count in enumerate(await sample(repository, counts)):
         after = pets[number % 7].id if number % 3 else 0
         for status in (None, list(PetStatus)[number % 3]):
-            matching = [pet for pet in pets if pet.id > after and status in (None, pet.status)]
-            assert await repository.list_pets(PetQuery(after, count, status)) == matching[:count]
+            query = PetQuery(after, count, status)
+            assert await repository.list_pets(query) == matching(pets, query)[:count]
 
 
 class PageClauses(Kit):
@@ -98,12 +98,11 @@ class PageClauses(Kit):
         """Pets without a status match, or a page that is not full is not filtered."""
         pets = await add_pets(repository, 23)
         for status in PetStatus:
-            matching = [pet for pet in pets if pet.status is status]
-            assert await repository.list_pets(PetQuery(0, 50, status)) == matching
-            for pet in pets:
-                expected = [other for other in matching if other.id > pet.id]
-                assert await repository.list_pets(PetQuery(pet.id, 50, status)) == expected
-                assert await repository.list_pets(PetQuery(pet.id, 1, status)) == expected[:1]
+            for after in (0, *(pet.id for pet in pets)):
+                query = PetQuery(after, 50, status)
+                expected = matching(pets, query)
+                assert await repository.list_pets(query) == expected
+                assert await repository.list_pets(replace(query, count=1)) == expected[:1]
 
     @clause("page-empty")
     async def test_the_page_is_empty_if_nothing_matches(self, repository: Repository) -> None:
@@ -204,8 +203,9 @@ async def _walk_while_pets_change(
     """
     pets, after = await repository.list_pets(PetQuery(0, 9999)), 0
     for _ in range(3):
-        found = await repository.list_pets(PetQuery(after, 4, status))
-        assert found == page(pets, after, 4, status)
+        query = PetQuery(after, 4, status)
+        found = await repository.list_pets(query)
+        assert found == matching(pets, query)[:4]
         after = found[-1].id
         for pet in [pet for pet in pets if pet.id > after and changes(pet)][:2]:
             pets[pets.index(pet)] = replace(pet, status=await change(pet))

@@ -7,9 +7,12 @@ they stay valid over restarts and workers, and reveal nothing that the ids do no
 """
 
 import re
-from collections.abc import Sequence
-from typing import Final, Generic, Protocol, TypeVar, get_args, get_type_hints
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Final, Generic, Protocol, TypeVar, get_args
 from urllib.parse import unquote_to_bytes
+
+from msgspec.structs import astuple, fields
 
 from petstore.contract import OrderQuery, PetQuery
 from petstore.http.errors import invalid
@@ -53,51 +56,67 @@ Item = TypeVar("Item", bound=HasId)
 
 
 class Collection(Generic[Query]):
-    """How one collection is divided into pages.
+    """How one collection is divided into pages, and by which parameters its items are filtered.
 
     letter -- the first letter of its cursors, so that no other collection accepts them
-    query -- what its repository is asked for
+    query -- what its repository is asked for. Each field after `after` and `count` is a filter: an
+        enumeration of strings, or None
     path -- its path below the public prefix, for ``Link``
+
+    filters -- the values of each filter by their text, by the name of the parameter
     """
 
     def __init__(self, letter: str, query: type[Query], path: str) -> None:
         self.letter: Final = letter
-        self._query: type[Query] = query
+        self.filters: Final[dict[str, dict[str | None, StrEnum]]] = {
+            field.encode_name: {str(value): value for value in get_args(field.type)[0]}
+            for field in fields(query)[2:]
+        }
+        self._query: Callable[..., Query] = query
+        self._first = query(0, DEFAULT_LIMIT + 1)
         self._cursor = re.compile(cursor_pattern(letter)[:-1], re.ASCII)
-        statuses, _none = get_args(get_type_hints(query)["status"])
-        self._statuses = {str(status): status for status in statuses}
+        self._names = ("limit", *self.filters, "cursor")
         self._path = path
-        status = f"(?:&status=({'|'.join(self._statuses)}))?"
-        link = f"limit=([1-9][0-9]?){status}&cursor={letter}([01][0-9a-f]{{13}})"
-        self._link = re.compile(link.encode())
+        link = [
+            "limit=([1-9][0-9]?)",
+            *(
+                f"(?:&{name}=({'|'.join(map(str, values))}))?"
+                for name, values in self.filters.items()
+            ),
+            f"&cursor={letter}([01][0-9a-f]{{13}})",
+        ]
+        self._link = re.compile("".join(link))
 
     def parse(self, query_string: bytes) -> Query:
-        """Parse `limit`, `status` and `cursor` strictly; other parameters are ignored.
+        """Parse `limit`, the filters and `cursor` strictly; other parameters are ignored.
 
         The query asks for one item more than the limit: it shows that there is a next page.
 
         Raises `ApiError` (400) for a value that is out of range or malformed, for a parameter
         that is sent twice, and for a query string that is not percent-encoded UTF-8.
         """
-        if own := self._link.fullmatch(query_string):  # as `page` makes it: the usual case
-            size, name, last = own.groups()
-            status = self._statuses[name.decode()] if name else None
-            return self._query(int(last, 16), int(size) + 1, status)
-        sent = parse_query(query_string, ("limit", "status", "cursor"))
-        limit, after, status = DEFAULT_LIMIT, 0, None
+        if own := self._link.fullmatch(query_string.decode("latin-1")):  # as `page` makes it
+            size, *texts, last = own.groups()
+            found = map(dict.get, self.filters.values(), texts)
+            return self._query(int(last, 16), int(size) + 1, *found)
+        if not (sent := parse_query(query_string, self._names)):
+            return self._first
+        limit, after = DEFAULT_LIMIT, 0
         if (text := sent.get("limit")) is not None:
             limit = int(text) if _LIMIT.fullmatch(text) else 0
             if not 1 <= limit <= MAX_LIMIT:
                 raise invalid(f"limit: expected an integer from 1 to {MAX_LIMIT}.")
-        if (text := sent.get("status")) is not None:
-            status = self._statuses.get(text)
-            if status is None:
-                raise invalid(f"status: expected one of {', '.join(self._statuses)}.")
+        filters = []
+        for name, values in self.filters.items():
+            text = sent.get(name)
+            filters.append(value := values.get(text))
+            if value is None and text is not None:
+                raise invalid(f"{name}: expected one of {', '.join(map(str, values))}.")
         if (text := sent.get("cursor")) is not None:
             if not self._cursor.fullmatch(text):
                 raise invalid("cursor: expected the cursor of a next link, unchanged.")
             after = int(text[1:], 16)
-        return self._query(after, limit + 1, status)
+        return self._query(after, limit + 1, *filters)
 
     def page(self, query: Query, items: list[Item], root_path: str) -> Response[list[Item]]:
         """Return the page, with a ``Link`` header if there is a next page.
@@ -105,14 +124,19 @@ class Collection(Generic[Query]):
         items -- those that the repository lists
         root_path -- the public prefix of the service
 
-        The link (RFC 8288) repeats the request's `limit` and `status`.
+        The link (RFC 8288) repeats the request's `limit` and its filters.
         """
         limit = query.count - 1
         if len(items) <= limit:
             return Response(items)
         page = items[:limit]
-        status = "" if query.status is None else f"&status={query.status}"
-        parameters = f"limit={limit}{status}&cursor={encode_cursor(self.letter, page[-1].id)}"
+        _, _, *values = astuple(query)
+        sent = [
+            f"&{name}={value}" for name, value in zip(self.filters, values, strict=True) if value
+        ]
+        parameters = (
+            f"limit={limit}{''.join(sent)}&cursor={encode_cursor(self.letter, page[-1].id)}"
+        )
         link = f'<{root_path}{self._path}?{parameters}>; rel="next"'
         return Response(page, [(b"link", link.encode())])
 

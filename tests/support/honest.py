@@ -15,6 +15,7 @@ from uuid import uuid4
 from msgspec import Struct
 from msgspec.structs import replace
 
+from petstore.conformance.model import matching
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -72,6 +73,9 @@ class Store:
         self.extra: dict[str, Any] = {}
 
 
+ALL = PetQuery(0, 1)
+"""What all pets match."""
+
 STORES: defaultdict[str, Store] = defaultdict(Store)
 LOCATIONS = counter()
 
@@ -103,7 +107,7 @@ class Honest(Repository):
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        return self.matching(query.after, query.status)[: query.count]
+        return self.matching(query)[: query.count]
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -129,9 +133,7 @@ class Honest(Repository):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         self.check()
         orders = sorted(self.data.orders.values(), key=lambda order: order.id)
-        return [o for o in orders if o.id > query.after and query.status in (None, o.status)][
-            : query.count
-        ]
+        return matching(orders, query)[: query.count]
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         self.check()
@@ -205,9 +207,9 @@ class Honest(Repository):
         else:
             self.data.orders[item.id] = item
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        pets = sorted(self.data.pets.values(), key=lambda pet: pet.id)
-        return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
+    def matching(self, query: PetQuery) -> list[Pet]:
+        """Return all pets that match, however many."""
+        return matching(sorted(self.data.pets.values(), key=lambda pet: pet.id), query)
 
     def next_id(self) -> int:
         id_ = self.choose_id()

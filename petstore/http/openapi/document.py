@@ -9,7 +9,6 @@ What a handler states of these in its ``opt`` is in `petstore.http.routes.Texts`
 
 import re
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -19,17 +18,23 @@ from litestar import Litestar, Router
 from litestar.config.app import AppConfig
 from litestar.openapi.config import OpenAPIConfig
 
-from petstore.contract import Order, OrderStatus, Pet, PetStatus
+from petstore.contract import Order, Pet
 from petstore.http.errors import CODES, Error, ErrorCode
 from petstore.http.headers import JSON
 from petstore.http.openapi import texts
-from petstore.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
+from petstore.http.pagination import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    Collection,
+    cursor_pattern,
+    encode_cursor,
+)
 from petstore.http.request import ServiceRequest
 from petstore.http.routes import Operation, Routes
 
 _ALWAYS: Final = (401, 429, 500, 503)
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
-_STATUSES: Final[dict[str, type[StrEnum]]] = {"Pet": PetStatus, "Order": OrderStatus}
+_ITEMS: Final = (Pet, Order)
 _UNDERSCORE: Final = re.compile("_([a-z])")
 
 
@@ -72,7 +77,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
                 for name, (text, schema) in texts.HEADERS.items()
             },
             "schemas": _schemas(
-                [Pet, Order, Error, *(op.body for op in routes.operations if op.body)]
+                [*_ITEMS, Error, *(op.body for op in routes.operations if op.body)]
             ),
         },
     }
@@ -107,7 +112,7 @@ def _operation(described: dict[str, Any], operation: Operation) -> dict[str, Any
     finished |= {
         "parameters": [
             *(_path_parameter(parameter) for parameter in described.get("parameters", ())),
-            *(_page_parameters(collection.letter, item.__name__) if collection else ()),
+            *(_page_parameters(collection, f"{item.__name__.lower()}s") if collection else ()),
             *([texts.IDEMPOTENCY_KEY] if stated.creates else ()),
         ],
         "responses": {
@@ -167,17 +172,24 @@ def _path_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _page_parameters(letter: str, item: str) -> list[dict[str, Any]]:
-    statuses, items = _STATUSES[item], f"{item.lower()}s"
+def _page_parameters(collection: Collection[Any], items: str) -> list[dict[str, Any]]:
     limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-    status = {"$ref": f"#/components/schemas/{statuses.__name__}"}
-    cursor = {"type": "string", "pattern": cursor_pattern(letter)}
+    cursor = {"type": "string", "pattern": cursor_pattern(collection.letter)}
     text = "Opaque; taken from the `next` link of a page."
     return [
         _query("limit", f"The maximum number of {items} on a page.", limit, DEFAULT_LIMIT),
-        _query("status", f"Only {items} with this status.", status, next(iter(statuses))),
-        _query("cursor", text, cursor, encode_cursor(letter, 20)),
+        *(
+            _query(
+                name, f"Only {items} with this {name}.", *_reference(next(iter(values.values())))
+            )
+            for name, values in collection.filters.items()
+        ),
+        _query("cursor", text, cursor, encode_cursor(collection.letter, 20)),
     ]
+
+
+def _reference(example: object) -> tuple[dict[str, Any], object]:
+    return {"$ref": f"#/components/schemas/{type(example).__name__}"}, example
 
 
 def _query(name: str, text: str, schema: dict[str, Any], example: object) -> dict[str, Any]:
@@ -200,11 +212,12 @@ def _schemas(types: Sequence[type]) -> dict[str, Any]:
             category["description"] += texts.BEYOND_JAVASCRIPT
         if name in texts.EXAMPLES:
             schema["examples"] = [texts.EXAMPLES[name]]
-    for item in _STATUSES:
-        schemas[f"{item}s"] = {
-            "title": f"{item}s",
-            "description": f"A page of {item.lower()}s.",
+    for item in _ITEMS:
+        items = f"{item.__name__}s"
+        schemas[items] = {
+            "title": items,
+            "description": f"A page of {items.lower()}.",
             "type": "array",
-            "items": {"$ref": template.format(name=item)},
+            "items": {"$ref": template.format(name=item.__name__)},
         }
     return schemas

@@ -189,7 +189,7 @@ class ReadsFiftyAtATime(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
         page: list[Pet] = []
-        while found := self.matching(query.after, query.status)[: query.count][len(page) :][:50]:
+        while found := self.matching(query)[: query.count][len(page) :][:50]:
             page += found
             for _ in range(3):
                 await asyncio.sleep(0)

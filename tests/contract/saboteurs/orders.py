@@ -15,6 +15,7 @@ from petstore.contract import (
     OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
 )
@@ -97,10 +98,10 @@ class FilteredListLagsBehind(Honest):
         super().set_status(pet_id, status)
         self.stale = pet_id, status
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        found = super().matching(after, status)
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
         pet_id, latest = getattr(self, "stale", (0, None))
-        return [pet for pet in found if not (status is latest and pet.id == pet_id)]
+        return [pet for pet in found if not (query.status is latest and pet.id == pet_id)]
 
 
 @breaks("order-id")
@@ -332,9 +333,11 @@ class IndexesSalesLater(Honest):
         self.later.discard(order.pet_id)
         return order
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        pets = super().matching(after, status)
-        return [pet for pet in pets if status is not PetStatus.SOLD or pet.id not in self.later]
+    def matching(self, query: PetQuery) -> list[Pet]:
+        pets = super().matching(query)
+        return [
+            pet for pet in pets if query.status is not PetStatus.SOLD or pet.id not in self.later
+        ]
 
 
 @breaks("order-cancelled")

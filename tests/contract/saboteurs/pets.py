@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from petstore.conformance.model import matching
 from petstore.contract import (
     IdempotencyToken,
     NewPet,
@@ -21,7 +22,7 @@ from petstore.contract import (
     Receipt,
 )
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Store
+from tests.support.honest import ALL, Honest, Store
 
 
 def storing(clause: str, name: str, change: Callable[[Pet], Pet]) -> None:
@@ -33,22 +34,16 @@ def storing(clause: str, name: str, change: Callable[[Pet], Pet]) -> None:
     breaks(clause)(type(name, (Honest,), {"put": put}))
 
 
-def listing(
-    clause: str, name: str, choose: Callable[[list[Pet], int, int, PetStatus | None], Any]
-) -> None:
-    """Register a saboteur that chooses the pets of a page (from all pets, after, count, status)."""
+def listing(clause: str, name: str, choose: Callable[[list[Pet], PetQuery], Any]) -> None:
+    """Register a saboteur that chooses the pets of a page from all pets."""
 
     class Lists(Honest):
         async def list_pets(self, query: PetQuery) -> Any:
             self.check()
-            return choose(self.matching(0, None), query.after, query.count, query.status)
+            return choose(self.matching(ALL), query)
 
     Lists.__name__ = name
     breaks(clause)(Lists)
-
-
-def matching(pets: list[Pet], after: int, status: PetStatus | None) -> list[Pet]:
-    return [pet for pet in pets if pet.id > after and status in (None, pet.status)]
 
 
 def with_lengths(pets: list[Pet]) -> Iterator[tuple[Pet, int]]:
@@ -99,85 +94,86 @@ storing(
 listing(
     "page-order",
     "SortsIdsAsText",
-    lambda pets, after, count, status: sorted(
-        matching(pets, after, status), key=lambda pet: str(pet.id)
-    )[:count],
+    lambda pets, query: sorted(matching(pets, query), key=lambda pet: str(pet.id))[: query.count],
 )
 listing(
     "page-after",
     "IncludesTheCursor",
-    lambda pets, after, count, status: matching(pets, after - 1, status)[:count],
+    lambda pets, query: matching(pets, replace(query, after=query.after - 1))[: query.count],
 )
 listing(
     "page-after",
     "SkipsThePetAfterTheCursor",
-    lambda pets, after, count, status: matching(pets, after + (after > 0), status)[:count],
+    lambda pets, query: matching(pets, replace(query, after=query.after + (query.after > 0)))[
+        : query.count
+    ],
 )
 listing(
     "page-count",
     "HasItsOwnLimit",
-    lambda pets, after, count, status: matching(pets, after, status)[: min(count, 100)],
+    lambda pets, query: matching(pets, query)[: min(query.count, 100)],
 )
 listing(
     "page-count",
     "EndsPagesAtAMegabyte",
-    lambda pets, after, count, status: [
-        pet
-        for pet, length in with_lengths(matching(pets, after, status)[:count])
-        if length <= 2**20
+    lambda pets, query: [
+        pet for pet, length in with_lengths(matching(pets, query)[: query.count]) if length <= 2**20
     ],
 )
 listing(
     "page-count",
     "SearchesAWindowOf500",
-    lambda pets, after, count, status: matching(
-        matching(pets, after, None)[: max(count, 500)], after, status
-    )[:count],
+    lambda pets, query: matching(
+        matching(pets, replace(query, status=None))[: max(query.count, 500)], query
+    )[: query.count],
 )
 listing(
     "page-count",
     "CountsBeforeItFilters",
-    lambda pets, after, count, status: matching(matching(pets, after, None)[:count], after, status),
+    lambda pets, query: matching(matching(pets, replace(query, status=None))[: query.count], query),
 )
 listing(
     "page-status",
     "AbsentStatusMatches",
-    lambda pets, after, count, status: [
-        pet for pet in matching(pets, after, None) if pet.status in (status, UNSET) or not status
-    ][:count],
+    lambda pets, query: [
+        pet
+        for pet in matching(pets, replace(query, status=None))
+        if pet.status in (query.status, UNSET) or not query.status
+    ][: query.count],
 )
 listing(
     "page-status",
     "LastPageIsNotFiltered",
-    lambda pets, after, count, status: matching(
-        pets, after, status if len(matching(pets, after, status)) > count else None
-    )[:count],
+    lambda pets, query: matching(
+        pets,
+        query if len(matching(pets, query)) > query.count else replace(query, status=None),
+    )[: query.count],
 )
 listing(
     "page-empty",
     "StartsOverAfterTheLastPage",
-    lambda pets, after, count, status: (matching(pets, after, status) or matching(pets, 0, status))[
-        :count
+    lambda pets, query: (matching(pets, query) or matching(pets, replace(query, after=0)))[
+        : query.count
     ],
 )
 listing(
     "page-empty",
     "EmptyPageIsNone",
-    lambda pets, after, count, status: matching(pets, after, status)[:count] or None,
+    lambda pets, query: matching(pets, query)[: query.count] or None,
 )
 listing(
     "page-walk",
     "SkipsAtABoundary",
-    lambda pets, after, count, status: [
-        *matching(pets, after, status)[: count - 1],
-        *matching(pets, after, status)[count:][:1],
+    lambda pets, query: [
+        *matching(pets, query)[: query.count - 1],
+        *matching(pets, query)[query.count :][:1],
     ],
 )
 listing(
     "model",
     "FilteredPagesOfThreeAreOneShort",
-    lambda pets, after, count, status: matching(pets, after, status)[
-        : count - (count == 3 and status is not None)
+    lambda pets, query: matching(pets, query)[
+        : query.count - (query.count == 3 and query.status is not None)
     ],
 )
 
@@ -210,7 +206,7 @@ class ChecksThenCounts(Honest):
 @breaks("get-absent")
 class FindsTheNearestPet(Honest):
     async def get_pet(self, pet_id: int) -> Pet | None:
-        lower = [pet for pet in self.matching(0, None) if pet.id <= pet_id]
+        lower = [pet for pet in self.matching(ALL) if pet.id <= pet_id]
         return lower[-1] if lower else None
 
 
@@ -230,16 +226,16 @@ class AcknowledgesTooEarly(Honest):
 class ReadsByOffset(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        found = self.matching(query.after, query.status)[: min(3, query.count)]
+        found = self.matching(query)[: min(3, query.count)]
         await asyncio.sleep(0)
-        return [*found, *self.matching(query.after, query.status)[len(found) : query.count]]
+        return [*found, *self.matching(query)[len(found) : query.count]]
 
 
 @breaks("page-overlap")
 class SelectsThenReads(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        selected = [pet.id for pet in self.matching(query.after, query.status)[: query.count]]
+        selected = [pet.id for pet in self.matching(query)[: query.count]]
         await asyncio.sleep(0)
         return [self.data.pets[pet_id] for pet_id in selected]
 
@@ -255,7 +251,7 @@ class WalksThroughASnapshot(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
         key = query.after, query.status
-        pets = self.rest.pop(key, None) or self.matching(*key)
+        pets = self.rest.pop(key, None) or self.matching(query)
         page = pets[: query.count]
         if page:
             self.rest = {(page[-1].id, query.status): pets[query.count :]}
@@ -297,7 +293,7 @@ class KeysPagesByTheirDigits(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
         key = f"{query.after}{query.count}{query.status}"
-        page = self.matching(query.after, query.status)[: query.count]
+        page = self.matching(query)[: query.count]
         return list(self.cached.setdefault(key, page))
 
     def put(self, pet: Pet) -> None:
@@ -320,7 +316,7 @@ class SkipsSixteenStaleRows(Honest):
         pets = [self.data.pets[id_] for id_ in rows[: query.count + 16]]
         index -= {(query.status, pet.id) for pet in pets if pet.status is not query.status}
         found = [pet for pet in pets if pet.status is query.status]
-        return (self.matching(query.after, None) if query.status is None else found)[: query.count]
+        return (self.matching(query) if query.status is None else found)[: query.count]
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
@@ -343,9 +339,9 @@ class ReadsAhead(Honest):
         self.check()
         written = len(self.data.pets), len(self.data.orders)
         page = self.ahead.pop((query, written), None)
-        page = self.matching(query.after, query.status)[: query.count] if page is None else page
+        page = self.matching(query)[: query.count] if page is None else page
         after = replace(query, after=page[-1].id if page else query.after)
         self.ahead = {
-            (after, written): self.matching(after.after, query.status)[: query.count],
+            (after, written): self.matching(after)[: query.count],
         }
         return page

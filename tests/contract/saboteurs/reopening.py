@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from petstore.conformance.model import matching
 from petstore.contract import (
     IdempotencyToken,
     NewPet,
@@ -19,7 +20,6 @@ from petstore.contract import (
     RefusedError,
     StorageError,
 )
-from tests.contract.saboteurs.pets import matching
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import Honest, Item, Store
 
@@ -75,9 +75,9 @@ class ListsBeforeItStores(Honest):
         self.record(token, pet_id)
         return Receipt(pet_id)
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
+    def matching(self, query: PetQuery) -> list[Pet]:
         pets = sorted((self.data.pets | self.unsaved).values(), key=lambda pet: pet.id)
-        return matching(pets, after, status)
+        return matching(pets, query)
 
 
 @breaks("durable-pets")
@@ -288,12 +288,8 @@ class LimitsBeforeItMerges(Honest):
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
-        old = matching([*self.old.values()], query.after, query.status)[: query.count]
-        new = [
-            pet
-            for pet in self.matching(query.after, query.status)
-            if self.old.get(pet.id) is not pet
-        ]
+        old = matching([*self.old.values()], query)[: query.count]
+        new = [pet for pet in self.matching(query) if self.old.get(pet.id) is not pet]
         merged = {pet.id: pet for pet in (*old, *new)}
         found = [self.data.pets[id_] for id_ in sorted(merged)]
         return [pet for pet in found if query.status in (None, pet.status)][: query.count]
@@ -339,9 +335,9 @@ class StoresItsIndexIfItGrew(Honest):
         super().set_status(pet_id, status)
         self.index[pet_id] = status
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        pets = super().matching(after, None)
-        return [pet for pet in pets if status in (None, self.index.get(pet.id))]
+    def matching(self, query: PetQuery) -> list[Pet]:
+        pets = super().matching(replace(query, status=None))
+        return [pet for pet in pets if query.status in (None, self.index.get(pet.id))]
 
     def close(self) -> None:
         super().close()

@@ -24,7 +24,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Item, Store
+from tests.support.honest import ALL, Honest, Item, Store
 
 
 @breaks("restore-exact")
@@ -51,9 +51,9 @@ class FilteredListsLackRestoredPets(Honest):
         super().add(item)
         self.restored.add(item.id)
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        found = super().matching(after, status)
-        return [pet for pet in found if status is None or pet.id not in self.restored]
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
+        return [pet for pet in found if query.status is None or pet.id not in self.restored]
 
 
 @breaks("restore-exact")
@@ -458,7 +458,7 @@ class RemembersAnOffset(Honest):
         if query.status is not None or query.after not in self.offsets:
             return await super().list_pets(query)
         begin = self.offsets[query.after]
-        page = self.matching(0, None)[begin : begin + query.count]
+        page = self.matching(ALL)[begin : begin + query.count]
         self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
         return page
 

@@ -17,6 +17,7 @@ from petstore.contract import (
     Order,
     OrderQuery,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     StorageError,
@@ -117,18 +118,19 @@ class RestoresNamesAsLines(Honest):
 class PadsIdsToTenDigits(Honest):
     """Sorts keys of text that are too short for long ids."""
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        found = super().matching(0, status)
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(replace(query, after=0))
         found.sort(key=lambda pet: f"{pet.id:010}")
-        return [pet for pet in found if f"{pet.id:010}" > f"{after:010}"]
+        return [pet for pet in found if f"{pet.id:010}" > f"{query.after:010}"]
 
 
 @breaks("restore-exact")
 class CursorsAreDoubles(Honest):
     """Begins half an id after the cursor, which a double cannot hold above 2^52."""
 
-    def matching(self, after: int, status: PetStatus | None) -> list[Pet]:
-        return [pet for pet in super().matching(0, status) if pet.id > after + 0.5]
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(replace(query, after=0))
+        return [pet for pet in found if pet.id > query.after + 0.5]
 
 
 @breaks("restore-exact")
