@@ -387,11 +387,14 @@ class Expected(Struct, frozen=True):
     store -- the identity of the store: another one is not opened, and none is created; or None
     create -- whether it creates the store if there is none
     upgrade -- whether it upgrades a store of an older schema
+    processes -- how many processes of the service open it: a backend may refuse more than its
+        server has room for
     """
 
     store: str | None = None
     create: bool = True
     upgrade: bool = True
+    processes: int = 1
 
 
 class Backend(Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ def create_app(
         async with AsyncExitStack() as stack:
             try:
                 changes = not settings.read_only
-                expected = Expected(settings.store, create=changes, upgrade=changes)
+                expected = Expected(settings.store, changes, changes, settings.workers)
                 opened = plugin.backend.open(storage, expected)
                 repository = await stack.enter_async_context(opened)
                 state.repository = metrics.observe_calls(repository) if metrics else repository

@@ -101,7 +101,8 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
     """
 
     async def ping() -> Opened:
-        expected = Expected(configuration.settings.store, create=changes, upgrade=changes)
+        settings = configuration.settings
+        expected = Expected(settings.store, changes, changes, settings.workers)
         backend = configuration.plugin.backend
         async with backend.open(configuration.storage, expected) as repository:
             begin = perf_counter()

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from secrets import token_hex
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from petstore.contract import Backend, Expected, UnavailableError
+from petstore.contract import Backend, Expected, SettingsError, UnavailableError
 from petstore_postgres import schema
 from petstore_postgres.pool import Pool
 from petstore_postgres.repository import PostgresRepository
@@ -19,6 +19,12 @@ from petstore_postgres.store import Store
 from petstore_postgres.watch import look
 
 __all__ = ["PostgresRepository", "PostgresSettings", "backend"]
+
+
+# `reserved_connections` is new in PostgreSQL 16.
+_ACCEPTED: Final = """SELECT current_setting('max_connections')::int
+    - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true), '0')::int"""
 
 
 class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,6 +81,8 @@ async def open_postgres(
         schema.OPEN_SECONDS + 1, first.connection.terminate
     )
     try:
+        with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
+            await _check_room(first.connection, servers.name, settings, expected.processes)
         await schema.migrate(first.connection, servers.name, settings.schema, expected)
         with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
             await store.look(first.connection.fetchrow)
@@ -89,6 +97,21 @@ async def open_postgres(
     finally:
         await pool.close()
         await servers.close()
+
+
+async def _check_room(
+    connection: Any, name: str, settings: PostgresSettings, processes: int
+) -> None:
+    """Raise `SettingsError` if the server accepts fewer connections than all processes may open."""
+    needed = processes * settings.connections
+    accepted = await connection.fetchval(_ACCEPTED)
+    if needed > accepted and not settings.pgbouncer:
+        raise SettingsError(
+            f"{name} accepts {accepted} connections (max_connections, less those that are"
+            f" reserved), but {processes} x {settings.connections} = {needed} may be opened:"
+            " PETSTORE_WORKERS x PETSTORE_POSTGRES_CONNECTIONS. Lower one of them or raise"
+            " max_connections; behind PgBouncer, set PETSTORE_POSTGRES_PGBOUNCER=true"
+        )
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.places import create, fresh, opened, refusal, session
 from backends.postgres.tests.servers import Server, single
 from petstore.conformance.faults.proxy import proxy
-from petstore.contract import Pet, SettingsError, StorageError, UnavailableError
+from petstore.contract import Expected, Pet, SettingsError, StorageError, UnavailableError
 from tests.support.repositories import AT, REX, pets
 
 
@@ -203,6 +203,17 @@ def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
         opened_ones.clear()
     assert outcomes == sorted(outcomes)
     assert outcomes[-1]
+
+
+def test_a_service_that_may_open_more_connections_than_the_server_accepts_is_refused(
+    server: Server,
+) -> None:
+    ((limit,),) = server.fetch("SHOW max_connections")
+    accepted = int(limit) - 3  # those that are reserved
+    message = refusal(server, expected=Expected(processes=accepted // 8 + 1))
+    assert f" accepts {accepted} connections (max_connections, " in message
+    assert f"{accepted // 8 + 1} x 8 = {(accepted // 8 + 1) * 8} may be opened" in message
+    assert create(server, expected=Expected(processes=accepted // 8)) == 1
 
 
 def test_a_newer_schema_is_refused(server: Server) -> None:
