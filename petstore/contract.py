@@ -389,12 +389,15 @@ class Expected(Struct, frozen=True):
     upgrade -- whether it upgrades a store of an older schema
     processes -- how many processes of the service open it: a backend may refuse more than its
         server has room for
+    snapshot -- whether the store is read as it is now, whatever is written later. Only a backend
+        with `Backend.snapshots` is asked for it. No write is made then
     """
 
     store: str | None = None
     create: bool = True
     upgrade: bool = True
     processes: int = 1
+    snapshot: bool = False
 
 
 class Backend(Struct, frozen=True, kw_only=True):
@@ -412,6 +415,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     shared -- whether several openings may have the same data open at the same time, in one process
         and in several
     durable -- whether acknowledged data outlives the process
+    snapshots -- whether a shared store can be opened as a snapshot, for an export
     max_name_bytes -- the longest name that can be stored, in bytes of UTF-8; None if it takes any.
         The service does not start with a larger PETSTORE_MAX_BODY_BYTES
 
@@ -436,6 +440,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     - Shared: a pet is ordered through only one of them, and a token takes effect in only one of
       them. [shared-orders]
     - Shared: all this holds for repositories in several processes, too. [shared-processes]
+    - Snapshots: with `Expected.snapshot`, all reads show the store as it was at one moment before
+      `open` has yielded. [snapshot]
     """
 
     contract: int
@@ -444,4 +450,5 @@ class Backend(Struct, frozen=True, kw_only=True):
     scratch: Callable[[Any], AbstractAsyncContextManager[Any]]
     shared: bool
     durable: bool
+    snapshots: bool = False
     max_name_bytes: int | None = None

@@ -162,14 +162,14 @@ def location_clause(
     """Turn a coroutine function that takes an empty location into a test.
 
     name -- the name of the clause in the contract
-    needs -- the capability without which the test is skipped: "shared" or "durable"
+    needs -- the capability without which the test is skipped: "shared", "durable", "snapshots"
     """
 
     def decorate(test: Callable[[AnyKit, Location], Awaitable[None]]) -> Callable[[AnyKit], None]:
         def run(self: AnyKit) -> None:
             __tracebackhide__ = True
             if needs is not None and not getattr(self.backend, needs):
-                pytest.skip(f"the backend does not claim to be {needs}")
+                pytest.skip(f"not claimed by the backend: {needs}")
             with judged(), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
                 runner.run(in_scratch(self, test))
 

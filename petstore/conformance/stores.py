@@ -9,12 +9,17 @@ from petstore.conformance.calls import read_all
 from petstore.conformance.kit import Kit, Location, location_clause
 from petstore.conformance.locations import calls_of_all_methods
 from petstore.conformance.orders import place_orders
+from petstore.conformance.records import read_records
 from petstore.conformance.restore import pet_and_order
 from petstore.conformance.values import REX, make_token
 from petstore.contract import (
     ChangeNeededError,
     Expected,
+    OrderQuery,
+    OrderStatus,
     Pet,
+    PetQuery,
+    PetStatus,
     StorageError,
     UnavailableError,
     WrongStoreError,
@@ -128,6 +133,29 @@ class StoreClauses(Kit):
                         pass
             async with location.open(Expected(store=identity)) as again:
                 assert await read_all(again) == stored
+
+    @location_clause("snapshot", needs="snapshots")
+    async def test_a_snapshot_shows_one_moment(self, location: Location) -> None:
+        """Some reads show what was written later, or it begins with the first read."""
+        async with AsyncExitStack() as stack:
+            writer = await stack.enter_async_context(location.open())
+            orders = await place_orders(writer, 3)
+            await writer.create_pet(REX, make_token("before", REX))
+            before = await read_all(writer), await read_records(writer, 1)
+            snapshot = Expected(store=writer.store, create=False, upgrade=False, snapshot=True)
+            opened = await stack.enter_async_context(location.open(snapshot))
+            for order in orders:
+                await writer.create_pet(REX, make_token(f"after {order.id}", REX))
+                await writer.update_order(order.id, OrderStatus.COMPLETED)
+                again = await stack.enter_async_context(location.open(snapshot))
+                after = await read_all(writer), await read_records(writer, 1)
+                await writer.restore(pet_and_order(order.id + 100))
+                assert (await read_all(again), await read_records(again, 1)) == after
+                assert (await read_all(opened), await read_records(opened, 1)) == before
+                assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
+                assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []
+                assert await opened.get_pet(order.pet_id) in before[0].pets
+                assert await opened.get_order(order.id) == order
 
     @location_clause("store-kept")
     async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:

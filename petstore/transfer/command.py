@@ -167,10 +167,12 @@ def _configured(why: str) -> Configuration:
 @contextmanager
 def _opened(configuration: Configuration, expected: Expected) -> Iterator[tuple[Calls, Repository]]:
     """Open the storage. Only its calls run in the event loop, so that files may block."""
-    expected = replace(expected, store=configuration.settings.store)
+    backend = configuration.plugin.backend
+    snapshot = expected is READING and backend.snapshots
+    expected = replace(expected, store=configuration.settings.store, snapshot=snapshot)
     with Calls() as calls:
         stack = AsyncExitStack()
-        opened = configuration.plugin.backend.open(configuration.storage, expected)
+        opened = backend.open(configuration.storage, expected)
         try:
             yield calls, calls.run(stack.enter_async_context(opened))
         finally:

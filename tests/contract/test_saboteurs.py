@@ -159,6 +159,7 @@ def test_a_remote_repository_skips_only_the_clauses_of_locations_time_and_restor
         "restore-order",
         "restore-live",
         "restore-token",
+        "snapshot",
         "store-expected",
         "store-gone",
         "store-identity",

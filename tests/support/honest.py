@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from datetime import datetime
 from itertools import count as counter
 from typing import Any
@@ -87,6 +88,11 @@ class Honest(Repository):
         self.data = store
         self.store = store.identity
         self.open = True
+
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        """Return what an opening reads that must show the store as it is now."""
+        return deepcopy(store)
 
     async def look(self) -> None:
         self.check()
@@ -305,7 +311,8 @@ def backend(
 
     @asynccontextmanager
     async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Honest]:
-        opened = repository(find(settings.location, expected))
+        store = find(settings.location, expected)
+        opened = repository(repository.snapshot(store) if expected.snapshot else store)
         with suppress(*swallowed):
             try:
                 yield opened
@@ -319,4 +326,5 @@ def backend(
         scratch=scratch,
         shared=True,
         durable=True,
+        snapshots=True,
     )

@@ -104,6 +104,36 @@ def test_a_store_is_transferred_through_a_pipe(backend: str, tmp_path: Path) -> 
     assert with_repository(source, contents) == with_repository(target, contents)
 
 
+@pytest.mark.parametrize("backend", DURABLE)
+def test_an_export_is_one_moment_or_says_that_it_is_not(backend: str, tmp_path: Path) -> None:
+    source = place_settings(backend, tmp_path)
+    with_repository(source, lambda repository: fill(repository, TRANSFERRED))
+    run("export", str(tmp_path / "before"), **source)
+    before = (tmp_path / "before").read_bytes().splitlines()
+
+    async def write(repository: Repository) -> None:
+        await fill(repository, 60)
+        for order in (await contents(repository))[1]:
+            if order.status is OrderStatus.PLACED:
+                await repository.update_order(order.id, OrderStatus.COMPLETED)
+
+    with subprocess.Popen(
+        [*COMMAND, "export"],
+        env=environment(**source),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    ) as export:
+        assert export.stdout is not None
+        first = export.stdout.readline()
+        with_repository(source, write)  # meanwhile the pipe is full
+        rest, report = export.communicate(timeout=HANG_SECONDS)
+    assert export.returncode == 0
+    exported = sorted([first.rstrip(b"\n"), *rest.splitlines()])
+    assert (b"so this is not one moment" in report) == (exported != sorted(before))
+    assert (exported != sorted(before)) == (backend == "redis")
+
+
 @pytest.mark.parametrize("backend", EACH)
 def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) -> None:
     source, target = (

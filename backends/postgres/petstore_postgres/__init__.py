@@ -86,12 +86,13 @@ async def open_postgres(
         await schema.migrate(first.connection, servers.name, settings.schema, expected)
         with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
             await store.look(first.connection.fetchrow)
+            begin = await _begin_snapshot(first.connection) if expected.snapshot else ""
     except BaseException:
         first.connection.terminate()
         raise
     finally:
         timer.cancel()
-    pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first)
+    pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first, begin=begin)
     try:
         yield PostgresRepository(pool, store, partial(look, servers, store, pool))
     finally:
@@ -114,6 +115,17 @@ async def _check_room(
         )
 
 
+async def _begin_snapshot(connection: Any) -> str:
+    """Begin a transaction whose snapshot others can share; return the SQL that begins theirs.
+
+    The SQL fails when the transaction has ended, so that no call sees another moment.
+    """
+    begin = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+    await connection.execute(begin)
+    name = await connection.fetchval("SELECT pg_export_snapshot()")
+    return f"{begin}; SET TRANSACTION SNAPSHOT '{name}'"
+
+
 @asynccontextmanager
 async def scratch_postgres(settings: PostgresSettings) -> AsyncIterator[PostgresSettings]:
     """Yield settings with a schema that no store has, and drop it at the end."""
@@ -132,4 +144,5 @@ backend = Backend(
     scratch=scratch_postgres,
     shared=True,
     durable=True,
+    snapshots=True,
 )

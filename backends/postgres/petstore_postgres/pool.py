@@ -76,15 +76,24 @@ class Pool:
     size -- how many connections there are at most
     seconds -- how long a call may take
     first -- the first connection
+    begin -- SQL that each further connection begins with, or ""
     """
 
-    def __init__(
-        self, servers: Servers, store: Store, size: int, seconds: float, first: ReachedServer
+    def __init__(  # noqa: PLR0913 - what a pool needs
+        self,
+        servers: Servers,
+        store: Store,
+        size: int,
+        seconds: float,
+        first: ReachedServer,
+        *,
+        begin: str = "",
     ) -> None:
         self._servers = servers
         self._store = store
         self._size = size
         self._seconds = seconds
+        self._begin = begin
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[_Queue, deque[_Call]] = {}
         self._sent = set[_Queue]()  # those in line, of which a call has been sent
@@ -318,6 +327,8 @@ class Pool:
         try:
             with translated_errors(self._servers.name, self._seconds):
                 async with asyncio.timeout(self._seconds):
+                    if self._begin:
+                        await connection.execute(self._begin)
                     await self._store.look(connection.fetchrow)
         except BaseException:
             connection.terminate()

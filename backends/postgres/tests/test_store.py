@@ -22,6 +22,7 @@ from petstore.contract import (
     Expected,
     IdempotencyToken,
     Pet,
+    PetQuery,
     PetStatus,
     Receipt,
     TokenRecord,
@@ -59,6 +60,30 @@ def check_refused(
         asyncio.run(run())
     logged = [record.getMessage() for record in caplog.records if reason in record.getMessage()]
     assert len(logged) == 2, "each repository logs it once"
+
+
+def test_a_snapshot_ends_with_its_connection(server: Server) -> None:
+    async def run() -> None:
+        schema = fresh()
+        snapshot = Expected(create=False, snapshot=True)
+        async with (
+            opened(server, schema=schema) as writer,
+            opened(server, schema=schema, expected=snapshot) as reader,
+        ):
+            await writer.create_pet(REX)
+            reads = (reader.list_pets(PetQuery(0, 9)) for _ in range(300))
+            assert await asyncio.gather(*reads) == [[]] * 300, "over several connections"
+            await asyncio.to_thread(
+                server.fetch,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xmin IS NOT"
+                " NULL AND state = 'idle in transaction' AND pid <> pg_backend_pid()",
+            )
+            for _ in range(3):
+                with pytest.raises(UnavailableError):
+                    await reader.list_pets(PetQuery(0, 9))
+                await asyncio.sleep(0.2)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("remade", [False, True])

@@ -70,6 +70,8 @@ async def open_sqlite(
         if settings.check:
             schema.check(connection, settings.path)
         with schema.connect(settings.path, busy, read_only=True) as reader:
+            if expected.snapshot:
+                schema.begin_snapshot(reader, settings.path)
             repository = SqliteRepository(reader, connection, settings.path, busy)
             async with repository.open():
                 yield repository
@@ -97,4 +99,5 @@ backend = Backend(
     scratch=scratch_sqlite,
     shared=True,
     durable=True,
+    snapshots=True,
 )

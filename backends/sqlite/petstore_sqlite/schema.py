@@ -186,6 +186,16 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
         busy.retry(lambda: sync_recovered(connection))
 
 
+def begin_snapshot(connection: apsw.Connection, path: str) -> None:
+    """Begin a read transaction, in which all later reads see the store as it is now.
+
+    The WAL grows until the connection is closed: no later write can leave it.
+    """
+    with translated_errors(path):
+        connection.execute("BEGIN")
+        connection.execute("SELECT identity FROM store").fetchall()  # it begins with a read
+
+
 def check(connection: apsw.Connection, path: str) -> None:
     """Read the whole file. Raises `UnavailableError` with the first thing that is wrong with it."""
     with translated_errors(path):

@@ -1,10 +1,12 @@
 """What a backend may do wrong with the identity of its store."""
 
+from copy import deepcopy
 from uuid import uuid4
 
 from msgspec.structs import replace
 
-from petstore.contract import ChangeNeededError, Expected, Order, Pet, WrongStoreError
+from petstore.conformance.model import matching
+from petstore.contract import ChangeNeededError, Expected, Order, Pet, PetQuery, WrongStoreError
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import STORES, Honest, Store, find
 
@@ -48,6 +50,41 @@ class DoesNotLook(Honest):
     async def look(self) -> None:
         if not self.open:
             self.check()
+
+
+@breaks("snapshot")
+class ReadsThePresent(Honest):
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        return store
+
+
+@breaks("snapshot")
+class ReadsPresentRecords(Honest):
+    """Its records are in another table, of which it has no snapshot."""
+
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        copied.records = store.records
+        return copied
+
+
+@breaks("snapshot")
+class CopiesTheIndexLater(Honest):
+    """The pets of a status are looked up in the present."""
+
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        copied.extra["present"] = store
+        return copied
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        present = self.data.extra.get("present")
+        if present is None or query.status is None:
+            return super().matching(query)
+        return matching(sorted(present.pets.values(), key=lambda pet: pet.id), query)
 
 
 @breaks("store-gone")
