@@ -6,7 +6,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
@@ -24,6 +24,7 @@ from petstore.transfer.calls import Calls
 from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress, report
+from petstore.transfer.records import Records
 from petstore.transfer.sources import (
     ItemType,
     ServiceSource,
@@ -275,19 +276,22 @@ def _read(opened: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, byt
     """Yield what `ndjson.read` does.
 
     Raises `InvalidLineError` also for a record of a token that lasts too long, or that contradicts
-    an earlier one; a hundred bytes of each are kept for that.
+    an earlier one.
     """
     latest = int(time.time()) + MAX_TOKEN_SECONDS
-    seen: dict[bytes, int] = {}
-    for number, line, item in ndjson.read(opened, name, max_line):
-        if isinstance(item, TokenRecord):
-            where = f"{name}, line {number}"
-            if item.until > latest:
-                raise InvalidLineError(f"{where}: until: a record lasts for a day, not for longer")
-            rest = hash((item.fingerprint, item.until, item.id))
-            if seen.setdefault(item.value, rest) != rest:
-                raise InvalidLineError(f"{where}: an earlier line has another record of its token")
-        yield number, line, item
+    with closing(Records()) as records:
+        for number, line, item in ndjson.read(opened, name, max_line):
+            if isinstance(item, TokenRecord):
+                where = f"{name}, line {number}"
+                if item.until > latest:
+                    raise InvalidLineError(
+                        f"{where}: until: a record lasts for a day, not for longer"
+                    )
+                if not records.add(item):
+                    raise InvalidLineError(
+                        f"{where}: an earlier line has another record of its token"
+                    )
+            yield number, line, item
 
 
 def _import(

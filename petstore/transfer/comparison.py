@@ -1,6 +1,7 @@
 """What differs between an export and a store."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from heapq import merge
 from itertools import chain, groupby
 from operator import itemgetter
@@ -9,6 +10,7 @@ from typing import Final
 from petstore.config.errors import shorten
 from petstore.contract import Order, Pet, TokenRecord
 from petstore.transfer.ndjson import MEMBERS, InvalidLineError, Transferred, encode
+from petstore.transfer.records import Records
 from petstore.transfer.sources import StorageSource
 
 _STORE: Final = "the store"
@@ -24,7 +26,7 @@ def differences(
     """Yield a line for each difference.
 
     Pets and orders are compared as they are read, because an export has them in the order in which
-    a store lists them. Records have no order: all of them are kept, a few hundred bytes each.
+    a store lists them. Records have no order: they are sorted in a temporary file.
 
     lines -- numbers and items, as an export has written them
     name -- the name of the file
@@ -43,27 +45,29 @@ def differences(
 
 
 def _in_file(lines: Iterable[tuple[int, Transferred]], name: str, now: int) -> Iterator[_Entry]:
-    records: list[_Entry] = []
     last: _Key = (0, 0)
-    for number, item in lines:
-        entry = _key(item), f"{name}, line {number}", item
-        if isinstance(item, TokenRecord):
-            if item.until > now:
-                records.append(entry)
-            continue
-        if entry[0] < last:
-            raise InvalidLineError(f"{entry[1]}: it is not in the order of an export")
-        last = entry[0]
-        yield entry
-    yield from sorted(records)
+    with closing(Records()) as records:
+        for number, item in lines:
+            if isinstance(item, TokenRecord):
+                if item.until > now:
+                    records.add(item, number)
+                continue
+            entry = _key(item), f"{name}, line {number}", item
+            if entry[0] < last:
+                raise InvalidLineError(f"{entry[1]}: it is not in the order of an export")
+            last = entry[0]
+            yield entry
+        yield from ((_key(record), f"{name}, line {number}", record) for number, record in records)
 
 
 def _in_store(source: StorageSource, now: int) -> Iterator[_Entry]:
     for page in chain(source.pages(Pet), source.pages(Order)):
         for item in page:
             yield _key(item), _STORE, item
-    records = {_key(record): record for some in source.tokens(now) for record in some}
-    yield from ((key, _STORE, record) for key, record in sorted(records.items()))
+    with closing(Records()) as records:
+        for record in chain.from_iterable(source.tokens(now)):
+            records.add(record)
+        yield from ((_key(record), _STORE, record) for _, record in records)
 
 
 def _key(item: Transferred) -> _Key:
