@@ -174,6 +174,15 @@ def tree(pid: int) -> list[int]:
     return found
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process and its descendants have used."""
+    total = 0
+    for process in tree(pid):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 class Running:
     """A running contestant; a context manager."""
 
@@ -208,11 +217,7 @@ class Running:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that its processes have used."""
-        total = 0
-        for pid in tree(self.process.pid):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += int(fields[11]) + int(fields[12])
-        return total / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def resident_bytes(self) -> int:
         """Return the resident size of its processes."""

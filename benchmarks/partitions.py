@@ -9,35 +9,25 @@ together.
 """
 
 import asyncio
-import os
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvloop
 from petstore_redis import RedisSettings, open_redis, scratch_redis
 
-from backends.redis.tests.servers import AOF, Server
+from backends.redis.tests.servers import AOF
 from backends.redis.tests.topologies import Cluster, cluster
+from benchmarks.contestants import cpu_seconds
 from petstore.contract import Expected, NewPet, PetQuery, PetStatus, Repository
 
 CALLERS = 48
 CALLS = 9600
 STATUSES = tuple(PetStatus)
 NEW = NewPet("pet00001", 7, PetStatus.AVAILABLE)
-
-
-def cpu_seconds(servers: Sequence[Server]) -> float:
-    """Return the CPU time that servers have used."""
-    total = 0
-    for server in servers:
-        assert server.process is not None  # noqa: S101 - they are running
-        stat = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(stat[11]) + int(stat[12])
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(call: Callable[[], Awaitable[object]], group: Cluster) -> tuple[float, ...]:
@@ -47,11 +37,14 @@ async def measure(call: Callable[[], Awaitable[object]], group: Cluster) -> tupl
         for _ in range(CALLS // CALLERS):
             await call()
 
-    servers, own, begin = cpu_seconds(group.nodes), time.process_time(), time.perf_counter()
+    def servers_seconds() -> float:
+        return sum(cpu_seconds(node.process.pid) for node in group.nodes if node.process)
+
+    servers, own, begin = servers_seconds(), time.process_time(), time.perf_counter()
     await asyncio.gather(*(keep_calling() for _ in range(CALLERS)))
     seconds = time.perf_counter() - begin
     mine = (time.process_time() - own) / CALLS * 1e6
-    return CALLS / seconds, mine, (cpu_seconds(group.nodes) - servers) / CALLS * 1e6
+    return CALLS / seconds, mine, (servers_seconds() - servers) / CALLS * 1e6
 
 
 async def fill(repository: Repository, count: int) -> None:

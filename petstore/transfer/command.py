@@ -334,11 +334,12 @@ class _Target:
         self._name = name
         self._now = int(time.time())
         self._nothing_new = True
-        self._records = self._expired = 0
+        self._items = self._records = self._expired = 0
 
     def remark(self) -> str:
         """Return what to say in the end, besides the numbers."""
-        remark = "; all of them were stored already" if self._nothing_new else ""
+        known = self._nothing_new and self._items
+        remark = "; all of them were stored already" if known else ""
         if self._expired:
             remark += f"; {count(self._expired, 'record')} of them had expired"
         if not self._records:
@@ -362,6 +363,7 @@ class _Target:
         """
         records = [item for _, item in batch if isinstance(item, TokenRecord)]
         expired = [record for record in records if record.until <= self._now]
+        self._items += len(batch) - len(records)
         self._records += len(records)
         self._expired += len(expired)
         batch = [(number, item) for number, item in batch if item not in expired]

@@ -6,12 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository
+from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository, TokenRecord
+from petstore.transfer import ndjson
 from tests.support.command import COMMAND, in_process
 from tests.support.services import KEY, environment, process
 from tests.support.transfer import (
@@ -168,6 +170,12 @@ def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) ->
     run("import", str(file), **target)
     run("import", str(file), **target)
     assert with_repository(source, contents) == with_repository(target, contents)
+
+
+def test_records_alone_are_not_called_stored_already(tmp_path: Path) -> None:
+    target, file = place_settings(DURABLE[0], tmp_path), tmp_path / "file"
+    file.write_bytes(ndjson.encode(TokenRecord(bytes(32), bytes(32), int(time.time()) + 99, 1)))
+    assert "stored already" not in run("import", str(file), **target)
 
 
 def stored_pets(target: dict[str, str]) -> int:
