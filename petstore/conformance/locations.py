@@ -43,28 +43,29 @@ class LocationClauses(Kit):
     @location_clause("closed")
     async def test_a_closed_repository_is_unavailable(self, location: Location) -> None:
         """Closing only forgets the connection, or later calls raise some other error."""
-        opened = list[Repository]()
-        for number, status in enumerate(OrderStatus):
+        closed = list[Repository]()
+        endings = (None, RaisedOnPurposeError, CancelledOnPurposeError)
+        for status, ending in zip(OrderStatus, endings, strict=True):
+            token = make_token(f"create {status}", REX)
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
                     assert isinstance(repository, Repository)
-                    opened.append(repository)
+                    closed.append(repository)
                     (placed,) = await place_orders(repository)
                     order = await repository.update_order(placed.id, status)
-                    token = make_token(f"create {number}", REX)
                     receipt = await repository.create_pet(REX, token)
                     for read in _reads(repository, receipt.id, order.id):  # it may cache them
                         await read()
-                    if number:
-                        raise (RaisedOnPurposeError, CancelledOnPurposeError)[number - 1]
+                    if ending is not None:
+                        raise ending
             ids = [(receipt.id, order.id), (order.pet_id, 7), (MAX_ID, MAX_ID)]
-            for one in opened:  # also those before, when the location was opened again
+            for one in closed:  # also those before, when the location was opened again
                 await _check_closed(one, token, ids)
-        async with location.open() as repository:
+        async with location.open():
             if location.backend.shared:
                 async with location.open() as inner:  # closed while another one is open
-                    opened.append(inner)
-            for one in opened:
+                    closed.append(inner)
+            for one in closed:
                 await _check_closed(one, token, ids[:1])
 
     @location_clause("scratch-empty")

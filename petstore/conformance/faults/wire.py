@@ -54,22 +54,16 @@ class ClientConnection:
         try:
             if self._streams is None:
                 self._streams = await self._open()
-            content = b"" if body is None else json.dumps(body).encode()
-            headers = f"Idempotency-Key: {key}\r\n" if key else ""
-            head = (
-                f"{method} {root}{path} HTTP/1.1\r\n"
-                f"Host: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n{headers}"
-                f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-            )
+            reader, writer = self._streams
+            writer.write(_encode(method, root + path, body, key))
             if abandon:
-                self._streams[1].write(head.encode() + content)
                 await asyncio.sleep(0)
                 self.close()
                 return None
             limit = asyncio.timeout(self._target.limit_seconds)
             try:
                 async with limit:
-                    return await self._exchange(head.encode() + content, *self._streams)
+                    return await self._read_response(reader)
             except TimeoutError:
                 if limit.expired():
                     self._target.late.append(f"{method} {path}")
@@ -93,10 +87,8 @@ class ClientConnection:
                 return await asyncio.open_connection(live.host, live.port)
             await asyncio.sleep(0.02)
 
-    async def _exchange(
-        self, request: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> RecordedResponse | None:
-        writer.write(request)
+    async def _read_response(self, reader: asyncio.StreamReader) -> RecordedResponse | None:
+        """Return a response, or None for a 503."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         content = await reader.readexactly(int(header(head, "content-length")))
         if header(head, "connection") == "close":
@@ -109,6 +101,17 @@ class ClientConnection:
         replayed = header(head, "idempotency-replayed") == "true"
         more = 'rel="next"' in header(head, "link")
         return RecordedResponse(int(head[9:12]), content, header(head, "location"), replayed, more)
+
+
+def _encode(method: str, target: str, body: object, key: str) -> bytes:
+    content = b"" if body is None else json.dumps(body).encode()
+    idempotency = f"Idempotency-Key: {key}\r\n" if key else ""
+    head = (
+        f"{method} {target} HTTP/1.1\r\n"
+        f"Host: x\r\nAuthorization: Bearer {SERVICE_KEY}\r\n{idempotency}"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
 
 
 def header(head: str, name: str) -> str:

@@ -48,7 +48,7 @@ async def order_guard(request: ServiceRequest, _: Any) -> None:
 
 
 class OrdersController(Controller):
-    """The orders."""
+    """What clients may do with orders of pets."""
 
     path = "/store/orders"
     tags = ("Store",)

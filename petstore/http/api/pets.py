@@ -27,7 +27,7 @@ GET_PET_DEPRECATION: Final = Deprecation(
 
 
 class PetsController(Controller):
-    """The pets."""
+    """What clients may do with pets."""
 
     path = "/pets"
     tags = ("Pets",)
