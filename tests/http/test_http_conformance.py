@@ -186,10 +186,10 @@ class HttpRepository(Repository):
         letter -- that of the cursors of this collection
         """
         items: list[Item] = []
-        cursor = pagination.encode_cursor(letter, query.after)
-        filters = {name: getattr(query, name) for name in query.__struct_fields__[2:]}
-        sent = {name: value for name, value in filters.items() if value is not None}
-        sent |= {"limit": min(query.count, MAX_LIMIT), "cursor": cursor}
+        asked = msgspec.to_builtins(query)
+        sent = {name: value for name, value in asked.items() if value is not None}
+        cursor = pagination.encode_cursor(letter, sent.pop("after"))
+        sent |= {"limit": min(sent.pop("count"), MAX_LIMIT), "cursor": cursor}
         url: str | None = f"{path}?{urlencode(sent)}"
         while url is not None and len(items) < query.count:
             response = await self._pool.request("GET", url)
