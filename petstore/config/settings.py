@@ -17,6 +17,7 @@ from msgspec import NODEFAULT, Meta, Struct
 
 from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX, ConfigurationError, shorten, why_unreadable
+from petstore.config.mismatch import explain
 
 # What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
@@ -286,7 +287,7 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
                 expected = description(struct, field)
                 what = f": it must be {expected}" if expected else ""
                 raise ConfigurationError(f"{name} is not set and has no default{what}") from None
-        raise ConfigurationError(f"{prefix}*: {error}") from None
+        raise ConfigurationError(f"{prefix}*: {explain(error, struct)}") from None
 
 
 class Gathered(Struct, frozen=True):

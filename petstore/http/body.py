@@ -12,10 +12,10 @@ from litestar.types import Receive
 from msgspec import UNSET
 
 from petstore.config.errors import shorten
+from petstore.config.mismatch import explain
 from petstore.http.errors import ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
 from petstore.http.limits import SMALL_BODY_BYTES, InFlight
-from petstore.http.mismatch import explain
 
 _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 

@@ -77,15 +77,6 @@ class Collection(Generic[Query]):
         self._cursor = re.compile(cursor_pattern(letter)[:-1], re.ASCII)
         self._names = ("limit", *self.filters, "cursor")
         self._path = path
-        link = [
-            "limit=([1-9][0-9]?)",
-            *(
-                f"(?:&{name}=({'|'.join(map(str, values))}))?"
-                for name, values in self.filters.items()
-            ),
-            f"&cursor={letter}([01][0-9a-f]{{13}})",
-        ]
-        self._link = re.compile("".join(link))
 
     def parse(self, query_string: bytes) -> Query:
         """Parse `limit`, the filters and `cursor` strictly; other parameters are ignored.
@@ -95,10 +86,6 @@ class Collection(Generic[Query]):
         Raises `ApiError` (400) for a value that is out of range or malformed, for a parameter
         that is sent twice, and for a query string that is not percent-encoded UTF-8.
         """
-        if own := self._link.fullmatch(query_string.decode("latin-1")):  # as `page` makes it
-            size, *texts, last = own.groups()
-            found = map(dict.get, self.filters.values(), texts)
-            return self._query(int(last, 16), int(size) + 1, *found)
         if not (sent := parse_query(query_string, self._names)):
             return self._first
         limit, after = DEFAULT_LIMIT, 0

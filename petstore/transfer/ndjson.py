@@ -14,8 +14,8 @@ from typing import Annotated, BinaryIO, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from petstore.config.mismatch import explain
 from petstore.contract import Order, Pet, TokenRecord
-from petstore.http.mismatch import explain
 
 MAX_LINE: Final = 2**20
 """The maximum length of a line in bytes, unless the service accepts longer bodies."""

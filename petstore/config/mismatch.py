@@ -1,4 +1,4 @@
-"""What is wrong with JSON that does not match its type, in plain words instead of msgspec's."""
+"""What is wrong with a value that does not match its type, in plain words instead of msgspec's."""
 
 import re
 from enum import StrEnum
