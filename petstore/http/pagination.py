@@ -9,7 +9,7 @@ they stay valid over restarts and workers, and reveal nothing that the ids do no
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Final, Generic, Protocol, TypeVar, get_args
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import unquote_to_bytes
 
 from msgspec.structs import astuple, fields
@@ -55,6 +55,22 @@ class HasId(Protocol):
 Item = TypeVar("Item", bound=HasId)
 
 
+class Filter(NamedTuple):
+    """A parameter that selects items by one of their fields.
+
+    read -- returns the value of a text; None if it has none, and for None
+    message -- what is wrong with a text that has no value
+    """
+
+    read: Callable[[str | None], Any]
+    message: str
+
+
+def _to_filter(name: str, type_: type[StrEnum]) -> Filter:
+    values: dict[str | None, StrEnum] = {str(value): value for value in type_}
+    return Filter(values.get, f"{name}: expected one of {', '.join(type_)}.")
+
+
 class Collection(Generic[Query]):
     """How one collection is divided into pages, and by which parameters its items are filtered.
 
@@ -63,13 +79,13 @@ class Collection(Generic[Query]):
         enumeration of strings, or None
     path -- its path below the public prefix, for ``Link``
 
-    filters -- the values of each filter by their text, by the name of the parameter
+    filters -- the filters by the names of their parameters
     """
 
     def __init__(self, letter: str, query: type[Query], path: str) -> None:
         self.letter: Final = letter
-        self.filters: Final[dict[str, dict[str | None, StrEnum]]] = {
-            field.encode_name: {str(value): value for value in get_args(field.type)[0]}
+        self.filters: Final = {
+            field.encode_name: _to_filter(field.encode_name, get_args(field.type)[0])
             for field in fields(query)[2:]
         }
         self._query: Callable[..., Query] = query
@@ -94,11 +110,11 @@ class Collection(Generic[Query]):
             if not 1 <= limit <= MAX_LIMIT:
                 raise invalid(f"limit: expected an integer from 1 to {MAX_LIMIT}.")
         filters = []
-        for name, values in self.filters.items():
+        for name, (read, message) in self.filters.items():
             text = sent.get(name)
-            filters.append(value := values.get(text))
+            filters.append(value := read(text))
             if value is None and text is not None:
-                raise invalid(f"{name}: expected one of {', '.join(map(str, values))}.")
+                raise invalid(message)
         if (text := sent.get("cursor")) is not None:
             if not self._cursor.fullmatch(text):
                 raise invalid("cursor: expected the cursor of a next link, unchanged.")
@@ -119,7 +135,9 @@ class Collection(Generic[Query]):
         page = items[:limit]
         _, _, *values = astuple(query)
         sent = [
-            f"&{name}={value}" for name, value in zip(self.filters, values, strict=True) if value
+            f"&{name}={value}"
+            for name, value in zip(self.filters, values, strict=True)
+            if value is not None
         ]
         parameters = (
             f"limit={limit}{''.join(sent)}&cursor={encode_cursor(self.letter, page[-1].id)}"

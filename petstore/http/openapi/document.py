@@ -51,6 +51,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
     skeleton = described.openapi_schema.to_schema()["paths"]
     routes = Routes(AppConfig(route_handlers=[router], request_max_body_size=None), root_path)
     operations = {operation.id: operation for operation in routes.operations}
+    schemas = _schemas([*_ITEMS, Error, *(op.body for op in routes.operations if op.body)])
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -65,7 +66,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
         "security": [{"apiKey": []}],
         "paths": {
             _camel(path.removeprefix(router.path)): {
-                method: _operation(operation, operations[operation["operationId"]])
+                method: _operation(operation, operations[operation["operationId"]], schemas)
                 for method, operation in item.items()
             }
             for path, item in sorted(skeleton.items())
@@ -76,9 +77,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
                 name: {"description": text, "schema": schema}
                 for name, (text, schema) in texts.HEADERS.items()
             },
-            "schemas": _schemas(
-                [*_ITEMS, Error, *(op.body for op in routes.operations if op.body)]
-            ),
+            "schemas": schemas,
         },
     }
     return msgspec.json.encode(document)
@@ -95,10 +94,15 @@ def _camel(name: str) -> str:
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
 
 
-def _operation(described: dict[str, Any], operation: Operation) -> dict[str, Any]:
+def _operation(
+    described: dict[str, Any], operation: Operation, schemas: dict[str, Any]
+) -> dict[str, Any]:
     name, stated = operation.id, operation.texts
     collection, deprecation = stated.collection, stated.deprecation
     messages = texts.MESSAGES | texts.OPERATION_MESSAGES.get(name, {})
+    if collection:
+        filters = collection.filters.items()
+        messages[400] = texts.PAGE | {name: filter_.message for name, filter_ in filters}
     errors = sorted({*_ALWAYS, *stated.errors})
     success = HTTPStatus(operation.status)
     item = get_args(operation.content)[0] if collection else operation.content
@@ -112,7 +116,7 @@ def _operation(described: dict[str, Any], operation: Operation) -> dict[str, Any
     finished |= {
         "parameters": [
             *(_path_parameter(parameter) for parameter in described.get("parameters", ())),
-            *(_page_parameters(collection, f"{item.__name__.lower()}s") if collection else ()),
+            *(_page_parameters(collection, item.__name__, schemas) if collection else ()),
             *([texts.IDEMPOTENCY_KEY] if stated.creates else ()),
         ],
         "responses": {
@@ -172,7 +176,10 @@ def _path_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _page_parameters(collection: Collection[Any], items: str) -> list[dict[str, Any]]:
+def _page_parameters(
+    collection: Collection[Any], item: str, schemas: dict[str, Any]
+) -> list[dict[str, Any]]:
+    items, fields = f"{item.lower()}s", schemas[item]["properties"]
     limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
     cursor = {"type": "string", "pattern": cursor_pattern(collection.letter)}
     text = "Opaque; taken from the `next` link of a page."
@@ -180,16 +187,12 @@ def _page_parameters(collection: Collection[Any], items: str) -> list[dict[str, 
         _query("limit", f"The maximum number of {items} on a page.", limit, DEFAULT_LIMIT),
         *(
             _query(
-                name, f"Only {items} with this {name}.", *_reference(next(iter(values.values())))
+                name, f"Only {items} with this {name}.", fields[name], texts.EXAMPLES[item][name]
             )
-            for name, values in collection.filters.items()
+            for name in collection.filters
         ),
         _query("cursor", text, cursor, encode_cursor(collection.letter, 20)),
     ]
-
-
-def _reference(example: object) -> tuple[dict[str, Any], object]:
-    return {"$ref": f"#/components/schemas/{type(example).__name__}"}, example
 
 
 def _query(name: str, text: str, schema: dict[str, Any], example: object) -> dict[str, Any]:

@@ -41,10 +41,12 @@ RESPONSES: Final[dict[str, Any]] = {
 }
 """The responses of operations for which the example of the schema does not fit."""
 
-_PAGE: Final = {
+PAGE: Final = {
     "limit": "limit: expected an integer from 1 to 100.",
     "cursor": "cursor: expected the cursor of a next link, unchanged.",
 }
+"""The messages of 400 that all lists share."""
+
 _NO_PET: Final = {"unknown": "Pet not found."}
 _NO_ORDER: Final = {"unknown": "Order not found."}
 _KEY_REUSED: Final = {
@@ -69,7 +71,6 @@ MESSAGES: Final[dict[int, dict[str, str]]] = {
 """The messages of each status, by cause."""
 
 OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
-    "listPets": {400: _PAGE | {"status": "status: expected one of available, pending, sold."}},
     "createPet": {
         400: {
             "missing": "body.name: required, but missing.",
@@ -80,9 +81,6 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
         409: _KEY_REUSED,
     },
     "getPet": {404: _NO_PET},
-    "listOrders": {
-        400: _PAGE | {"status": "status: expected one of placed, completed, cancelled."}
-    },
     "placeOrder": {
         400: {
             "missing": "body.petId: required, but missing.",
@@ -101,7 +99,7 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
         409: {"order": "The order is no longer placed."},
     },
 }
-"""The messages that depend on the operation."""
+"""The messages that depend on the operation, besides those of lists."""
 
 MEANINGS: Final = {
     400: "The body or the query string is invalid; the message names the field",
