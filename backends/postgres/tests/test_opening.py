@@ -44,25 +44,31 @@ def test_any_number_of_processes_may_open_an_empty_database(server: Server) -> N
     asyncio.run(run())
 
 
+@pytest.fixture
+def sql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a copy of the folder of the SQL that is used in its place."""
+    with resources.as_file(schema.SQL) as folder:  # type: ignore[arg-type] # it is a folder
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(schema, "SQL", tmp_path)
+    return tmp_path
+
+
 def test_an_older_schema_is_upgraded_once_and_completely(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: Server, monkeypatch: pytest.MonkeyPatch, sql: Path
 ) -> None:
     name = fresh()
     assert create(server, schema=name) == 1
-    with resources.as_file(schema.SQL) as folder:  # type: ignore[arg-type] # it is a folder
-        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     newer = schema.NEWEST_SCHEMA + 1
-    (tmp_path / f"{newer}.sql").write_text(
+    (sql / f"{newer}.sql").write_text(
         "ALTER TABLE {schema}.store ADD COLUMN upgrades int DEFAULT 0"
     )
     failing = "UPDATE {schema}.store SET upgrades = upgrades + 1; SELECT 1 / 0"
-    (tmp_path / f"{newer + 1}.sql").write_text(failing)
-    monkeypatch.setattr(schema, "SQL", tmp_path)
+    (sql / f"{newer + 1}.sql").write_text(failing)
     monkeypatch.setattr(schema, "NEWEST_SCHEMA", newer + 1)
     before = server.fetch(f"SELECT * FROM {name}.store")
     assert "division by zero" in refusal(server, UnavailableError, schema=name)
     assert server.fetch(f"SELECT * FROM {name}.store") == before, "it is half upgraded"
-    (tmp_path / f"{newer + 1}.sql").write_text(failing.partition(";")[0])
+    (sql / f"{newer + 1}.sql").write_text(failing.partition(";")[0])
 
     async def run() -> None:
         async def open_() -> None:
@@ -76,7 +82,7 @@ def test_an_older_schema_is_upgraded_once_and_completely(
 
 
 def make_version_1(server: Server, name: str) -> None:
-    """Make a store of schema version 2, whose functions were others."""
+    """Make a store of schema version 1, whose functions were others."""
     tables = schema.SQL.joinpath("1.sql").read_text("utf-8").replace("{schema}", name)
     execute(
         server,
@@ -92,7 +98,9 @@ def make_version_1(server: Server, name: str) -> None:
     )
 
 
-def test_an_upgrade_replaces_all_functions_while_older_processes_run(server: Server) -> None:
+def test_an_upgrade_replaces_all_functions_while_older_processes_run(
+    server: Server, monkeypatch: pytest.MonkeyPatch, sql: Path
+) -> None:
     """Prepared statements of processes that were there before go on with the new functions."""
     name = fresh()
     functions = "SELECT proname FROM pg_proc WHERE pronamespace = $1::regnamespace"
@@ -101,10 +109,9 @@ def test_an_upgrade_replaces_all_functions_while_older_processes_run(server: Ser
         async with opened(server, schema=name) as older:
             await older.create_pet(REX)
             made = set(await asyncio.to_thread(server.fetch, functions, name))
-            await asyncio.to_thread(server.fetch, f"UPDATE {name}.store SET version = 1")
-            await asyncio.to_thread(
-                server.fetch, f"ALTER TABLE {name}.store DROP COLUMN IF EXISTS identity"
-            )
+            newer_schema = schema.NEWEST_SCHEMA + 1
+            (sql / f"{newer_schema}.sql").write_text("SELECT 1")
+            monkeypatch.setattr(schema, "NEWEST_SCHEMA", newer_schema)
             async with opened(server, schema=name) as newer:
                 await asyncio.gather(*(store.create_pet(REX) for store in (older, newer)))
                 assert len(await pets(older)) == 3
@@ -408,9 +415,8 @@ def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:
     assert done.returncode == 0, done.stderr
     shown = r"is version 1[4-9]\.\S+( \(.+\))?, synchronous_commit = on, synchronous standbys: none"
     assert re.search(shown, done.stderr)
-    assert re.search(
-        r"has the store [0-9a-f-]{36} in the schema t_\w+, schema version 2", done.stderr
-    )
+    version = f"schema version {schema.NEWEST_SCHEMA}\\b"
+    assert re.search(rf"has the store [0-9a-f-]{{36}} in the schema t_\w+, {version}", done.stderr)
     assert "PETSTORE_POSTGRES_CONNECTIONS=8" in done.stdout
 
 

@@ -187,9 +187,11 @@ def test_another_number_of_partitions_is_refused_and_nothing_written(
 def test_a_newer_schema_is_refused(valkey: Server) -> None:
     prefix = fresh()
     create(valkey, prefix=prefix)
-    valkey.call("HSET", f"{{{prefix}:0}}:meta", "schema", "3")
-    assert "schema 3, written by a newer petstore-redis; this version supports up to 2" in refusal(
-        valkey, prefix=prefix
+    newest = store.STORE_SCHEMA
+    valkey.call("HSET", f"{{{prefix}:0}}:meta", "schema", newest + 1)
+    assert (
+        f"schema {newest + 1}, written by a newer petstore-redis; this version supports up to"
+        f" {newest}" in refusal(valkey, prefix=prefix)
     )
 
 
@@ -200,10 +202,12 @@ def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
     create(valkey, prefix=prefix, partitions=3)
     with resources.as_file(scripts.LUA) as lua:
         shutil.copytree(lua, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "upgrade_2.lua").write_text("redis.call('HINCRBY', key.meta, 'upgrade', 1)")
-    (tmp_path / "upgrade_3.lua").write_text("redis.call('HINCRBY', key.meta, 'upgrade', 10)")
+    for number in range(2):
+        count = f"redis.call('HINCRBY', key.meta, 'upgrade', {10**number})"
+        (tmp_path / f"upgrade_{store.STORE_SCHEMA + number}.lua").write_text(count)
+    newest = store.STORE_SCHEMA + 2
     monkeypatch.setattr(scripts, "LUA", tmp_path)
-    monkeypatch.setattr(store, "STORE_SCHEMA", 4)
+    monkeypatch.setattr(store, "STORE_SCHEMA", newest)
 
     async def run() -> None:
         async def open_() -> None:
@@ -215,7 +219,7 @@ def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
     asyncio.run(run())
     for partition in range(3):
         found = valkey.call("HGETALL", f"{{{prefix}:{partition}}}:meta")
-        assert (found["schema"], found["upgrade"]) == ("4", "11")
+        assert (found["schema"], found["upgrade"]) == (str(newest), "11")
 
 
 def test_a_store_of_schema_1_gets_one_identity_and_keeps_its_records(valkey: Server) -> None:
