@@ -38,7 +38,7 @@ NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
 PET: Final = '{"name":"pet01234","categoryId":7,"status":"available"}'
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a store is: the settings that name it, its size in bytes, its server's process."""
 
     settings: dict[str, str]
@@ -52,19 +52,19 @@ def file_bytes(directory: Path) -> int:
 
 
 @contextmanager
-def place(backend: str) -> Iterator[Place]:
-    """Yield an empty place of a durable backend."""
+def location(backend: str) -> Iterator[Location]:
+    """Yield an empty location of a durable backend."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if backend == "sqlite":
             file = directory / "pets.sqlite"
-            yield Place({"SQLITE_PATH": str(file)}, lambda: file_bytes(directory), None)
+            yield Location({"SQLITE_PATH": str(file)}, lambda: file_bytes(directory), None)
         elif backend == "redis":
             server = stack.enter_context(single(directory, *AOF))
             assert server.process is not None  # noqa: S101 - it is running
             client = stack.enter_context(redis.Redis(port=server.port))
             url = f"redis://127.0.0.1:{server.port}"
-            yield Place(
+            yield Location(
                 {"REDIS_URL": url},
                 lambda: int(client.info("memory")["used_memory"]),
                 server.process.pid,
@@ -72,7 +72,7 @@ def place(backend: str) -> Iterator[Place]:
         else:
             postgres = stack.enter_context(postgres_server("shared_buffers = 256MB"))
             assert postgres.process is not None  # noqa: S101 - it is running
-            yield Place(
+            yield Location(
                 {"POSTGRES_URL": postgres.url(sslmode="disable")},
                 lambda: int(postgres.fetch("SELECT pg_database_size(current_database())")[0][0]),
                 postgres.process.pid,
@@ -101,16 +101,16 @@ def parts(pets: int) -> Iterator[tuple[str, Iterable[Transferred]]]:
     yield "record", (TokenRecord(d, d, until, i) for i, d in zip(few, digests, strict=True))
 
 
-def fill(backend: str, place: Place, pets: int) -> dict[str, float]:
+def fill(backend: str, where: Location, pets: int) -> dict[str, float]:
     """Import everything; return the bytes of each kind, and the seconds for the pets."""
     figures = dict[str, float]()
-    environ = {f"PETSTORE_{name}": value for name, value in place.settings.items()}
+    environ = {f"PETSTORE_{name}": value for name, value in where.settings.items()}
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "items")
         for kind, items in parts(pets):
             with file.open("wb") as output:
                 output.writelines(map(encode, items))
-            before = place.stored()
+            before = where.stored()
             begin = time.monotonic()
             subprocess.run(
                 [sys.executable, "-m", "petstore", "import", str(file)],
@@ -119,8 +119,8 @@ def fill(backend: str, place: Place, pets: int) -> dict[str, float]:
             )
             figures.setdefault("seconds", time.monotonic() - begin)
             count = pets if kind == "pet" else pets // 10
-            figures[kind] = (place.stored() - before) / count
-    figures["total"] = place.stored()
+            figures[kind] = (where.stored() - before) / count
+    figures["total"] = where.stored()
     return figures
 
 
@@ -142,11 +142,11 @@ def operations(pets: int) -> dict[str, str]:
     }
 
 
-def cost(running: Running, place: Place, script: str, seconds: int) -> tuple[float, float]:
+def cost(running: Running, where: Location, script: str, seconds: int) -> tuple[float, float]:
     """Return the CPU of a request in microseconds: of the service, and of its storage's server."""
 
     def used() -> tuple[float, float]:
-        return running.cpu_seconds(), cpu_seconds(place.server) if place.server else 0
+        return running.cpu_seconds(), cpu_seconds(where.server) if where.server else 0
 
     before = used()
     completed, _, refused, broken, *_ = wrk(running, f"{script}\n{DONE}", 48, seconds)
@@ -176,7 +176,7 @@ def resources(running: Running) -> dict[str, float]:
 
 def measure(backend: str, pets: int, seconds: int) -> tuple[list[str], list[str], list[str]]:
     """Return a row of each table for one backend."""
-    with place(backend) as chosen:
+    with location(backend) as chosen:
         filled = fill(backend, chosen, pets)
         settings = {"BACKEND": backend, **chosen.settings}
         begin = time.monotonic()

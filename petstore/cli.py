@@ -121,7 +121,7 @@ def _fail(message: str, status: int) -> int:
 
 
 def _fail_to_write(error: OSError) -> int:
-    target = error.filename or "standard output"  # a scratch place may be on a full disk, too
+    target = error.filename or "standard output"  # a scratch location may be on a full disk, too
     return _fail(f"cannot write {target}: {error.strerror}", os.EX_IOERR)
 
 
@@ -396,7 +396,7 @@ def _conformance(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"{name} and --faults exclude each other")
     configuration = configure(os.environ, {"PETSTORE_BACKEND": options.name}, keyless=True)
     _warn(configuration.warnings)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no place is left behind
+    for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupt)
     _open_scratch(configuration)

@@ -80,13 +80,13 @@ def forget(name: str) -> None:
 @contextmanager
 def _directory() -> Iterator[str]:
     """Create a directory that is locked while in use; remove those that are not in use."""
-    place = _IN_MEMORY
+    parent = _IN_MEMORY
     try:
-        if not os.access(place, os.W_OK):
-            place = gettempdir()
-        for old in Path(place).glob(f"{_PREFIX}*"):
+        if not os.access(parent, os.W_OK):
+            parent = gettempdir()
+        for old in Path(parent).glob(f"{_PREFIX}*"):
             _remove_unless_used(old)
-        directory = TemporaryDirectory(prefix=_PREFIX, dir=place)
+        directory = TemporaryDirectory(prefix=_PREFIX, dir=parent)
     except OSError as error:
         why = error.strerror or error
         raise ConfigurationError(f"cannot create the files of {_SETTING}: {why}") from None
