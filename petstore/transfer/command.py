@@ -45,7 +45,7 @@ MAX_SHOWN: Final = 100
 """How many differences are shown."""
 
 READING: Final = Expected(create=False, upgrade=False)
-"""What an export expects: it makes no empty store at a wrong place, and changes nothing."""
+"""What an export expects: it makes no empty store at a wrong location, and changes nothing."""
 
 BATCH_ITEMS: Final = 500
 """The maximum number of items that are stored together."""

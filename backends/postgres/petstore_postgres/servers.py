@@ -102,8 +102,8 @@ class Servers:
         self._url = url
         self._seconds = seconds
         names = hosts(url)
-        places = [_to_place(name) for name in names]
-        self._places = places if len(places) > 1 else [{}]
+        addresses = [_to_address(name) for name in names]
+        self._addresses = addresses if len(addresses) > 1 else [{}]
         _check_files(url)
         self.name = f"postgres at {','.join(names) or 'the default socket'}"
         self.timeline = ""
@@ -130,7 +130,7 @@ class Servers:
         """
         if self._rivals:
             raise UnavailableError(self._rivals)
-        tasks = [asyncio.ensure_future(self._connect(place)) for place in self._places]
+        tasks = [asyncio.ensure_future(self._connect(address)) for address in self._addresses]
         found, failures, pending = (
             list[asyncio.Task[ReachedServer]](),
             list[StorageError](),
@@ -167,9 +167,9 @@ class Servers:
 
         Raises `UnavailableError` if more than one is the primary; `connect` then does, too.
         """
-        if len(self._places) == 1:
+        if len(self._addresses) == 1:
             return
-        for number in range(len(self._places)):
+        for number in range(len(self._addresses)):
             if number not in self._asking or self._asking[number].done():
                 self._asking[number] = asyncio.create_task(self._ask(number))
         # One that does not reply in time is not waited for, but may still reply to the next look.
@@ -247,26 +247,26 @@ class Servers:
             " restart the service to use this one"
         )
 
-    async def _connect(self, place: dict[str, Any]) -> ReachedServer:
+    async def _connect(self, address: dict[str, Any]) -> ReachedServer:
         """Connect to a server that can be written to."""
-        reached = await self._reach(place)
+        reached = await self._reach(address)
         if reached.state.read_only:
             reached.connection.terminate()
             raise SettingsError(f"{reached.name} {_READ_ONLY}")
         return reached
 
-    async def _reach(self, place: dict[str, Any]) -> ReachedServer:
+    async def _reach(self, address: dict[str, Any]) -> ReachedServer:
         with translated_errors(self.name, self._seconds, opening=True):
             async with asyncio.timeout(self._seconds):
-                connection = await asyncpg.connect(self._url, **place, **self._options)
-        return ReachedServer(_name(place) or self.name, await self._read(connection), connection)
+                connection = await asyncpg.connect(self._url, **address, **self._options)
+        return ReachedServer(_name(address) or self.name, await self._read(connection), connection)
 
     async def _ask(self, number: int) -> ReachedServer | None:
         """Return what a server is now, over its open connection if there is one, or None."""
         kept = self._kept.pop(number, None)
         try:
             if kept is None:
-                reached = await self._reach(self._places[number])
+                reached = await self._reach(self._addresses[number])
             else:
                 reached = kept._replace(state=await self._read(kept.connection))
         except StorageError:
@@ -322,7 +322,7 @@ def _check_files(url: str) -> None:
             raise SettingsError(f"PETSTORE_POSTGRES_URL has {name}={path}, which cannot be read")
 
 
-def _to_place(host: str) -> dict[str, Any]:
+def _to_address(host: str) -> dict[str, Any]:
     """Return the arguments of `asyncpg.connect` for one of several servers."""
     name, colon, port = host.rpartition(":")
     if not colon or "]" in port:
@@ -333,8 +333,8 @@ def _to_place(host: str) -> dict[str, Any]:
         raise _invalid("a port is not a number") from None  # it may be a part of a password
 
 
-def _name(place: dict[str, Any]) -> str:
-    return f"postgres at {place['host']}:{place['port']}" if place else ""
+def _name(address: dict[str, Any]) -> str:
+    return f"postgres at {address['host']}:{address['port']}" if address else ""
 
 
 def _combine(failures: list[StorageError]) -> StorageError:
