@@ -1,10 +1,10 @@
-"""The repository: it reads in the thread of the event loop and writes in the writer's."""
+"""The repository: its reads are the reader's, its writes the writer's."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import apsw
 
@@ -23,7 +23,7 @@ from petstore.contract import (
 )
 from petstore_sqlite import rows, writes
 from petstore_sqlite.file import LockWait
-from petstore_sqlite.schema import READ_ERRORS, unavailable
+from petstore_sqlite.reader import Reader
 from petstore_sqlite.store import OpenStore
 from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
@@ -42,27 +42,23 @@ _TOKENS: Final = f"{rows.SELECT_TOKENS} WHERE token > ? ORDER BY token LIMIT ?"
 
 
 class SqliteRepository(Repository):
-    """The pets and orders in one file.
-
-    WAL lets a read run beside a commit, so it takes microseconds: less than handing it to a thread
-    would take.
-    """
+    """The pets and orders in one file."""
 
     def __init__(
         self, reader: apsw.Connection, writer: apsw.Connection, path: str, busy: LockWait
     ) -> None:
-        self._reader = reader.cursor()
         self._open_store = OpenStore(writer, path)
+        self._reader = Reader(reader, path, busy, self._open_store)
+        self._read = self._reader.read
         self._writer = Writer(writer, path, busy, self._open_store)
         self._clock = RecordClock()
-        self._path = path
         self.store = self._open_store.identity
 
     async def look(self) -> None:
         """Look at the file that the path leads to, and at what the open one holds."""
         self._open_store.check_open()
         self._open_store.check_file()
-        self._open_store.check_content(self._reader.connection)
+        await self._reader.call(self._open_store.check_content)
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
@@ -75,15 +71,15 @@ class SqliteRepository(Repository):
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look up the row by its primary key."""
-        pets = self._read(rows.to_pets, _PET, (pet_id,))
+        pets = await self._read(rows.to_pets, _PET, (pet_id,))
         return pets[0] if pets else None
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         """Read the page in the order of the primary key, or of the index by status."""
         if query.status is None:
-            return self._read(rows.to_pets, _PETS, (query.after, query.count))
+            return await self._read(rows.to_pets, _PETS, (query.after, query.count))
         convert = partial(rows.to_pets_of, query.status)
-        return self._read(convert, _PETS_OF_STATUS, (query.status, query.after, query.count))
+        return await self._read(convert, _PETS_OF_STATUS, (query.status, query.after, query.count))
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
@@ -95,14 +91,14 @@ class SqliteRepository(Repository):
 
     async def get_order(self, order_id: int) -> Order | None:
         """Look up the row by its primary key."""
-        orders = self._read(rows.to_orders, _ORDER, (order_id,))
+        orders = await self._read(rows.to_orders, _ORDER, (order_id,))
         return orders[0] if orders else None
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         """Read the page in the order of the primary key, or of the index by status."""
         if query.status is None:
-            return self._read(rows.to_orders, _ORDERS, (query.after, query.count))
-        return self._read(
+            return await self._read(rows.to_orders, _ORDERS, (query.after, query.count))
+        return await self._read(
             rows.to_orders, _ORDERS_OF_STATUS, (query.status, query.after, query.count)
         )
 
@@ -115,7 +111,7 @@ class SqliteRepository(Repository):
 
         Expired ones count, so that a page takes no longer if there are many of them.
         """
-        found = self._read(rows.to_records, _TOKENS, (bytes.fromhex(cursor), count))
+        found = await self._read(rows.to_records, _TOKENS, (bytes.fromhex(cursor), count))
         next_ = found[-1].value.hex() if len(found) == count else ""
         return TokenPage([record for record in found if record.until > now], next_)
 
@@ -133,19 +129,8 @@ class SqliteRepository(Repository):
                 yield self
             finally:
                 self._open_store.close()
+                await self._reader.close()
 
     async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
         self._open_store.check_open()
         return await self._writer.submit(write)
-
-    def _read(
-        self,
-        convert: Callable[[Sequence[Any]], list[_Result]],
-        query: str,
-        values: tuple[int | str | bytes, ...],
-    ) -> list[_Result]:
-        self._open_store.check_open()
-        try:
-            return convert(self._reader.execute(query, values).fetchall())
-        except READ_ERRORS as error:
-            raise unavailable(self._path, error) from error
