@@ -52,6 +52,8 @@ class Reader:
     path -- the path of the file, for error messages
     busy -- how long a read waits for locks
     store -- checked before and after each read in a thread: it may be lost meanwhile
+
+    If the connection has begun a transaction, for a snapshot, all reads are made in it.
     """
 
     def __init__(
@@ -66,7 +68,8 @@ class Reader:
         self._disk_reads = disk_reads()
         with translated_errors(path):
             large = connection.pragma("page_count") > LARGE_PAGES
-        self._left = FIRST if large else 0  # how many more reads go to threads
+        self._only = connection.in_transaction
+        self._left = FIRST if large and not self._only else 0  # how many more reads go to threads
         self._pool = ThreadPoolExecutor(THREADS, "petstore-sqlite-reader")
         self._idle: list[apsw.Connection] = []
         self._connections = ExitStack()
@@ -89,7 +92,7 @@ class Reader:
         seconds = perf_counter() - begin
         if seconds > SUSPECT_SECONDS and (found := disk_reads()) != self._disk_reads:
             self._disk_reads = found
-            self._left = _warm_reads(seconds)
+            self._left = 0 if self._only else _warm_reads(seconds)
         return result
 
     async def call(self, read: Callable[[apsw.Connection], _Result]) -> _Result:
@@ -121,9 +124,12 @@ class Reader:
         """
         self._store.check_open()
         try:
-            connection = self._idle.pop() if self._idle else self._connect()
-        except UnavailableError:
-            return None
+            connection = self._idle.pop()
+        except IndexError:
+            try:
+                connection = self._connect()
+            except UnavailableError:
+                return None
         try:
             before, begin = disk_reads(), perf_counter()
             result = read(connection)
