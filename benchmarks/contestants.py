@@ -175,12 +175,16 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process and its descendants have used."""
-    total = 0
-    for process in tree(pid):
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
+    """Return the CPU time that a process and its descendants have used, also those that ended."""
+    while True:
+        try:
+            stats = [Path(f"/proc/{process}/stat").read_text() for process in tree(pid)]
+        except (FileNotFoundError, ProcessLookupError):  # one has ended meanwhile: begin anew
+            if not Path(f"/proc/{pid}").exists():
+                raise
+        else:
+            ticks = (sum(map(int, stat.rpartition(")")[2].split()[11:15])) for stat in stats)
+            return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 class Running:
