@@ -147,10 +147,10 @@ class StoreClauses(Kit):
             for order in orders:
                 await writer.create_pet(REX, make_token(f"after {order.id}", REX))
                 await writer.update_order(order.id, OrderStatus.COMPLETED)
-                again = await stack.enter_async_context(location.open(snapshot))
-                after = await read_all(writer), await read_records(writer, 1)
-                await writer.restore(pet_and_order(order.id + 100))
-                assert (await read_all(again), await read_records(again, 1)) == after
+                async with location.open(snapshot) as again:
+                    after = await read_all(writer), await read_records(writer, 1)
+                    await writer.restore(pet_and_order(order.id + 100))
+                    assert (await read_all(again), await read_records(again, 1)) == after
                 assert (await read_all(opened), await read_records(opened, 1)) == before
                 assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
                 assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []
