@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from petstore.conformance.alarm import OverdueError
+from petstore.conformance.alarm import OverdueError, stack
 from petstore.conformance.model import Model, Write
 from petstore.contract import (
     ConflictError,
@@ -99,8 +99,10 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
             call.cancel()
     with suppress(TimeoutError):
         await asyncio.wait(calls, timeout=CANCEL_SECONDS)
-    if not all(call.done() for call in calls):
-        raise OverdueError(f"a cancelled call has not ended within {CANCEL_SECONDS:g} s")
+    for call in calls:
+        if not call.done():
+            text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
+            raise OverdueError(f"{text}\n{stack(call)}")
     return done
 
 

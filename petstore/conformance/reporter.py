@@ -14,6 +14,10 @@ from petstore.contract import Backend
 
 _WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-", "too slow": "SLOW"}
 
+_WRONG_VALUE: Final = (
+    "A method takes or returns something else than the contract says, such as None instead of a"
+    " receipt. The test has found it here:"
+)
 
 SIMPLEST_FIRST: Final = (
     *("pets", "pages", "orders", "tokens", "concurrency", "cancellation", "locations", "stores"),
@@ -128,9 +132,13 @@ class Reporter:
 
     def _describe(self, failure: pytest.ExceptionInfo[BaseException]) -> str:
         try:
-            return str(failure.getrepr(style="long", tbfilter=self._own_frames))
+            text = str(failure.getrepr(style="long", tbfilter=self._own_frames))
         except Exception:  # noqa: BLE001 - str() or repr() of what the driver has raised fails
             return f"{object.__repr__(failure.value)}, which cannot be shown"
+        module = str(failure.traceback[-1].frame.f_globals.get("__name__"))
+        if failure.errisinstance((AttributeError, TypeError)) and module in REWRITTEN:
+            return f"{_WRONG_VALUE}\n\n{text}"
+        return text
 
     def _own_frames(self, failure: pytest.ExceptionInfo[BaseException]) -> Any:
         """Return the frames of plugin and kit, those between the first and the last in one line."""

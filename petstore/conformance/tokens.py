@@ -134,7 +134,7 @@ class TokenClauses(Kit):
             ),
             return_exceptions=True,
         )
-        assert {kind(result) for result in results} == {TokenReusedError}
+        assert {kind(result) for result in results} == {TokenReusedError}, results
         assert await count_stored(repository) == stored
 
     @clause("token-apart")
@@ -213,7 +213,7 @@ class TokenClauses(Kit):
             results = await asyncio.gather(*creates, return_exceptions=True)
             receipts = [result for result in results if isinstance(result, Receipt)]
             reused = [result for result in results if isinstance(result, TokenReusedError)]
-            assert (len(receipts), len(reused)) == (4, 4)
+            assert (len(receipts), len(reused)) == (4, 4), results
             assert [receipt.replayed for receipt in receipts].count(False) == 1
             (pet_id,) = {receipt.id for receipt in receipts}
             pet_ids = [pet_id, await add_pet(repository)] * 4
@@ -224,7 +224,7 @@ class TokenClauses(Kit):
             results = await asyncio.gather(*placings, return_exceptions=True)
             receipts = [result for result in results if isinstance(result, Receipt)]
             assert len({receipt.id for receipt in receipts}) == 1
-            assert {kind(result) for result in results} == {Receipt, TokenReusedError}
+            assert {kind(result) for result in results} == {Receipt, TokenReusedError}, results
             assert await count_stored(repository) == (pets + 2, orders + 1)
 
     @clause("token-refused")

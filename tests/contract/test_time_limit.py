@@ -1,6 +1,7 @@
 """Each clause ends within its minute, whatever a plugin does; a busy machine is not its fault."""
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -11,14 +12,15 @@ from msgspec.structs import replace
 from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
-from petstore.conformance import Conformance, cores, sequences
+from petstore.conformance import Conformance, calls, cores, sequences
 from petstore.conformance import alarm as alarms
 from petstore.conformance import kit as kit_module
 from petstore.conformance.alarm import alarm
 from petstore.conformance.cores import Cores
 from petstore.conformance.kit import clauses
-from petstore.contract import Expected, Pet, PetQuery
+from petstore.contract import Expected, Order, Pet, PetQuery
 from tests.support.kits import kit
+from tests.support.waiting import HANG_SECONDS
 
 CLAUSES = clauses(Conformance)
 
@@ -47,6 +49,52 @@ class Loops(MemoryRepository):
         while True:
             with suppress(Exception):
                 time.sleep(0.01)  # noqa: ASYNC251 - it blocks the event loop on purpose
+
+
+class Keeps(MemoryRepository):
+    """Does not end when it is cancelled."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        return await self.wait_for_lock()
+
+    async def wait_for_lock(self) -> Order | None:
+        await asyncio.Event().wait()
+        return None
+
+
+def test_an_alarm_during_garbage_collection_is_not_lost() -> None:
+    begin = time.monotonic()
+
+    def collects(_phase: str, _info: dict[str, int]) -> None:
+        while time.monotonic() < begin + 0.1:
+            pass
+
+    def wait() -> None:
+        gc.collect()
+        time.sleep(HANG_SECONDS)
+
+    gc.callbacks.append(collects)
+    try:
+        with pytest.raises(AssertionError, match="has not ended within"), alarm(0.05):
+            wait()
+    finally:
+        gc.callbacks.remove(collects)
+
+
+def test_where_a_cancelled_call_waits_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "CANCEL_SECONDS", 0.05)
+
+    async def cancelled() -> None:
+        call = asyncio.create_task(Keeps().get_order(1))
+        await asyncio.sleep(0)
+        await calls.cancel([call])
+
+    with pytest.raises(
+        AssertionError, match=r"(?s)in Keeps\.get_order\n.*in Keeps\.wait_for_lock\n"
+    ):
+        asyncio.run(cancelled())
 
 
 @asynccontextmanager

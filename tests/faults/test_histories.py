@@ -30,7 +30,9 @@ def violations(pets: list[Item], orders: list[Item], history: list[Attempt]) -> 
     race = Race(RunningService("x", 1))
     race.history, race.final = history, (pets, orders)
     found, _ = judge(race, ended=True)
-    return [text for texts in found.values() for text in texts]
+    texts = [text for texts in found.values() for text in texts]
+    assert "(" not in "".join(texts), "a representation of a class"
+    return texts
 
 
 def unexplained(history: list[Attempt], *, moments: bool = True) -> tuple[list[str], int]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
+from petstore.conformance.alarm import stack
 from petstore.conformance.faults.options import FaultOptions
 from petstore.conformance.faults.proxy import Proxy
 from petstore.conformance.faults.stages import NotRecoveredError
@@ -104,8 +105,8 @@ class Caller:
         _, pending = await asyncio.wait(tasks.values(), timeout=CANCELLED_SECONDS)
         for name, task in cancelled.items():
             if task in pending:
-                text = f"{name}: still running {CANCELLED_SECONDS} s after it was cancelled"
-                self.found["not cancelled"].append(text)
+                text = f"{name}: still running {CANCELLED_SECONDS} s after it was cancelled, here:"
+                self.found["not cancelled"].append(f"{text}\n{stack(task)}")
             elif not task.cancelled() and (error := task.exception()):
                 self.found["wrong error"].append(f"{name}, cancelled: {error!r}")
         self._proxy.heal()
@@ -138,8 +139,9 @@ class Caller:
         _, pending = await asyncio.wait(tasks.values(), timeout=seconds)
         for name, task in tasks.items():
             if task in pending:
+                text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
+                self.found["too late"].append(f"{text}\n{stack(task)}")
                 task.cancel()
-                self.found["too late"].append(f"{name}, {why}: no end within {seconds:g} s")
             elif (error := task.exception()) and not _fits(error):
                 self.found["wrong error"].append(f"{name}, {why}: {error!r}")
         self._proxy.heal()

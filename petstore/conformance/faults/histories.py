@@ -39,6 +39,11 @@ class RecordedResponse:
         found: Item = json.loads(self.content)
         return found
 
+    def __str__(self) -> str:
+        """Return it in one line."""
+        replayed = ", replayed" if self.replayed else ""
+        return f"{self.status}{replayed} {self.content[:160].decode(errors='replace')}"
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -64,6 +69,21 @@ class Attempt:
     def got(self, status: int) -> bool:
         """Return whether there was a response, with this status."""
         return self.response is not None and self.response.status == status
+
+    def line(self, begin: float) -> str:
+        """Return it in one line, its times in seconds after the beginning."""
+        return f"{self.sent - begin:8.3f} to {self.ended - begin:.3f} s: {self}"
+
+    def __str__(self) -> str:
+        """Return the request and the response in one line."""
+        sent = {
+            "create": f"create pet {self.value}",
+            "place": f"order pet {self.id_} with the key {self.key}",
+            "close": f"make order {self.id_} {self.value}",
+            "pet": f"read pet {self.id_}",
+            "order": f"read order {self.id_}",
+        }.get(self.action, f"list {self.value} {self.action} after {self.id_}")
+        return f"{sent}: {self.response or 'unknown outcome'}"
 
 
 def listed_twice(pets: list[Item], orders: list[Item]) -> Iterator[str]:
@@ -169,7 +189,7 @@ def wrong_responses(attempts: list[Attempt], created: list[RecordedResponse]) ->
     if unknown == len(attempts):
         yield "no response"
     if len({(response.content, response.location) for response in created}) > 1:
-        yield f"different responses {created}"
+        yield f"different responses: {'; '.join(map(str, created))}"
     for response in created:
         if not response.location.endswith(f"/{response.item['id']}"):
             yield f"Location {response.location}"

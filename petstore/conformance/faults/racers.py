@@ -127,7 +127,7 @@ class Client:
         attempt = Attempt(action, "", id_, status, sent, time.monotonic(), response)
         self._race.history.append(attempt)
         if response and response.status not in ({200} if action in STATUSES else {200, 404}):
-            self._race.wrong.append(f"{attempt}")
+            self._race.wrong.append(str(attempt))
             return None
         if self._race.gone:
             raise GoneError
@@ -222,7 +222,7 @@ class Client:
             self._race.history.append(attempt)
             if response is not None:
                 if response.status not in (*expected, 404):
-                    self._race.wrong.append(f"{attempt}")
+                    self._race.wrong.append(str(attempt))
                 return response
             if self._race.gone:
                 raise GoneError

@@ -4,7 +4,6 @@ from math import inf
 from typing import Final
 
 from petstore.conformance.faults import histories
-from petstore.conformance.faults.histories import Attempt
 from petstore.conformance.faults.linearizability import searches, stuck_at
 from petstore.conformance.faults.operations import RecordedCall
 from petstore.conformance.faults.races import Race, is_lost, is_write
@@ -50,12 +49,12 @@ def judge(
     found["otherwise wrong"] += race.wrong
     if not confirmed:
         found["otherwise wrong"] += race.wrong_walks()
-        found["lost"] += [show(attempt) for attempt in history if is_lost(attempt)]
+        found["lost"] += [str(attempt) for attempt in history if is_lost(attempt)]
     found["given out twice"] += histories.given_twice(race.history)
     if ended:
         pets, orders = race.final
         gone = histories.lost(pets, orders, history)
-        found["lost"] += [f"{show(attempt)}, but at the end it is gone" for attempt in gone]
+        found["lost"] += [f"{attempt}, but at the end it is gone" for attempt in gone]
         if not gone:
             found["lost"] += histories.broken_promises(pets, orders, history)
         found["sold twice"] += histories.sold_twice(orders)
@@ -75,7 +74,7 @@ def judge(
                 piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
                 found["not linearizable"].append(f"pet {pets_[0]}:\n{piece}")
             else:  # one page may contradict many pairs: the shortest piece of each would take long
-                text = show(stuck.attempt) if stuck else "no requests"
+                text = stuck.attempt if stuck else "no requests"
                 found["not linearizable"].append(f"pets {pets_[0]} and {pets_[1]}: {text} <- here")
     return {kind: texts for kind, texts in found.items() if texts}, undecided
 
@@ -101,7 +100,7 @@ def shorten(
             kept = fewer
     kept = [o for o in kept if o.ended < inf or o.attempt.action in {"create", "place", "close"}]
     begin = kept[0].sent if kept else 0
-    lines = [show(o.attempt, begin) + (" <- here" if o is stuck else "") for o in kept]
+    lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]
     left_out = [f"... {len(lines) - SHOWN} requests before"] if len(lines) > SHOWN else []
     return left_out + lines[-SHOWN:]
 
@@ -111,24 +110,3 @@ def _changes_nothing(operation: RecordedCall) -> bool:
     if attempt.action in {"create", "place", "close"}:
         return attempt.got(404) or attempt.got(409)
     return True
-
-
-def show(attempt: Attempt, begin: float | None = None) -> str:
-    """Return an attempt in one line: its times, if `begin` is given, the request, the response."""
-    sent = {
-        "create": f"create pet {attempt.value}",
-        "place": f"order pet {attempt.id_} with the key {attempt.key}",
-        "close": f"make order {attempt.id_} {attempt.value}",
-        "pet": f"read pet {attempt.id_}",
-        "order": f"read order {attempt.id_}",
-    }.get(attempt.action, f"list {attempt.value} {attempt.action} after {attempt.id_}")
-    times = (
-        f"{attempt.sent - begin:8.3f} to {attempt.ended - begin:.3f} s: "
-        if begin is not None
-        else ""
-    )
-    if attempt.response is None:
-        return f"{times}{sent}: unknown outcome"
-    replayed = ", replayed" if attempt.response.replayed else ""
-    content = attempt.response.content.decode(errors="replace")
-    return f"{times}{sent}: {attempt.response.status}{replayed} {content[:160]}"
