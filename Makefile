@@ -1,6 +1,9 @@
 # The task runner. From a clean checkout with Python 3.11 or newer, `make run` and `make test`
 # do all the setup; later runs take a second to start.
 
+# Without compiled modules each of the hundreds of processes that tests start takes seconds more.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import anyio
 import pytest
 
 from tests.support.services import BACKEND, Live, Start, in_thread, place, process
+
+# pytest rewrites anyio, which brings a plugin, while it is imported. In the thread of a service
+# CPython 3.11 may fail to parse it (python/cpython#106905), so all of it is imported here.
+anyio.run(anyio.sleep, 0)
 
 
 @pytest.fixture

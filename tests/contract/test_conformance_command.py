@@ -89,8 +89,6 @@ from petstore.contract import Backend
 class Trims(MemoryRepository):
     async def create_pet(self, new, token=None):
         return await super().create_pet(replace(new, name=new.name.strip()), token)
-    async def place_order(self, pet_id, at, token=None):
-        pass
 @asynccontextmanager
 async def open_(settings, expected):
     yield Trims()
@@ -122,7 +120,8 @@ FAILS = TRIMS.replace(
 
 
 def test_a_failure_shows_what_was_compared_and_no_frames_of_others(tmp_path: Path) -> None:
-    install("trims", tmp_path, TRIMS)
+    nothing = "    async def place_order(self, pet_id, at, token=None): pass\n@async"
+    install("trims", tmp_path, TRIMS.replace("@async", nothing))
     chosen = ("name-exact", "order-get", "model")
     run = conformance("trims", tmp_path, *(f"--clause={name}" for name in chosen))
     assert run.returncode == 1
@@ -199,10 +198,15 @@ def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(
     assert results(run) == {"closed": "ok"}
     assert "is compliant" not in run.stdout
     assert "--seed 7" in run.stdout
-    names = 'open("names", "a").write(new.name.encode("utf-8", "replace").hex() + ",")'
-    source = TRIMS.replace("        return", f"        {names}\n        return")
-    few = "from petstore.conformance.sequences import ModelClause\nModelClause.machine_examples = 3"
-    install("notes", tmp_path, f"{few}\n{source.replace('.strip()', '')}")
+    notes = """
+        file = open("names", "a")
+        file.write(new.name.encode("utf-8", "replace").hex() + ",")
+        if file.tell() > 4000:
+            file.close()
+            os._exit(0)
+        return"""
+    source = TRIMS.replace(".strip()", "").replace("\n        return", notes)
+    install("notes", tmp_path, f"import os\n{source}")
     monkeypatch.setenv("CI", "true")  # there, Hypothesis would ignore the seed by default
     seen = []
     for seed in ("7", "7", "8"):

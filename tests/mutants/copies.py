@@ -99,6 +99,7 @@ class Copy:
         environment = {
             "PYTHONPATH": os.pathsep.join(map(str, packages)),
             "TMPDIR": str(temporary),
+            "PYTHONDONTWRITEBYTECODE": "1",  # a change may keep time and size of a file
             probes.FOLDER: str(self.build),
         }
         output = self.build / "output"
