@@ -1,8 +1,8 @@
 """Time limits, one of which holds even if a plugin loops for ever, or swallows its cancellation."""
 
 import asyncio
-import gc
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -12,9 +12,6 @@ from typing import Any, Final
 
 AGAIN_SECONDS: Final = 5
 """How long closing may take after the alarm, before it rings again."""
-
-LATER_SECONDS: Final = 0.01
-"""How much later the alarm rings if its exception would be lost."""
 
 
 class AlarmError(BaseException):
@@ -69,15 +66,22 @@ def alarm(seconds: float) -> Iterator[None]:
         return
     rung: list[AlarmError] = []
 
-    def ring(_number: int, frame: FrameType | None) -> None:
+    def ring(_number: int, _frame: FrameType | None) -> None:
         __tracebackhide__ = True
-        if _collects_garbage(frame):
-            signal.setitimer(signal.ITIMER_REAL, LATER_SECONDS, AGAIN_SECONDS)
-            return
         rung.append(AlarmError(f"interrupted here after {monotonic() - begin:.0f} s"))
         raise rung[-1]
 
+    ignore = sys.unraisablehook
+
+    def ring_again(lost: "sys.UnraisableHookArgs") -> None:
+        # It rang in a finalizer, where Python ignores exceptions, such as during a collection.
+        if isinstance(lost.exc_value, AlarmError):
+            signal.setitimer(signal.ITIMER_REAL, 0.01, AGAIN_SECONDS)
+        else:
+            ignore(lost)
+
     begin = monotonic()
+    sys.unraisablehook = ring_again
     handler = signal.signal(signal.SIGALRM, ring)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
@@ -86,22 +90,10 @@ def alarm(seconds: float) -> Iterator[None]:
         pass
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = ignore
         signal.signal(signal.SIGALRM, handler)
         if left:  # someone else's, such as that of pytest-timeout
             left = max(left - (monotonic() - begin), 0.001)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
     if rung:  # also if it was swallowed
         raise OverdueError(f"the test has not ended within {seconds:g} s") from rung[0]
-
-
-def _collects_garbage(frame: FrameType | None) -> bool:
-    """Return whether a callback of the collector runs, whose exceptions Python ignores.
-
-    Hypothesis has one. A signal that arrives during a long collection is handled in it.
-    """
-    callbacks = [getattr(callback, "__code__", None) for callback in gc.callbacks]
-    while frame is not None:
-        if frame.f_code in callbacks:
-            return True
-        frame = frame.f_back
-    return False

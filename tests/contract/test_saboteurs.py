@@ -50,6 +50,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip shrinking, do not wait long for calls that hang, and judge on a busy machine, too."""
     monkeypatch.setattr(cores, "read", dict)
     monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
+    monkeypatch.setattr(cancellation, "LATER_SECONDS", 2)
     for module in (calls, cancellation):
         monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
     monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])

@@ -126,7 +126,7 @@ class MakesCancelledWritesLater(Honest):
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             pet = Pet(self.next_id(), new.name, new.category_id, new.status)
-            asyncio.get_running_loop().call_later(0.25, self.put, pet)
+            asyncio.get_running_loop().call_later(1.5, self.put, pet)
             raise
         return await super().create_pet(new, token)
 
