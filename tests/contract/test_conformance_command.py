@@ -201,7 +201,7 @@ def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(
     notes = """
         file = open("names", "a")
         file.write(new.name.encode("utf-8", "replace").hex() + ",")
-        if file.tell() > 4000:
+        if file.tell() > 3300:
             file.close()
             os._exit(0)
         return"""
