@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from types import FrameType
 
+    from petstore.config.errors import ConfigurationError
     from petstore.config.loading import Configuration
 
 CONFIGURATION: Final = 2
@@ -33,7 +34,6 @@ _FAULT_OPTIONS: Final = (
     "minutes",
     "only",
     "timeout_seconds",
-    "report",
     "server",
     "server_stop",
     "server_kill",
@@ -220,12 +220,20 @@ def _parser() -> argparse.ArgumentParser:
     settings.set_defaults(command=_settings)
 
     kit = commands.add_parser("conformance", help="run the conformance kit against a backend")
-    kit.add_argument("name", metavar="NAME", help="the backend, configured as for serving")
+    subject = kit.add_mutually_exclusive_group(required=True)
+    text = "the backend, configured as for serving"
+    subject.add_argument("name", metavar="NAME", nargs="?", help=text)
+    text = "instead, print each clause and its sentence, one per line"
+    subject.add_argument("--list", action="store_true", help=text)
     text = "run this clause only; may be repeated"
     kit.add_argument("--clause", metavar="CLAUSE", action="append", default=[], help=text)
     text = "try fewer values, sequences and cancelled calls; takes seconds"
     kit.add_argument("--quick", action="store_true", help=text)
     kit.add_argument("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
+    text = (
+        "write a report as JSON (default: to standard output, and the progress to standard error)"
+    )
+    kit.add_argument("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
     _add_faults(kit)
     kit.set_defaults(command=_conformance)
 
@@ -289,7 +297,6 @@ def _add_faults(kit: argparse.ArgumentParser) -> None:
     add("--server", metavar="HOST:PORT", help=text)
     for verb in ("stop", "kill", "start", "empty"):
         add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
-    add("--json", metavar="FILE", dest="report", help="write a report")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -389,11 +396,15 @@ def _conformance(options: argparse.Namespace) -> int:
         name: value for name in _FAULT_OPTIONS if (value := getattr(options, name)) is not None
     }
     if given and not options.faults:
-        name = {"only": "fault", "report": "json"}.get(min(given), min(given))
+        name = {"only": "fault"}.get(min(given), min(given))
         raise ConfigurationError(f"--{name.replace('_', '-')} needs --faults")
     if options.faults and (options.clause or options.quick):
         name = "--clause" if options.clause else "--quick"
         raise ConfigurationError(f"{name} and --faults exclude each other")
+    if options.faults and options.report == "-":
+        raise ConfigurationError("--json needs a FILE with --faults")
+    if options.list:
+        return _list_clauses()
     configuration = configure(os.environ, {"PETSTORE_BACKEND": options.name}, keyless=True)
     _warn(configuration.warnings)
     for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
@@ -407,20 +418,36 @@ def _conformance(options: argparse.Namespace) -> int:
         from petstore.conformance.kit import sentences
         from petstore.conformance.reporter import Reporter
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"the conformance kit needs {error.name}; install the service with its extra"
-            " 'conformance', for instance from a checkout: pip install '.[conformance]'"
-        ) from None
+        raise _kit_needs(error) from None
     if unknown := set(options.clause) - sentences().keys():
         name = min(unknown)
         raise ConfigurationError(
-            f"--clause: the contract has no clause {name} (petstore/contract.py has their names in"
-            f" brackets).{did_you_mean(name, sentences())}"
+            f"--clause: the contract has no clause {name} ('petstore conformance --list' prints"
+            f" them).{did_you_mean(name, sentences())}"
         )
     plugin = configuration.plugin
     chosen = set(options.clause)
     reporter = Reporter(plugin.backend, configuration.storage, chosen, quick=options.quick)
-    return command.run(plugin.name, reporter, options.seed)
+    return command.run(plugin.name, reporter, options.seed, options.report)
+
+
+def _list_clauses() -> int:
+    try:
+        from petstore.conformance.kit import sentences
+    except ModuleNotFoundError as error:
+        raise _kit_needs(error) from None
+    for name, sentence in sentences().items():
+        print(f"{name:<20}{sentence}")
+    return 0
+
+
+def _kit_needs(error: ModuleNotFoundError) -> "ConfigurationError":
+    from petstore.config.errors import ConfigurationError
+
+    return ConfigurationError(
+        f"the conformance kit needs {error.name}; install the service with its extra"
+        " 'conformance', for instance from a checkout: pip install '.[conformance]'"
+    )
 
 
 def _interrupt(number: int, frame: "FrameType | None") -> None:
@@ -440,8 +467,8 @@ def _faults(
     from petstore.conformance.faults.subjects import Subject
 
     plugin = configuration.plugin
-    if "report" in given:
-        given["report"] = Path(given["report"])
+    if options.report is not None:
+        given["report"] = Path(options.report)
     if "only" in given:
         given["only"] = tuple(given["only"])
     given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed

@@ -5,7 +5,8 @@ A plugin is a distribution with an entry point in the group ``petstore.backends`
 
 The contract is a list of clauses. Each ends with its name in brackets, such as [id-range], and
 the conformance kit has a test for it. A test that fails says what the backend probably does
-wrong. New clauses come with minor releases; a changed clause raises `CONTRACT`.
+wrong. New clauses come with minor releases, and warn for one before they fail; a changed clause
+raises `CONTRACT`.
 """
 
 from abc import abstractmethod

@@ -9,28 +9,60 @@ import secrets
 import sys
 import threading
 import warnings
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
+from msgspec import Struct
 from pluggy import PluggyTeardownRaisedWarning
 
+from petstore import __version__
+from petstore.conformance import documents
 from petstore.conformance.cores import TOO_SLOW
-from petstore.conformance.reporter import Reporter
+from petstore.conformance.reporter import ClauseResult, Reporter
 from petstore.conformance.signals import signals_to_stop
+from petstore.contract import CONTRACT
 
 
-def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
+class Report(Struct, frozen=True):
+    """The report in JSON.
+
+    backend -- its name
+    service -- the version of the service, which is that of the kit
+    contract -- the version of the contract
+    date -- when the run ended
+    quick -- whether fewer values were tried
+    verdict -- "compliant", "not compliant", "passed what was chosen", "too slow to judge" or
+        "interrupted"
+    """
+
+    backend: str
+    service: str
+    contract: int
+    date: datetime
+    seed: int
+    quick: bool
+    verdict: str
+    clauses: list[ClauseResult]
+
+
+def run(name: str, reporter: Reporter, seed: int | None = None, report: str | None = None) -> int:
     """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
 
     reporter -- knows the backend and what of the kit is to be run
     seed -- that of the clause `model`: the same one makes the same calls
+    report -- the file of the JSON report; "-" for standard output: then all else is printed on
+        standard error
 
     0 means compliant: no clause failed, and only clauses of capabilities that the backend does
     not claim were skipped. 1 means that it is not compliant, 75 that the machine was too busy to
     tell, 130 that the run was interrupted.
 
-    Call it only in a process that does nothing else: it changes `os.environ` and a class.
+    Raises `SettingsError` if the report cannot be written. Call it only in a process that does
+    nothing else: it changes `os.environ` and a class.
     """
     os.environ["PETSTORE_REQUIRE_SERVICES"] = "1"  # a storage out of reach is not compliant
     for option in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # they could deselect clauses
@@ -39,6 +71,19 @@ def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
         sys.stdout.reconfigure(errors="backslashreplace")
     seed = secrets.randbelow(2**32) if seed is None else seed
+    if report not in (None, "-"):
+        documents.check(Path(report))
+    with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
+        status = _run(name, reporter, seed)
+    if report is not None:
+        documents.write(report, _report(name, reporter, seed, status))
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        sys.stdout.flush()
+        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
+    return status
+
+
+def _run(name: str, reporter: Reporter, seed: int) -> int:
     # A signal may interrupt a hook of Hypothesis or pytest, which they would warn of.
     warnings.simplefilter("ignore", PluggyTeardownRaisedWarning)
     warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
@@ -51,11 +96,19 @@ def run(name: str, reporter: Reporter, seed: int | None = None) -> int:
         set_hypothesis_home_dir(home)
         tests = ["--pyargs", "petstore.conformance.selected", f"--hypothesis-seed={seed}"]
         pytest.main([*options, *tests], plugins=[reporter])
-    status = _verdict(name, reporter, seed)
-    if any(not thread.daemon for thread in threading.enumerate()[1:]):
-        sys.stdout.flush()
-        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
-    return status
+    return _verdict(name, reporter, seed)
+
+
+def _report(name: str, reporter: Reporter, seed: int, status: int) -> Report:
+    verdict = {
+        0: "passed what was chosen" if reporter.partial else "compliant",
+        1: "not compliant",
+        TOO_SLOW: "too slow to judge",
+        130: "interrupted",
+    }[status]
+    date = datetime.now(UTC).replace(microsecond=0)
+    results = reporter.results()
+    return Report(name, __version__, CONTRACT, date, seed, reporter.quick, verdict, results)
 
 
 def _verdict(name: str, reporter: Reporter, seed: int) -> int:
@@ -83,6 +136,8 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
         )
         return TOO_SLOW
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
+    warned = [clause for clause, word in reporter.outcomes.items() if word == "warned"]
+    counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
     if reporter.partial:
         print(f"{name} passed what was chosen: {counts}")
         return 0

@@ -12,7 +12,13 @@ from petstore.conformance import REWRITTEN
 from petstore.conformance.kit import TOO_SLOW_TO_JUDGE, clauses, sentences
 from petstore.contract import Backend
 
-_WORDS: Final = {"passed": "ok", "failed": "FAILED", "skipped": "-", "too slow": "SLOW"}
+_WORDS: Final = {
+    "passed": "ok",
+    "failed": "FAILED",
+    "skipped": "-",
+    "too slow": "SLOW",
+    "warned": "WARN",
+}
 
 _WRONG_VALUE: Final = (
     "A method takes or returns something else than the contract says, such as None instead of a"
@@ -26,13 +32,27 @@ SIMPLEST_FIRST: Final = (
 """The modules of clauses. What fails one of them probably fails some of those after it, too."""
 
 
+class ClauseResult(Struct, frozen=True, omit_defaults=True):
+    """What the report in JSON says of a clause.
+
+    outcome -- that of `Reporter.outcomes`, or "not run"
+    reason -- why it has not passed
+    """
+
+    clause: str
+    outcome: str
+    reason: str | None = None
+
+
 class Reporter:
     """Runs the kit against one backend.
 
     chosen -- the names of the clauses to run; all if there are none
     quick -- whether each clause is tried with fewer values, sequences and cancelled calls
     partial -- whether something is left out, so that the backend may not be called compliant
-    outcomes -- name of the clause -> "passed", "failed", "skipped" or "too slow"
+    outcomes -- name of the clause -> "passed", "failed", "skipped", "too slow", or "warned": a new
+        clause that will fail from a later release
+    reasons -- name of the clause -> why it has not passed
     expected -- how many clauses are to be run
     interrupted -- whether Ctrl-C or a signal that does the same has ended the run
     stopping -- returns whether such a signal has arrived since it was last called
@@ -49,12 +69,13 @@ class Reporter:
         quick: bool = False,
     ) -> None:
         self.outcomes: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
         self.expected = 0
         self.interrupted = False
         self._backend = backend
         self._settings = settings
         self._chosen = chosen
-        self._quick = quick
+        self.quick = quick
         self.partial = quick or bool(chosen)
         self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
         self._order: list[str] = []  # of tests
@@ -68,7 +89,7 @@ class Reporter:
         pytest.register_assert_rewrite(*REWRITTEN)
         from petstore.conformance.selected import TestSelected  # noqa: PLC0415 - see above
 
-        if self._quick:
+        if self.quick:
             from petstore.conformance import calls, cancellation, costs  # noqa: PLC0415 - see above
 
             costs.MANY_ITEMS = costs.ITEMS
@@ -98,7 +119,7 @@ class Reporter:
             report = yield
         except Exception:  # noqa: BLE001 - the exception of a driver cannot be shown
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
-        if report.failed and call.excinfo is not None:
+        if call.excinfo and not isinstance(call.excinfo.value, pytest.skip.Exception):
             report.longrepr = self._describe(call.excinfo)
         return report
 
@@ -107,15 +128,29 @@ class Reporter:
         if report.when != "call" and report.passed:
             return
         clause, doc = self._clauses[report.location[2].rpartition(".")[2]]
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""  # of a skip
-        slow = TOO_SLOW_TO_JUDGE in reason
-        outcome = self.outcomes[clause] = "too slow" if slow else report.outcome
+        skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        skip = skip.removeprefix("Skipped: ")
+        warning = getattr(report, "wasxfail", "") if report.skipped else ""
+        outcome: str = "warned" if warning else report.outcome
+        if slow := skip.startswith(TOO_SLOW_TO_JUDGE):
+            outcome = "too slow"
+        self.outcomes[clause] = outcome
         print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
-        if report.failed:
+        if slow or warning:
+            print(f"        {skip or warning}", flush=True)
+        if report.failed or warning:
             shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
             print(f"        Probably: {doc}\n\n{shown}\n", flush=True)
-        if slow:
-            print(f"        {reason.removeprefix('Skipped: ')}", flush=True)
+            skip = f"{warning}\n{shown}".strip()
+        if skip:
+            self.reasons[clause] = skip.encode(errors="backslashreplace").decode()
+
+    def results(self) -> list[ClauseResult]:
+        """Return the results of all clauses, those that were not run included."""
+        return [
+            ClauseResult(name, self.outcomes.get(name, "not run"), self.reasons.get(name))
+            for name in self._sentences
+        ]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

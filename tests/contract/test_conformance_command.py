@@ -1,15 +1,21 @@
 """`petstore conformance NAME`: a line per clause, a verdict, an exit status, no files left over."""
 
+import json
 import re
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.version import Version
 
-from petstore.conformance import Conformance
+import petstore
+from petstore.conformance import Conformance, kit
 from petstore.conformance.kit import clauses, sentences
+from petstore.contract import CONTRACT
 from tests.support.installed import conformance, install
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
@@ -225,6 +231,86 @@ def test_a_quick_run_tries_every_clause_but_calls_nothing_compliant(tmp_path: Pa
     assert skipped == {*needing, "snapshot", "store-gone"}
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
     assert run.stdout.splitlines()[-1].startswith("memory passed what was chosen: ")
+
+
+def test_the_clauses_are_listed_a_line_each_without_a_backend(tmp_path: Path) -> None:
+    run = conformance("--list", tmp_path)
+    assert (run.returncode, run.stderr) == (0, "")
+    split = [line.split(maxsplit=1) for line in run.stdout.splitlines()]
+    assert dict(split) == sentences()
+    assert set(sentences()) == set(CLAUSES)
+    both = conformance("memory", tmp_path, "--list")
+    assert (both.returncode, both.stdout) == (2, "")
+
+
+def report(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the report on standard output, with the clauses by name."""
+    found: dict[str, Any] = json.loads(run.stdout)
+    found["clauses"] = {result.pop("clause"): result for result in found["clauses"]}
+    assert list(found["clauses"]) == list(sentences())
+    return found
+
+
+def test_the_report_is_one_document_and_the_rest_goes_to_standard_error(tmp_path: Path) -> None:
+    chosen = ("--clause=closed", "--clause=durable-ids", "--quick")
+    run = conformance("memory", tmp_path, *chosen, "--seed=7", "--json")
+    assert run.returncode == 0, run.stderr
+    found = report(run)
+    results = found.pop("clauses")
+    assert datetime.fromisoformat(found.pop("date")).utcoffset() == timedelta(0)
+    assert found == {
+        "backend": "memory",
+        "service": petstore.__version__,
+        "contract": CONTRACT,
+        "seed": 7,
+        "quick": True,
+        "verdict": "passed what was chosen",
+    }
+    assert results.pop("closed") == {"outcome": "passed"}
+    reason = "not claimed by the backend: durable"
+    assert results.pop("durable-ids") == {"outcome": "skipped", "reason": reason}
+    assert {result["outcome"] for result in results.values()} == {"not run"}
+    assert run.stderr.splitlines()[-1].startswith("memory passed what was chosen: ")
+
+
+def test_the_report_says_what_was_compared_and_may_be_a_file(tmp_path: Path) -> None:
+    install("fails", tmp_path, FAILS)
+    run = conformance("fails", tmp_path, "--clause=id-once", "--json")
+    assert run.returncode == 1
+    assert report(run)["verdict"] == "not compliant"
+    result = report(run)["clauses"]["id-once"]
+    assert result["outcome"] == "failed"
+    assert "no \\udc80 route" in result["reason"]
+    file = tmp_path / "report.json"
+    written = conformance("fails", tmp_path, "--clause=id-once", f"--json={file}")
+    assert results(written) == {"id-once": "FAILED"}
+    assert json.loads(file.read_text())["verdict"] == "not compliant"
+    nowhere = conformance("fails", tmp_path, f"--json={tmp_path}/no/file")
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+
+
+def test_a_new_clause_is_a_warning_until_the_next_minor_release(tmp_path: Path) -> None:
+    new = 'from petstore.conformance import kit\nkit.NEW["name-exact"] = "9.9"\n'
+    install("trims", tmp_path, new + TRIMS)
+    chosen = ("--clause=name-exact", "--clause=id-once", "--json")
+    run = conformance("trims", tmp_path, *chosen)
+    assert run.returncode == 0, run.stderr
+    assert re.search(r"(^|\n)WARN +name-exact .*\n +will fail from release 9\.9\n", run.stderr)
+    assert "Probably: The name is trimmed" in run.stderr
+    assert run.stderr.splitlines()[-1].endswith("; will fail from a later release: name-exact")
+    result = report(run)["clauses"]["name-exact"]
+    assert result["outcome"] == "warned"
+    assert re.match(r"will fail from release 9\.9\n(.*\n)+.*assert Pet\(", result["reason"])
+    install("keeps", tmp_path, new + TRIMS.replace(".strip()", ""))
+    kept = conformance("keeps", tmp_path, *chosen)
+    assert report(kept)["clauses"]["name-exact"] == {"outcome": "passed"}
+
+
+def test_no_clause_is_new_for_longer_than_a_minor_release() -> None:
+    version = Version(petstore.__version__)
+    for name, release in kit.NEW.items():
+        assert name in sentences()
+        assert release == f"{version.major}.{version.minor + 1}", "remove it after its release"
 
 
 def test_an_unknown_clause_is_a_configuration_error(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_a_fault_that_is_not_possible_is_refused() -> None:
         (("--faults", "--clause=closed"), "--clause and --faults exclude each other"),
         (("--minutes=1",), "--minutes needs --faults"),
         (("--fault=stall",), "--fault needs --faults"),
-        (("--json=x",), "--json needs --faults"),
+        (("--faults", "--json"), "--json needs a FILE with --faults"),
         (("--faults", "--minutes=0"), "--minutes must be above 0"),
         (("--faults", "--timeout-seconds=nan"), "--timeout-seconds must be above 0"),
         (("--faults", "--server-kill=true"), "--server-start needs"),

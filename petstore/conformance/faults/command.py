@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol
 
+from petstore.conformance import documents
 from petstore.conformance.faults.options import FaultOptions
 from petstore.conformance.faults.proxy import proxy
 from petstore.conformance.faults.report import VERDICTS, Tally
@@ -116,7 +117,4 @@ def check(options: FaultOptions) -> None:
     if options.server is not None:
         split(options.server)
     if options.report is not None:
-        try:
-            options.report.open("ab").close()
-        except OSError as error:
-            raise SettingsError(f"--json {options.report}: {error.strerror}") from None
+        documents.check(options.report)

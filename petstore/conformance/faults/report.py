@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-import msgspec
-
+from petstore.conformance import documents
 from petstore.conformance.cores import TOO_SLOW
 from petstore.conformance.faults.rounds import RoundOutcome
 from petstore.conformance.faults.verdicts import KINDS, Findings
@@ -89,7 +88,7 @@ class Tally:
             "violations": {kind.replace(" ", "_"): texts for kind, texts in self.found.items()},
             "too_slow_to_judge": self.slow,
         }
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+        documents.write(file, report)
 
     def _progress(self) -> None:
         if self._stream.isatty():

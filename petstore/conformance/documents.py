@@ -1,0 +1,25 @@
+"""Reports as JSON files, for programs to read."""
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from petstore.contract import SettingsError
+
+
+def check(file: Path) -> None:
+    """Raise `SettingsError` if a report cannot be written: before a run, not after it."""
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise SettingsError(f"--json {file}: {error.strerror}") from None
+
+
+def write(file: Path | str, report: object) -> None:
+    """Write a report to a file, or to standard output if that is called "-"."""
+    text = msgspec.json.format(msgspec.json.encode(report)) + b"\n"
+    if file == "-":
+        sys.stdout.buffer.write(text)
+    else:
+        Path(file).write_bytes(text)
