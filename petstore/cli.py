@@ -237,6 +237,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_faults(kit)
     kit.set_defaults(command=_conformance)
 
+    _add_new_backend(commands)
+
     keys = commands.add_parser("keys", help="make API keys")
     key_commands = keys.add_subparsers(title="commands", metavar="COMMAND", required=True)
     new = key_commands.add_parser("new", help="make a key and its line for the key file")
@@ -263,6 +265,16 @@ def _add_completion(parser: argparse.ArgumentParser, commands: Any, key_commands
     parsers = {"": parser, **commands.choices}
     parsers |= {f"keys {name}": each for name, each in key_commands.choices.items()}
     completion.set_defaults(command=partial(_completion, parsers, names))
+
+
+def _add_new_backend(commands: Any) -> None:
+    """Add the command for authors of backends."""
+    new_backend = commands.add_parser("new-backend", help="write the project of a new backend")
+    text = "its name: the project is written into a new folder of that name"
+    new_backend.add_argument("name", metavar="NAME", help=text)
+    text = "what to begin with: a blocking engine in a thread, or the client of a server"
+    new_backend.add_argument("--sketch", choices=("file", "server"), required=True, help=text)
+    new_backend.set_defaults(command=_new_backend)
 
 
 def _add_transfer(commands: Any) -> None:
@@ -493,6 +505,16 @@ def _open_scratch(configuration: "Configuration") -> None:
             pass
 
     asyncio.run(open_())
+
+
+def _new_backend(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from petstore.sketches import generator
+
+    generator.write(options.name, options.sketch, Path(options.name))
+    print(f"{options.name}/ is a working backend; backends/README.md says how to go on")
+    return 0
 
 
 def _new_key(options: argparse.Namespace) -> int:

@@ -99,11 +99,7 @@ def load(point: EntryPoint) -> Plugin:
     Raises `ConfigurationError` if it is not.
     """
     title = _title(point.name, _distribution(point), _version(point))
-    if not _NAME.fullmatch(point.name) or point.name in _TAKEN:
-        raise ConfigurationError(
-            f"{title} has an invalid name: expected lower-case letters and digits, a letter first,"
-            f" and not the first word of a service setting ({', '.join(sorted(_TAKEN))})"
-        )
+    check_name(point.name, title)
     try:
         backend = point.load()
     except KeyboardInterrupt:
@@ -124,6 +120,16 @@ def load(point: EntryPoint) -> Plugin:
             f" this service supports contract {CONTRACT}"
         )
     return Plugin(point.name, _distribution(point), _version(point), backend)
+
+
+def check_name(name: str, title: str = "") -> None:
+    """Raise `ConfigurationError` if a backend cannot have this name; `title` is what has it."""
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise ConfigurationError(
+            f"{title or f'a backend {name!r}'} has an invalid name: expected lower-case letters and"
+            " digits, a letter first, and not the first word of a service setting"
+            f" ({', '.join(sorted(_TAKEN))})"
+        )
 
 
 def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:

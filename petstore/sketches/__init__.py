@@ -1,0 +1,1 @@
+"""Two backends to begin with, and the command that copies one under another name."""

@@ -1,0 +1,165 @@
+"""The engine: an open SQLite file. Everything here blocks, and is for your engine to replace."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from petstore.contract import (
+    MAX_ID,
+    ChangeNeededError,
+    Expected,
+    SettingsError,
+    UnavailableError,
+    WrongStoreError,
+)
+
+SCHEMA_VERSION: Final = 1
+"""Raise it with each change of the schema, and upgrade older files in `_prepare`."""
+
+_SCHEMA: Final = f"""
+CREATE TABLE store (identity TEXT NOT NULL);
+INSERT INTO store VALUES (lower(hex(randomblob(16))));
+CREATE TABLE pets (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+    name TEXT NOT NULL,
+    category_id INTEGER NOT NULL,
+    status TEXT
+);
+CREATE INDEX pets_by_status ON pets (status, id);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+    pet_id INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    placed_at INTEGER NOT NULL -- in microseconds since 1970
+);
+CREATE INDEX orders_by_status ON orders (status, id);
+CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
+CREATE TABLE tokens (
+    token BLOB PRIMARY KEY,
+    fingerprint BLOB NOT NULL,
+    id INTEGER NOT NULL,
+    until INTEGER NOT NULL
+);
+CREATE INDEX tokens_by_until ON tokens (until);
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+
+class Engine:
+    """An open file, locked for this process.
+
+    seconds -- how long opening waits for another process that has it open
+    store -- the identity of the store
+
+    Raises `SettingsError`, `WrongStoreError`, `ChangeNeededError` or `UnavailableError`.
+    """
+
+    def __init__(self, path: str, seconds: float, expected: Expected) -> None:
+        self._path = path
+        self._lost = False
+        mode = "rwc" if expected.store is None and expected.create else "rw"
+        if mode == "rw" and not Path(path).exists():
+            if expected.store is not None:
+                raise WrongStoreError(f"{path} is missing; the store {expected.store} is expected")
+            raise ChangeNeededError(f"{path} is missing; it would be created")
+        with self._translated():
+            self._connection = sqlite3.connect(
+                f"{Path(path).absolute().as_uri()}?mode={mode}",
+                uri=True,
+                timeout=seconds,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        try:
+            with self._translated():
+                self.store = self._prepare(expected)
+            self._file = _identify(path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def commit(self, steps: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
+        """Run steps in one transaction; return a result or an exception for each.
+
+        A step that raises an error changes nothing, and the others are not affected. Raises
+        `WrongStoreError` if the file is no longer there, `UnavailableError`.
+        """
+        self._lost = self._lost or _identify(self._path) != self._file
+        if self._lost:
+            raise WrongStoreError(f"{self._path} was deleted, moved or replaced while it was open")
+        with self._translated(), self._transaction("BEGIN IMMEDIATE"):
+            return [self._attempt(step) for step in steps]
+
+    def close(self) -> None:
+        """Close the file, which unlocks it."""
+        self._connection.close()
+
+    def _attempt(self, step: Callable[[sqlite3.Connection], Any]) -> Any:
+        self._connection.execute("SAVEPOINT step")
+        try:
+            with self._translated():
+                return step(self._connection)
+        except Exception as error:  # noqa: BLE001 - raised in its caller
+            self._connection.execute("ROLLBACK TO step")
+            return error
+        finally:
+            self._connection.execute("RELEASE step")
+
+    def _prepare(self, expected: Expected) -> str:
+        """Lock the file, create the tables in an empty one, and return the store's identity."""
+        execute = self._connection.execute
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        execute("PRAGMA synchronous = EXTRA")  # what is acknowledged survives a power cut
+        with self._transaction("BEGIN EXCLUSIVE"):
+            (version,) = execute("PRAGMA user_version").fetchone()
+            (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if version > SCHEMA_VERSION or (tables and not version):
+                raise SettingsError(
+                    f"{self._path} has schema version {version}, or is of another application;"
+                    f" this version of the backend supports {SCHEMA_VERSION}"
+                )
+            if not version and expected.store is None:
+                if not expected.create:
+                    raise ChangeNeededError(f"{self._path} is empty; tables would be created in it")
+                for statement in _SCHEMA.split(";\n"):
+                    execute(statement)
+                version = SCHEMA_VERSION
+            found = execute("SELECT identity FROM store").fetchone()[0] if version else None
+            if expected.store not in (None, found):
+                raise WrongStoreError(f"{self._path} holds {found}, not {expected.store}")
+        return str(found)
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self._connection.execute(begin)
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the errors of the engine that may pass into `UnavailableError`: at one point."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:  # locked, the disk is full, cannot be opened
+            raise UnavailableError(f"{self._path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_NOTADB:
+                raise
+            raise SettingsError(f"{self._path} is not a file of this backend: {error}") from error
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    """Return what identifies the file that a path names, or None if it names none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - for each commit: twice as fast as with a Path
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

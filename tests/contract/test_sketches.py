@@ -1,0 +1,81 @@
+"""`petstore new-backend`: each sketch is a project whose backend keeps the contract."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from petstore.config.errors import ConfigurationError
+from petstore.contract import CONTRACT
+from petstore.sketches import generator
+from tests.support.installed import conformance
+
+each_sketch = pytest.mark.parametrize("sketch", generator.SKETCHES)
+
+
+@pytest.fixture
+def project(tmp_path: Path, sketch: str) -> Path:
+    """Write the project `acme`, and install it as an editable one: by metadata in its folder."""
+    folder = tmp_path / "acme"
+    generator.write("acme", sketch, folder)
+    found = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    metadata = folder / "petstore_acme-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {found['name']}\nVersion: {found['version']}\n"
+    )
+    (points,) = found["entry-points"].items()
+    lines = [f"{name} = {value}" for name, value in points[1].items()]
+    (metadata / "entry_points.txt").write_text("\n".join([f"[{points[0]}]", *lines]))
+    return folder
+
+
+@each_sketch
+def test_a_sketch_works_as_it_is(project: Path) -> None:
+    chosen = ("closed", "order-reserves", "restore-live", "token-atomic")
+    run = conformance("acme", project, *(f"--clause={name}" for name in chosen))
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@each_sketch
+def test_a_sketch_keeps_the_contract_as_it_is(project: Path, sketch: str) -> None:
+    run = conformance("acme", project, "--quick")
+    assert run.returncode == 0, run.stdout + run.stderr
+    skipped = [line.split()[1] for line in run.stdout.splitlines() if line.startswith("- ")]
+    claimed = ("shared", "snapshot") if sketch == "file" else ("shared", "snapshot", "durable")
+    assert {name.partition("-")[0] for name in skipped} - {"store"} == set(claimed)
+
+
+@each_sketch
+def test_a_project_is_named_and_complete(project: Path, sketch: str) -> None:
+    files = [file for file in project.rglob("*") if file.is_file() and file.parent.name[-1] != "o"]
+    for file in files:
+        assert "sketch" not in file.read_text().lower().replace("a sketch of petstore", ""), file
+    assert os.access(project / "ci.sh", os.X_OK)
+    assert (project / "LICENSE").read_text().startswith("MIT License")
+    assert f"contract={CONTRACT}" in (project / "petstore_acme" / "__init__.py").read_text()
+    package = {file.name for file in (project / "petstore_acme").iterdir()}
+    assert package >= {"__init__.py", "py.typed", "repository.py", "steps.py"}, sketch
+
+
+@pytest.mark.parametrize("name", ["Acme", "my-store", "log", "../acme", ""])
+def test_a_name_that_no_backend_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="has an invalid name"):
+        generator.write(name, "file", tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "petstore", "new-backend", "acme", "--sketch=server"]
+    first, second = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        for _ in range(2)
+    )
+    assert first.returncode == 0, first.stderr
+    assert "acme/ is a working backend" in first.stdout
+    assert (second.returncode, second.stdout) == (2, "")
+    assert second.stderr == "petstore: cannot create acme: File exists\n"
