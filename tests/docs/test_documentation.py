@@ -13,6 +13,7 @@ from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
 from petstore.config.settings import Settings, setting_names
+from petstore.conformance.kit import sentences
 from petstore.http.errors import ErrorCode
 from tests.support.documents import README, ROOT, blocks
 
@@ -67,6 +68,13 @@ def test_the_example_of_a_file_of_settings_is_accepted(tmp_path: Path) -> None:
 def test_every_error_code_is_in_the_readme() -> None:
     for code in ErrorCode:
         assert f"| `{code}` | {int(code.status)} |" in README
+
+
+def test_the_clauses_that_an_sql_backend_may_break_are_in_the_contract() -> None:
+    text = (ROOT / "backends/sql.md").read_text()
+    named = set(re.findall(r"\[([a-z-]+)\]", text))
+    assert len(named) > 20
+    assert named <= sentences().keys()
 
 
 def anchors(text: str) -> set[str]:
