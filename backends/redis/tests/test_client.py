@@ -62,7 +62,8 @@ async def connected(
     finally:
         await client.close()
         server.close()
-        await asyncio.sleep(0.01)  # what it has accepted is served
+        for _ in range(10):  # what it has accepted is served, after some turns of the loop
+            await asyncio.sleep(0)
         for writer in writers:
             writer.close()
         closed = (writer.wait_closed() for writer in writers)
