@@ -417,8 +417,9 @@ class Backend(Struct, frozen=True, kw_only=True):
         and in several
     durable -- whether acknowledged data outlives the process
     snapshots -- whether a shared store can be opened as a snapshot, for an export
-    max_name_bytes -- the longest name that can be stored, in bytes of UTF-8; None if it takes any.
-        The service does not start with a larger PETSTORE_MAX_BODY_BYTES
+    max_name_bytes -- the longest name that can be stored, in bytes of UTF-8; None if it takes any
+        that a request can have: the kit tries 16 MiB. The service does not start with a larger
+        PETSTORE_MAX_BODY_BYTES
 
     - A repository that is opened at a new location of `scratch` is empty. [scratch-empty]
     - Two locations that exist at the same time share nothing, also if one was made from the

@@ -12,7 +12,13 @@ from msgspec import Struct
 
 from petstore.conformance.calls import Length, kind, measure, sample
 from petstore.conformance.kit import Kit, Location, clause, location_clause
-from petstore.conformance.orders import absent_ids, add_pet, check_agreement, place_orders
+from petstore.conformance.orders import (
+    FINAL_STATUSES,
+    absent_ids,
+    add_pet,
+    check_agreement,
+    place_orders,
+)
 from petstore.conformance.values import AT, REX, make_token
 from petstore.contract import (
     MAX_ID,
@@ -174,32 +180,40 @@ class ConcurrencyClauses(Kit):
                     done
                 ]
 
-        for number in range(9):
+        for number in await sample(repository, range(9)):
             await write_and_read(number)
         await asyncio.gather(*(write_and_read(number) for number in range(40)))
         await self._read_beside_equal_reads(repository)
 
     async def _read_beside_equal_reads(self, repository: Repository) -> None:
-        """Read while equal reads are in flight that began before the write."""
+        """Read while equal reads are in flight that began before the write; nothing vanishes."""
         reading = True
-        pet_id = await add_pet(repository)
+
+        async def read() -> None:
+            pet, order, pets, orders, _ = await asyncio.gather(
+                repository.get_pet(pet_id),
+                repository.get_order(order_id),
+                repository.list_pets(PetQuery(pet_id - 1, 1)),
+                repository.list_orders(OrderQuery(order_id - 1, 1)),
+                repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED)),
+            )
+            found = [item and item.id for item in (pet, *pets, order, *orders)]
+            assert found == [pet_id, pet_id, order_id, order_id], "it is gone while it changes"
 
         async def read_again_and_again() -> None:
             while reading:
-                await asyncio.gather(
-                    repository.get_pet(pet_id),
-                    repository.get_order(order_id),
-                    repository.list_pets(PetQuery(pet_id - 1, 1)),
-                    repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED)),
-                )
+                await read()
                 await asyncio.sleep(0)  # a repository in memory may never wait
 
         for turn in await sample(repository, range(12)):
+            pet_id = await add_pet(repository)
             order_id = (await repository.place_order(pet_id, AT)).id
+            length, _ = await measure(read())
             readers = [asyncio.create_task(read_again_and_again()) for _ in range(3)]
             for _ in range(turn):
                 await asyncio.sleep(0)
-            order = await repository.update_order(order_id, OrderStatus.CANCELLED)
+            await length.wait(turn % 6 * 2)
+            order = await repository.update_order(order_id, FINAL_STATUSES[turn // 6])
             pet, listed, found, placed = await asyncio.gather(
                 repository.get_pet(pet_id),
                 repository.list_pets(PetQuery(pet_id - 1, 1)),
@@ -210,7 +224,7 @@ class ConcurrencyClauses(Kit):
             await asyncio.gather(*readers)
             reading = True
             assert pet is not None
-            assert pet.status is PetStatus.AVAILABLE
+            assert pet.status is PET_STATUS_BY_ORDER[order.status]
             assert listed == [pet]
             assert found == order
             assert order_id not in [other.id for other in placed]

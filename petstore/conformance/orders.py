@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
 
@@ -28,6 +29,11 @@ from petstore.contract import (
 )
 
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
+
+READERS = 8
+"""How many look at a change while it is made."""
+
+AnyResult = TypeVar("AnyResult")
 
 
 async def add_pet(repository: Repository) -> int:
@@ -111,6 +117,29 @@ async def check_agreement(repository: Repository) -> None:
             assert of_status <= expected.keys(), "a pet is pending, but in no order"
 
 
+async def _watch(change: Awaitable[AnyResult], look: Callable[[], Awaitable[None]]) -> AnyResult:
+    """Make a change and return its result; meanwhile several readers look, again and again.
+
+    Each begins a turn later than the one before it, so that some read between any two steps.
+    """
+    changing = True
+
+    async def look_again_and_again(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        while changing:
+            await look()
+            await asyncio.sleep(0)  # the reads may never yield
+
+    readers = [asyncio.create_task(look_again_and_again(turns)) for turns in range(READERS)]
+    for _ in readers:
+        await asyncio.sleep(0)
+    result = await change
+    changing = False
+    await asyncio.gather(*readers)
+    return result
+
+
 class OrderClauses(Kit):
     """Clauses of `place_order`, `get_order`, `list_orders` and `update_order`."""
 
@@ -150,9 +179,8 @@ class OrderClauses(Kit):
         """Order and pet are written in two steps, or a filtered list has the old status."""
         others = [await add_pet(repository) for _ in range(3)]
         pet_id = await add_pet(repository)
-        placing = asyncio.create_task(repository.place_order(pet_id, AT))
-        while not placing.done():
-            await asyncio.sleep(0)  # the reads below may never yield
+
+        async def look() -> None:
             before = await repository.list_orders(OrderQuery(0, 9))
             pet = await repository.get_pet(pet_id)
             after = await repository.list_orders(OrderQuery(0, 9))
@@ -163,7 +191,8 @@ class OrderClauses(Kit):
                 assert await status_of(repository, pet_id) is PetStatus.PENDING
                 placed = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
                 assert placed == after
-        await placing
+
+        await _watch(repository.place_order(pet_id, AT), look)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         for other in others:
             assert await status_of(repository, other) is PetStatus.AVAILABLE
@@ -270,9 +299,8 @@ class OrderClauses(Kit):
         self, repository: Repository, status: OrderStatus, expected: PetStatus
     ) -> int:
         (order,) = await place_orders(repository)
-        updating = asyncio.create_task(repository.update_order(order.id, status))
-        while not updating.done():
-            await asyncio.sleep(0)  # the reads below may never yield
+
+        async def look() -> None:
             before = await repository.get_order(order.id)
             pet = await repository.get_pet(order.pet_id)
             after = await repository.get_order(order.id)
@@ -284,8 +312,9 @@ class OrderClauses(Kit):
             if after.status is status:  # from now on, every list shows it
                 assert await status_of(repository, order.pet_id) is expected
                 assert await repository.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
+
         updated = Order(order.id, order.pet_id, status, order.placed_at)
-        assert await updating == updated
+        assert await _watch(repository.update_order(order.id, status), look) == updated
         assert await repository.get_order(order.id) == updated
         assert await status_of(repository, order.pet_id) is expected
         return order.pet_id
@@ -335,7 +364,7 @@ class OrderClauses(Kit):
             for turn in range(3):
                 pet_id = pet_ids[(client + turn) % len(pet_ids)]
                 with suppress(RefusedError):
-                    token = make_token(f"{client} {turn} {times}", pet_id) if client % 2 else None
+                    token = make_token(f"{client} {turn} {times}", pet_id) if client % 3 else None
                     receipt = await repository.place_order(pet_id, AT, token)
                     status = FINAL_STATUSES[(client + turn) % 9 > 0]
                     await repository.update_order(receipt.id, status)
@@ -376,7 +405,8 @@ class OrderClauses(Kit):
         """Order pets while their orders are cancelled, or while another call is cancelled."""
         for turn, order in enumerate(await place_orders(repository, 6)):
             calls = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
-            places = [repository.place_order(order.pet_id, AT) for _ in range(3)]
+            tokens = (None, make_token(f"together {turn}", order.pet_id), None)
+            places = [repository.place_order(order.pet_id, AT, token) for token in tokens]
             together = (*places[:turn], *calls[:1], *places[turn:], *calls[1:])
             found = await asyncio.gather(*together, return_exceptions=True)
             kinds = Counter(kind(result) for result in found)

@@ -135,6 +135,9 @@ class RecordClauses(Kit):
         walking = False
         await writing
         assert many <= found <= many | added
+        last = replace(make_token("last", REX, now), until=now + 2 * DAY_SECONDS)
+        left = record_of(last, (await repository.create_pet(REX, last)).id)
+        assert await read_records(repository, 50, now + DAY_SECONDS) == {left}, "all others expire"
 
     @location_clause("restore-token")
     async def test_a_restored_record_is_in_force_at_once(self, location: Location) -> None:

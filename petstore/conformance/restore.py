@@ -197,7 +197,7 @@ class RestoreClauses(Kit):
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
         """A call is cut into parts, and what is at their borders is lost; or ids are padded."""
-        long = "n" * self.longest_name(70_000)
+        long = "n" * self.longest_name(130_000)  # together more than 16 MiB
         news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
         # Pets of a status come in a row, so that others must be skipped to find them.
         news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
@@ -227,6 +227,8 @@ class RestoreClauses(Kit):
             await restoring
             with pytest.raises(ConflictError):
                 await repository.restore(refused)
+            assert await repository.get_pet(refused[-1].id) == pets[0]  # at once
+            assert await repository.get_pet(refused[-2].id) == refused[-2]
             with pytest.raises(NotFoundError):
                 await repository.restore(
                     [*refused[70:-1], *more, Order(700_000, 700_000, OrderStatus.CANCELLED, AT)]

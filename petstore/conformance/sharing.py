@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 from msgspec.structs import replace
 
-from petstore.conformance.calls import kind, read_all, sample
+from petstore.conformance.calls import kind, measure, read_all, sample
 from petstore.conformance.kit import Kit, Location, location_clause
 from petstore.conformance.orders import (
     FINAL_STATUSES,
@@ -67,6 +67,7 @@ class SharingClauses(Kit):
                         assert await self._read(opening, pet.id, order.id) == (pet, order)
             await self._fill_gaps(openings)
             await self._write_many(openings)
+            await self._open_beside_writes(location, one, two)
             lower, higher = sorted([await add_pet(one), await add_pet(one)])
             await three.list_pets(PetQuery(lower - 1, 1))  # it may read the page after it, too
             await two.place_order(higher, AT)
@@ -102,11 +103,35 @@ class SharingClauses(Kit):
                 assert await opening.get_pet(listed[-1].id) == listed[-1]
                 assert await opening.get_pet(ids[-1]) in listed
 
+    async def _open_beside_writes(
+        self, location: Location, writer: Repository, reader: Repository
+    ) -> None:
+        """Open the location while writes are in flight, which take effect all the same."""
+        length, _ = await measure(writer.create_pet(REX))
+        for tenth in await sample(writer, range(0, 10, 2)):
+            pet_id, (first, second) = await add_pet(writer), await place_orders(writer, 2)
+            writes = asyncio.gather(
+                writer.create_pet(REX),
+                writer.place_order(pet_id, AT),
+                writer.update_order(first.id, OrderStatus.COMPLETED),
+                writer.update_order(second.id, OrderStatus.CANCELLED),
+            )
+            await length.wait(tenth)
+            async with location.open():
+                created, placed, *updated = await writes
+            stored = await read_all(reader)
+            statuses = {pet.id: pet.status for pet in stored.pets}
+            assert statuses.get(created.id) is PetStatus.AVAILABLE
+            for order in (Order(placed.id, pet_id, OrderStatus.PLACED, AT), *updated):
+                assert order in stored.orders
+                assert statuses.get(order.pet_id) is PET_STATUS_BY_ORDER[order.status]
+
     async def _fill_gaps(self, openings: Sequence[Repository]) -> None:
         """Restore pets and orders in descending id; all openings have read that there are none."""
         stored = await read_all(openings[0])
         last = max(stored.pets[-1].id, stored.orders[-1].id)
-        for id_ in (last + 20, last + 10, last + 5) if last < MAX_ID - 20 else ():
+        ids = (last + 20, last + 10, last + 5) if last < MAX_ID - 20 else ()
+        for id_ in await sample(openings[0], ids):
             pet = Pet(id_, "restored", 7, PetStatus.AVAILABLE)
             order = Order(id_, id_, OrderStatus.CANCELLED, AT)
             for restored in (False, True):
@@ -151,7 +176,7 @@ class SharingClauses(Kit):
         async with location.open() as one, location.open() as other:
             creates = [
                 repository.create_pet(NewPet(f"{number}", number))
-                for number in await sample(one, range(509))  # each may reserve ids in blocks
+                for number in await sample(one, range(1009))  # each may reserve ids in blocks
                 for repository in (one, other)
             ]
             receipts = await asyncio.gather(*creates)

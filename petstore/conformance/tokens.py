@@ -40,8 +40,19 @@ async def count_stored(repository: Repository) -> tuple[int, int]:
     return len(stored.pets), len(stored.orders)
 
 
-async def _create(repository: Repository, number: int) -> Receipt:
-    return await repository.create_pet(REX, make_token(f"many {number}", REX))
+async def create_many(repository: Repository, count: int = MANY, now: int = NOW) -> list[Receipt]:
+    """Create pets, each with its own token; the same tokens in each call. Return the receipts.
+
+    There are fewer than `count` if it takes longer than `MANY_SECONDS`.
+    """
+    receipts: list[Receipt] = []
+    time = asyncio.get_running_loop().time
+    end = time() + MANY_SECONDS
+    while len(receipts) < count and time() < end:
+        some = range(len(receipts), min(len(receipts) + 100, count))
+        tokens = (make_token(f"many {number}", REX, now) for number in some)
+        receipts += await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
+    return receipts
 
 
 class TokenClauses(Kit):
@@ -67,14 +78,11 @@ class TokenClauses(Kit):
         sold = await repository.get_pet(first.id)
         assert sold is not None
         assert sold.status is PetStatus.SOLD
-        receipts: list[Receipt] = []
-        end = asyncio.get_running_loop().time() + MANY_SECONDS
-        while len(receipts) < MANY and asyncio.get_running_loop().time() < end:
-            some = range(len(receipts), len(receipts) + 100)
-            receipts += await asyncio.gather(*(_create(repository, n) for n in some))
+        receipts = await create_many(repository)
         await self._order_again_and_again(repository)
         for number, receipt in list(enumerate(receipts))[::37]:
-            assert await _create(repository, number) == Receipt(receipt.id, replayed=True)
+            again = await repository.create_pet(REX, make_token(f"many {number}", REX))
+            assert again == Receipt(receipt.id, replayed=True)
 
     async def _order_again_and_again(self, repository: Repository) -> None:
         """Order a pet several times, each with its own token; none must be forgotten."""
@@ -287,6 +295,7 @@ class ExpiryClauses(Kit):
         third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
         assert not third.replayed
         await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
+        await self._expire_together(repository, NOW + 190 * DAY_SECONDS)
         for turn in range(4):
             await self._expire_beside_slow_clocks(
                 repository, NOW + (200 + turn) * DAY_SECONDS, turn
@@ -310,6 +319,17 @@ class ExpiryClauses(Kit):
         writes.insert(turn, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
         placings = [repository.place_order(id_, AT, token) for id_, token in writes]
         assert not any(receipt.replayed for receipt in await asyncio.gather(*placings))
+
+    async def _expire_together(self, repository: Repository, begin: int) -> None:
+        """Use hundreds of tokens again at once, of which the records have just expired."""
+        number = len(await sample(repository, range(300)))
+        first = await create_many(repository, number, begin)
+        second = await create_many(repository, number, begin + DAY_SECONDS)
+        assert len({receipt.id for receipt in (*first, *second)}) == len(first) + len(second)
+        for receipt, again in zip(
+            second, await create_many(repository, number, begin + DAY_SECONDS), strict=False
+        ):
+            assert again == replace(receipt, replayed=True)
 
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
         """Let many records expire, each when it must, whatever is tried with it before."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from petstore.contract import (
@@ -298,3 +299,29 @@ class WaitsBrieflyForTheLock(Honest):
             return await super().create_pet(new, token)
         finally:
             lock.discard(self)
+
+
+@breaks("read-after-write")
+class ReadsTheArchiveFirst(Honest):
+    """An order that is completed between two queries is in neither the archive nor the rest."""
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        before = await super().list_orders(replace(query, count=MAX_ID))
+        await asyncio.sleep(0.001)
+        after = await super().list_orders(replace(query, count=MAX_ID))
+        archived = {order.id for order in before if order.status is OrderStatus.COMPLETED}
+        missed = {o.id for o in after if o.status is OrderStatus.COMPLETED} - archived
+        return [order for order in after if order.id not in missed][: query.count]
+
+
+@breaks("read-after-write")
+class TriesEachStatus(Honest):
+    """The status is in the key of a pet, which may change while one key after the other is read."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        for status in (UNSET, *PetStatus):
+            pet = await super().get_pet(pet_id)
+            if pet and pet.status == status:
+                return pet
+            await asyncio.sleep(0.001)
+        return None

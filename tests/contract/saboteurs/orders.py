@@ -19,8 +19,8 @@ from petstore.contract import (
     PetStatus,
     Receipt,
 )
-from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import Honest, Store
+from tests.contract.saboteurs.registry import SABOTEURS, breaks
+from tests.support.honest import Honest, Store, backend
 
 
 @breaks("sold-once")
@@ -366,3 +366,64 @@ class LeasesForADay(Honest):
         if held and at - max(held) > timedelta(days=1):
             self.set_status(pet_id, PetStatus.AVAILABLE)
         return await super().place_order(pet_id, at, token)
+
+
+class LocksTokensApart(Honest):
+    """Orders with a token wait for each other, and so do those without."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.locks = {with_token: asyncio.Lock() for with_token in (False, True)}
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.check()
+        async with self.locks[token is not None]:
+            if receipt := self.find(token):
+                return receipt
+            pet = self.data.pets.get(pet_id)
+            if pet is None:
+                raise NotFoundError("no such pet")
+            self.check_available(pet)
+            await asyncio.sleep(0)
+            order_id = self.next_order_id()
+            self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
+            self.set_status(pet_id, PetStatus.PENDING)
+            self.record(token, order_id)
+            return Receipt(order_id)
+
+
+# A shared one is caught by `shared-orders`, too.
+SABOTEURS["LocksTokensApart"] = "sold-once", replace(backend(LocksTokensApart), shared=False)
+
+
+@breaks("order-completed")
+class ShowsPetsLater(Honest):
+    """For some turns of an update, a slow reader sees the order changed, and then the pet not."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.before: dict[int, Pet] = {}
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        pets = dict(self.data.pets)
+        order = await super().update_order(order_id, status)
+        self.before[order.pet_id] = pets[order.pet_id]
+        try:
+            for _ in range(4):
+                await asyncio.sleep(0)
+        finally:
+            self.before.pop(order.pet_id, None)
+        return order
+
+    async def get_order(self, order_id: int) -> Order | None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return await super().get_order(order_id)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        pet = await super().get_pet(pet_id)
+        return self.before.get(pet_id, pet)

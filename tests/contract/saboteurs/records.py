@@ -243,3 +243,14 @@ class ForgetsRestoredRecords(Honest):
         super().close()
         for value in self.restored:
             self.data.records.pop(value, None)
+
+
+@breaks("token-walk")
+class EndsAfterExpiredRecords(Honest):
+    """Five hundred rows are read for a page; if all of them have expired, it is the last one."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        page = await super().list_tokens(cursor, 500, now)
+        records = page.records[:count]
+        more = page.next or len(page.records) > count
+        return TokenPage(records, records[-1].value.hex() if records and more else "")

@@ -364,3 +364,18 @@ class LeavesCancelledWritesUncommitted(Honest):
         super().close()
         for pet_id in self.uncommitted:
             self.data.pets.pop(pet_id, None)
+
+
+@breaks("durable-orders")
+class LoadsTheEndOfItsLog(Honest):
+    """Of the tokens that were used, the last thousand are loaded, and all that were restored."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.data.extra.setdefault("log", []).append(token.value)
+
+    def close(self) -> None:
+        super().close()
+        for value in self.data.extra.get("log", [])[:-1000]:
+            self.data.records.pop(value, None)

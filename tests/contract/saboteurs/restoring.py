@@ -1,5 +1,6 @@
 """What a backend may do wrong in `restore`."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -405,10 +406,17 @@ class LinksTheLastOrder(Honest):
 class SendsFourMegabytesAtMost(Honest):
     """Sends the items of a call at once, and the server takes no more in a request."""
 
+    most = 2**22
+
     async def restore(self, items: Sequence[Item]) -> None:
-        if sum(len(item.name) for item in items if isinstance(item, Pet)) > 2**22:
+        if sum(len(item.name) for item in items if isinstance(item, Pet)) > self.most:
             raise StorageError("the request is too large")
         await super().restore(items)
+
+
+@breaks("restore-sizes")
+class SendsSixteenMebibytesAtMost(SendsFourMegabytesAtMost):
+    most = 2**24
 
 
 @breaks("restore-next")
@@ -490,3 +498,18 @@ class KeepsItsLease(Honest):
             self.data.last_id = min(begin + 63, MAX_ID)
         id_ = self.lease.pop(0)
         return self.choose_id() if id_ in self.data.pets or id_ in self.data.orders else id_
+
+
+@breaks("restore-sizes")
+class ReplacesForAMoment(Honest):
+    """A refused pet replaces the stored one, until the last part of a long call is rolled back."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        except ConflictError:
+            if len(items) > 100 and isinstance(pet := items[-1], Pet):
+                stored = self.data.pets[pet.id]
+                self.put(pet)
+                asyncio.get_running_loop().call_soon(self.put, stored)
+            raise

@@ -10,16 +10,19 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    PET_STATUS_BY_ORDER,
     ConflictError,
     Expected,
     IdempotencyToken,
     NewPet,
     Order,
     OrderQuery,
+    OrderStatus,
     Pet,
     PetQuery,
     PetStatus,
     Receipt,
+    StorageError,
 )
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
 from tests.support.honest import STORES, Honest, LocationSettings, Store, backend
@@ -250,10 +253,12 @@ class MapsWhatWasThere(Honest):
 class ReservesBlocksInTwoSteps(Honest):
     """The end of the last block is read, and a moment later the end of the next one written."""
 
+    size = 100
+
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.ids = iter(range(store.last_id + 1, store.last_id + 101))
-        store.last_id += 100
+        self.ids = iter(range(store.last_id + 1, store.last_id + self.size + 1))
+        store.last_id += self.size
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         self.check()
@@ -263,8 +268,10 @@ class ReservesBlocksInTwoSteps(Honest):
         if pet_id <= self.data.restored:
             begin = self.data.last_id + 1
             await asyncio.sleep(0)
-            pet_id, *others = range(begin, begin + 100)
-            self.ids, self.data.last_id = iter(others), begin + 99
+            pet_id, *others = range(begin, begin + self.size)
+            self.ids, self.data.last_id = iter(others), begin + self.size - 1
+        if pet_id > MAX_ID:
+            raise StorageError("all ids have been assigned")
         self.put(Pet(pet_id, new.name, new.category_id, new.status))
         self.record(token, pet_id)
         return Receipt(pet_id)
@@ -330,3 +337,39 @@ class ProlongsWhatItCaches(Honest):
         super().record(token, id_)
         if token is not None:
             self.cached[token.value] = token.until
+
+
+@breaks("shared-reads")
+class UndoesWhatAnotherUpdates(Honest):
+    """An opening takes the updates that are in flight for those that a crash has ended."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.journal: dict[int, Order] = store.extra.setdefault("journal", {})
+        store.orders |= self.journal
+        for order in self.journal.values():
+            self.set_status(order.pet_id, PET_STATUS_BY_ORDER[order.status])
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        before = self.data.orders.get(order_id)
+        order = await super().update_order(order_id, status)
+        if before is not None and before is not order:
+            self.journal[order_id] = before
+        await asyncio.sleep(0)
+        self.journal.pop(order_id, None)
+        return order
+
+
+@breaks("shared-ids")
+class LocksItsOwnReservations(ReservesBlocksInTwoSteps):
+    """Only within one opening no two creates reserve a block at once."""
+
+    size = 1000
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        async with self.lock:
+            return await super().create_pet(new, token)

@@ -341,3 +341,15 @@ class HasOneClockForABatch(Honest):
             return await super().create_pet(new, replace(token, now=self.clocks[0]))
         finally:
             self.clocks.pop()
+
+
+@breaks("token-expired")
+class PurgesLater(Honest):
+    """Many records that have expired are deleted a turn later, also those that were used again."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        records = self.data.records
+        expired = [value for value, r in records.items() if token and r.until <= token.now]
+        if len(expired) > 100:
+            asyncio.get_running_loop().call_soon(lambda: [records.pop(v, None) for v in expired])

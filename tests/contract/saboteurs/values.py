@@ -216,3 +216,10 @@ class HasPagesOfMemory(Honest):
         if len(pet.name) > 2**19:
             raise StorageError("the value is too large")
         super().put(pet)
+
+
+storing(
+    "name-exact",
+    "CutsNamesAtSixteenMebibytes",
+    lambda pet: replace(pet, name=pet.name[: 2**24 - 1]),
+)
