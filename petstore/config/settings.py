@@ -121,9 +121,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1024,
-            le=2**30,
+            le=2**28,  # every backend can store a name of this size
             title="the maximum size of a request body",
-            description="an integer from 1024 to 1073741824",
+            description="an integer from 1024 to 268435456",
         ),
     ] = 65536
     root_path: Annotated[
