@@ -161,6 +161,8 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
     busy -- how long it waits, in total, for other processes that open the file
     expected -- which store it must hold, and whether it may be changed
 
+    After an error the connection must be closed, which rolls back what was done.
+
     Raises `SettingsError` if the file belongs to another application or was written by a newer
     version, `WrongStoreError` or `ChangeNeededError` if it is not as expected, `UnavailableError`
     if it cannot be read or written to.
@@ -168,19 +170,14 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
     with translated_errors(path):
         # The lock comes before the version is read: another process may be migrating, too.
         connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = _version(connection, path)
-            _check_expected(connection, path, version, expected)
-            if missing := MIGRATIONS[version:]:
-                for migration in missing:
-                    connection.execute(migration)
-                connection.pragma("application_id", APPLICATION_ID)
-                connection.pragma("user_version", len(MIGRATIONS))
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # SQLite may have rolled back already
-                connection.execute("ROLLBACK")
-            raise
+        version = _version(connection, path)
+        _check_expected(connection, path, version, expected)
+        if missing := MIGRATIONS[version:]:
+            for migration in missing:
+                connection.execute(migration)
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", len(MIGRATIONS))
+        connection.execute("COMMIT")
         # SQLite itself does not wait for the lock of either.
         busy.retry(lambda: connection.pragma("journal_mode", "WAL"))
         busy.retry(lambda: sync_recovered(connection))

@@ -198,11 +198,11 @@ def test_closing_does_not_wait_for_a_lock(path: str, other: apsw.Connection, clo
 
     async def run() -> None:
         async with opened(path) as repository:
+            clock.loop = asyncio.get_running_loop()
             other.execute("BEGIN IMMEDIATE")
             write = asyncio.create_task(repository.create_pet(REX))
             while not clock.pauses:  # noqa: ASYNC110 - the writer's thread begins to wait
                 await asyncio.sleep(0)
-            clock.now = 1001
         with pytest.raises(UnavailableError, match=LOCKED):
             await write
 
