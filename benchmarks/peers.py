@@ -1,4 +1,4 @@
-"""Compare the service with a raw ASGI function, other frameworks, Node.js and Go.
+"""Compare the service with a raw function, other servers and frameworks, Node.js and Go.
 
 Run: .venv/bin/python -m benchmarks.peers [--quick] [--seconds N] [--rounds N] [NAME ...]
 
@@ -12,6 +12,7 @@ import argparse
 from functools import partial
 
 from benchmarks.contestants import ALL, QUICK, prepare
+from benchmarks.figures import DEFAULT, NAME
 from benchmarks.load import CONNECTIONS, GOOD, REFUSED, Load
 from benchmarks.report import write
 from benchmarks.turns import compare, keep
@@ -32,7 +33,7 @@ def main() -> None:
         *prepare(names),
         {operation: partial(load, operation=operation) for operation in GOOD | REFUSED},
         options.rounds or (1 if quick else 5),
-        lambda operation, contestant: operation in GOOD or contestant.name == "petstore",
+        lambda operation, contestant: operation in GOOD or contestant.name in (DEFAULT, NAME),
     )
     raw |= {"seconds": load.seconds, "connections": CONNECTIONS, "refused": [*REFUSED]}
     keep("quick" if quick else "peers", raw)

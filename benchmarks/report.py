@@ -12,9 +12,21 @@ import json
 import textwrap
 
 from benchmarks import plot
-from benchmarks.bar import OBSERVED, added, bar
+from benchmarks.bar import added, bar
 from benchmarks.contestants import ALL, BUILD, ROOT
-from benchmarks.figures import NAME, RAW, Raw, cell, kept, middle, ratio, table
+from benchmarks.figures import (
+    DEFAULT,
+    NAME,
+    OBSERVED,
+    RAW,
+    Raw,
+    cell,
+    kept,
+    middle,
+    ordered,
+    ratio,
+    table,
+)
 
 HISTORY = ROOT / "benchmarks" / "history.json"
 PARTS = {
@@ -28,11 +40,13 @@ CAVEATS = """\
   median over the rounds, so it may differ a little from the ratio of two medians.
 - Latencies are those of 48 connections that never pause: they show the queue, not one request.
   Those of requests that need not wait are under "Latency".
-- Frameworks run with their defaults (`pip install "uvicorn[standard]"`, access log off), on uvloop
-  0.23, which writes a response with two system calls. petstore and the raw function pin uvloop
-  0.22, which needs one.
+- petstore stands first as it is by default: with a log line for each request.
+- Frameworks run with their defaults (`pip install "uvicorn[standard]"`, access log off), but on
+  petstore's version of uvloop, as the raw function. The newer 0.23 writes a response with two
+  system calls instead of one, so petstore pins 0.22.
 - Peers do the work that is compared and no more: no safe retries, no limits on bodies and
-  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1."""
+  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1.
+  nginx responds with a constant, the same to every request."""
 
 HEAD = "In each cell: get / list 20 / filtered list / create."
 
@@ -46,22 +60,16 @@ def operations(raw: Raw) -> list[str]:
     return [name for name in names if name not in raw["refused"]]
 
 
-def ordered(raw: Raw) -> list[str]:
-    """Return the contestants, the cheapest first."""
-    first = operations(raw)[0]
-    return sorted(raw["figures"], key=lambda name: middle(raw, name, first, "cpu") or 0)
-
-
 def overview(raw: Raw) -> str:
     """Return the table of CPU per request, with the ratio to the raw function."""
     rows = [["contestant", *operations(raw)]]
-    for name in ordered(raw):
+    for name in ordered(raw, operations(raw)[0]):
         cells = []
         for op in operations(raw):
             over = ratio(raw, "cpu", (name, op), (RAW, op))
             cpu = cell(middle(raw, name, op, "cpu"), ".1f")
             cells.append(cpu if over is None else f"{cpu} ({over:.2f})")
-        mark = "**" if name == NAME else ""
+        mark = "**" if name == DEFAULT else ""
         rows.append([f"{mark}{raw['titles'][name]}{mark}", *cells])
     return table(*rows)
 
@@ -69,8 +77,10 @@ def overview(raw: Raw) -> str:
 def details(raw: Raw, op: str) -> str:
     """Return the table of one operation."""
     heads = ["contestant", "requests/s", "CPU us", "p50 ms", "p99 ms"]
-    heads += ["CPU over raw", "CPU over petstore", "petstore's requests/s over its"]
-    return table(heads, *(detail(raw, op, name) for name in ordered(raw)))
+    heads += ["CPU over raw", "CPU over petstore by default", "its requests/s over these"]
+    return table(
+        heads, *(detail(raw, op, name) for name in ordered(raw, op) if op in raw["figures"][name])
+    )
 
 
 def detail(raw: Raw, op: str, name: str) -> list[str]:
@@ -80,8 +90,8 @@ def detail(raw: Raw, op: str, name: str) -> list[str]:
         cell(middle(raw, name, op, "rate"), ",.0f"),
         *(cell(middle(raw, name, op, what), form) for what, form in FORMS),
         cell(ratio(raw, "cpu", (name, op), (RAW, op))),
-        cell(ratio(raw, "cpu", (name, op), (NAME, op))),
-        cell(ratio(raw, "rate", (NAME, op), (name, op))),
+        cell(ratio(raw, "cpu", (name, op), (DEFAULT, op))),
+        cell(ratio(raw, "rate", (DEFAULT, op), (name, op))),
     ]
 
 
@@ -139,7 +149,7 @@ def latency(raw: Raw) -> str:
         heads += ["p50, saturated", "p99", "p99.9", "requests/s", "CPU us", "CPU over raw"]
         rows = []
         at, full = f"{count} at rate", str(count)
-        for name in sorted(raw["figures"], key=lambda name: middle(raw, name, full, "cpu") or 0):
+        for name in ordered(raw, full):
             cells = [cell(middle(raw, name, case, p)) for case in (at, full) for p in names]
             cells += [cell(middle(raw, name, full, "rate"), ",.0f")]
             cells += [cell(middle(raw, name, full, "cpu"), ".1f")]
@@ -176,17 +186,10 @@ def backends(raw: Raw) -> str:
 
 
 def release(raw: Raw) -> dict[str, list[float]]:
-    """Return what the history keeps of a run: for each contestant a figure for each operation.
-
-    Of the service, observed or not, CPU over the raw function; of a peer, petstore's requests per
-    second over its.
-    """
+    """Return what the history keeps of a run: the service's CPU over raw at each operation."""
     found = {}
-    for name in (NAME, OBSERVED, *raw["figures"]):
-        if name == RAW or name in found or name == "petstore-log":
-            continue
-        what = ("cpu", name, RAW) if name.startswith(NAME) else ("rate", NAME, name)
-        cells = [ratio(raw, what[0], (what[1], op), (what[2], op)) for op in operations(raw)]
+    for name in (NAME, OBSERVED):
+        cells = [ratio(raw, "cpu", (name, op), (RAW, op)) for op in operations(raw)]
         found[name] = [round(value, 2) for value in cells if value is not None]
     return found
 
@@ -197,13 +200,11 @@ def history(raw: Raw) -> str:
     last = release(raw)
     if last not in rows.values():
         rows["unreleased"] = last
-    heads = {name: f"requests/s over {TITLES[name]}" for row in rows.values() for name in row}
-    heads |= {NAME: "CPU over raw", OBSERVED: "CPU over raw, log and metrics on"}
     body = (
-        [version, *(" / ".join(f"{x:.2f}" for x in row.get(name, [])) for name in heads)]
+        [version, *(" / ".join(f"{x:.2f}" for x in row[name]) for name in (NAME, OBSERVED))]
         for version, row in rows.items()
     )
-    return table(["release", *heads.values()], *body)
+    return table(["release", "CPU over raw, log off", "CPU over raw, log and metrics on"], *body)
 
 
 def others() -> list[str]:
@@ -235,9 +236,10 @@ def write(*, quick: bool) -> None:
     report.write_text("\n\n".join(parts) + "\n")
     figures = {
         raw["titles"][name]: [middle(raw, name, op, "cpu") or 0.0 for op in operations(raw)]
-        for name in ordered(raw)
+        for name in ordered(raw, operations(raw)[0])
+        if {*operations(raw)} <= raw["figures"][name].keys()
     }
-    picture.write_text(plot.draw(figures, operations(raw), raw["titles"].get(NAME, "")))
+    picture.write_text(plot.draw(figures, operations(raw), raw["titles"].get(DEFAULT, "")))
     print(overview(raw), errors(raw), *more, sep="\n\n")
     print(f"\nThe tables are in {report.relative_to(ROOT)}, the plot beside it.")
 

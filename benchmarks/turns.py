@@ -28,7 +28,7 @@ def start(stack: ExitStack, contestants: list[Contestant], left_out: list[str]) 
             server.wait()
             if contestant.is_petstore:
                 smoke.fill(server.port)
-            smoke.check(server.port)
+            smoke.check(server.port, contestant.only)
             Load(1)(server, "get")
         except (RuntimeError, OSError) as error:
             left_out.append(f"{contestant.title} is left out: {error}")
@@ -59,6 +59,7 @@ def compare(
             for case in cases
             for server in (servers if number % 2 else reversed(servers))
             if only(case, server.contestant)
+            and (not server.contestant.only or case in server.contestant.only)
         ]
         figures: dict[str, Any] = {server.contestant.name: {} for server in servers}
         begin = time.monotonic()
