@@ -105,6 +105,8 @@ def backend_rows(raw: Raw) -> Iterator[Row]:
         figures = [added(raw, f"petstore-{name}", op) for op in operations]
         what = f"{title} adds, in CPU of the raw get: get / list 20 / durable create"
         yield Row(what, figures, required)
+    plain = ratio(raw, "server", ("petstore-redis", "create"), ("redis-plain", "create"))
+    yield Row("CPU of the Redis server for a create, over a plain synced write", [plain], (2.5,))
     one, two = (("petstore-workers-1", "list 20"), ("petstore-workers-2", "list 20"))
     rate, cpu = ratio(raw, "rate", two, one), ratio(raw, "cpu", one, two)
     what = "two workers over one on SQLite, requests/s, wrk on the same two cores"

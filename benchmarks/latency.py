@@ -11,7 +11,7 @@ counts from when a request was due. wrk does both: only it can be scripted to sp
 import argparse
 from functools import partial
 
-from benchmarks.contestants import ALL, prepare
+from benchmarks.contestants import ALL, named, prepare
 from benchmarks.figures import kept, middle
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.turns import Cases, compare, keep
@@ -46,7 +46,7 @@ def main() -> None:
         seconds = 1 + count // 1000  # long enough for connecting to weigh little
         cases[f"{count} at rate"] = partial(load.at_rate, rate=rate, connections=count)
         cases[f"{count}"] = partial(load, operation="get", seconds=seconds, connections=count)
-    raw = compare(*prepare(tuple(options.names)), cases, options.rounds)
+    raw = compare(*prepare(named(options.names)), cases, options.rounds)
     keep("latency", raw | {"rate": rate, "seconds": load.seconds, "counts": COUNTS})
 
 

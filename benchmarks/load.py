@@ -120,6 +120,7 @@ class Load:
         return {
             "rate": completed / microseconds * 1e6,
             "cpu": cpu / completed * 1e6,
+            "requests": completed,
             **percentiles(latencies),
         }
 

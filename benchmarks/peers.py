@@ -11,7 +11,7 @@ report.
 import argparse
 from functools import partial
 
-from benchmarks.contestants import ALL, QUICK, prepare
+from benchmarks.contestants import ALL, QUICK, named, prepare
 from benchmarks.figures import DEFAULT, NAME
 from benchmarks.load import CONNECTIONS, GOOD, REFUSED, Load
 from benchmarks.report import write
@@ -30,7 +30,7 @@ def main() -> None:
     names = tuple(options.names) or (QUICK if quick else tuple(c.name for c in ALL))
     load = Load(options.seconds)
     raw = compare(
-        *prepare(names),
+        *prepare(named(names)),
         {operation: partial(load, operation=operation) for operation in GOOD | REFUSED},
         options.rounds or (1 if quick else 5),
         lambda operation, contestant: operation in GOOD or contestant.name in (DEFAULT, NAME),

@@ -12,7 +12,7 @@ import json
 import textwrap
 
 from benchmarks import plot
-from benchmarks.bar import added, bar
+from benchmarks.bar import bar
 from benchmarks.contestants import ALL, BUILD, ROOT
 from benchmarks.figures import (
     DEFAULT,
@@ -161,28 +161,26 @@ def latency(raw: Raw) -> str:
 
 def backends(raw: Raw) -> str:
     """Return the tables of a run of `benchmarks.backends`."""
-    services = {name: title for name, title in raw["titles"].items() if "workers" not in name}
-    heads = ["operation"]
-    for title in services.values():
-        heads += [f"{title}: requests/s", "CPU us"]
-    rows = [[*heads, "SQLite adds", "Redis adds", "PostgreSQL adds"]]
-    for op in raw["figures"][RAW]:
-        cells = [op]
-        for name in services:
-            cells.append(cell(middle(raw, name, op, "rate"), ",.0f"))
-            cells.append(cell(middle(raw, name, op, "cpu"), ".1f"))
-        names = [f"petstore-{name}" for name in ("sqlite", "redis", "postgres")]
-        rows.append([*cells, *(cell(added(raw, name, op)) for name in names)])
+    heads = (word for op in raw["figures"][RAW] for word in (f"{op}: requests/s", "CPU us"))
+    rows, workers = [["", *heads]], [["workers on SQLite", "requests/s", "CPU us"]]
+    for name, title in raw["titles"].items():
+        cells = []
+        for op in raw["figures"][RAW]:
+            rate, cpu, server = (middle(raw, name, op, what) for what in ("rate", "cpu", "server"))
+            cpus = [cell(one, ".1f") for one in (cpu, server) if one is None or one >= 0.05]
+            cells += [cell(rate, ",.0f"), " + ".join(filter(None, cpus))]
+        if "workers" in name:
+            workers.append([name[-1], *cells[2:4]])
+        else:
+            rows.append([title, *cells])
     note = (
-        "*Adds*: CPU beyond that on memory, in units of the raw ASGI function's get. Creates are "
-        "durable on all but memory. The workers share two cores with wrk: list 20."
+        "CPU is that of the service (or of the load generator, if there is no service) + that of "
+        "the database's server. Creates are durable on all but memory. PostgreSQL alone has 8 "
+        "connections, as petstore; Redis alone 48, SQLite one. The workers share two cores with "
+        "wrk: list 20."
     )
-    workers = [["workers on SQLite", "requests/s", "CPU us"]]
-    for name in raw["titles"].keys() - services.keys():
-        rate, cpu = (middle(raw, name, "list 20", what) or 0 for what in ("rate", "cpu"))
-        workers.append([name[-1], f"{rate:,.0f}", f"{cpu:.1f}"])
-    parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows)]
-    return "\n\n".join([*parts, table(workers[0], *sorted(workers[1:]))])
+    parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows), table(*workers)]
+    return "\n\n".join(parts)
 
 
 def release(raw: Raw) -> dict[str, list[float]]:

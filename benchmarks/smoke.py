@@ -135,18 +135,23 @@ def check_get(client: Client) -> None:
     client.expect("its reuse", headers["x-request-id"] == "not well formed", expected=False)
     for text in ("90000001", "0", "01", "x", "9" * 30):
         client.expect_error(client(f"/v1/pets/{text}"), 404, "not_found")
-    for path in ("/v1/pets/1", "/v1/pets"):
-        response = client(path, key=None)
-        client.expect_error(response, 401, "unauthorized")
-        client.expect("WWW-Authenticate", response[1]["www-authenticate"], REALM)
-        response = client(path, key="wrong")
-        client.expect_error(response, 401, "unauthorized")
-        challenge = f'{REALM}, error="invalid_token"'
-        client.expect("WWW-Authenticate", response[1]["www-authenticate"], challenge)
+    check_key(client, "/v1/pets/1")
+
+
+def check_key(client: Client, path: str) -> None:
+    """Check that a get requires a key."""
+    response = client(path, key=None)
+    client.expect_error(response, 401, "unauthorized")
+    client.expect("WWW-Authenticate", response[1]["www-authenticate"], REALM)
+    response = client(path, key="wrong")
+    client.expect_error(response, 401, "unauthorized")
+    challenge = f'{REALM}, error="invalid_token"'
+    client.expect("WWW-Authenticate", response[1]["www-authenticate"], challenge)
 
 
 def check_pages(client: Client) -> None:
-    """Check pages, filters, cursors and links."""
+    """Check pages, filters, cursors and links, and the key."""
+    check_key(client, "/v1/pets")
     cases: list[tuple[str, range, str | None]] = [
         ("", range(20), "limit=20&cursor=p00000000000014"),
         ("?limit=2", range(2), "limit=2&cursor=p00000000000002"),

@@ -4,23 +4,39 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
+
+from msgspec import Struct
 
 from benchmarks import smoke
 from benchmarks.contestants import BUILD, Contestant, Running
 from benchmarks.figures import about
 from benchmarks.load import Load
 
-Cases = dict[str, Callable[[Running], dict[str, float]]]
+Measure = Callable[[str], dict[str, float]]
+
+
+class Floor(Struct, frozen=True):
+    """What takes turns with servers, but serves no HTTP.
+
+    measure -- performs an operation many times; returns rate, CPU of the client, and how often
+    """
+
+    contestant: Contestant
+    measure: Measure
+
+
+Cases = dict[str, Callable[[Any], dict[str, float]]]
+"""For each case, what measures one turn of a server or of a floor."""
 
 
 def start(stack: ExitStack, contestants: list[Contestant], left_out: list[str]) -> list[Running]:
     """Start, check and warm up contestants; a line for each that fails goes to `left_out`."""
     if shutil.which("wrk") is None or shutil.which("taskset") is None:
         raise SystemExit("this benchmark needs wrk and taskset (apt-get install wrk util-linux)")
-    servers = []
+    servers: list[Running] = []
     for contestant in contestants:
         print(f"starting and checking: {contestant.title}", file=sys.stderr)
         server = stack.enter_context(Running(contestant))
@@ -39,20 +55,23 @@ def start(stack: ExitStack, contestants: list[Contestant], left_out: list[str]) 
     return servers
 
 
-def compare(
+def compare(  # noqa: PLR0913 - what a comparison needs
     contestants: list[Contestant],
     left_out: list[str],
     cases: Cases,
     rounds: int,
     only: Callable[[str, Contestant], bool] = lambda *_: True,
+    *,
+    others: Sequence[Floor] = (),
 ) -> dict[str, Any]:
     """Return all figures: contestant -> case -> one set of figures for each round.
 
     cases -- for each, what measures one turn of a server
     only -- whether a case is for a contestant
+    others -- what takes turns, too
     """
     with ExitStack() as stack:
-        servers = start(stack, contestants, left_out)
+        servers: list[Running | Floor] = [*start(stack, contestants, left_out), *others]
         plan = [
             (number, case, server)
             for number in range(1, rounds + 1)
@@ -77,7 +96,7 @@ def compare(
         "about": about(),
         "rounds": rounds,
         "left out": left_out,
-        "titles": {c.name: c.title for c in contestants if c.name in figures},
+        "titles": {one.contestant.name: one.contestant.title for one in servers},
         "figures": figures,
     }
 

@@ -91,7 +91,7 @@ class Store:
 
     def get(self, text: str) -> Any:
         """Return the pet whose id this text is, or raise 404."""
-        id_ = int(text) if ID.fullmatch(text) else 0
+        id_ = pet_id(text)
         if not 1 <= id_ <= len(self.pets):
             raise RefusedError(404, "not_found", "Pet not found.")
         return self.pets[id_ - 1]
@@ -112,6 +112,11 @@ class Store:
         if not more:
             return page, None
         return page, f'</v1/pets?limit={limit}{chosen}&cursor=p{last:014x}>; rel="next"'
+
+
+def pet_id(text: str) -> int:
+    """Return the id that this text is, or 0, which no pet has."""
+    return int(text) if ID.fullmatch(text) else 0
 
 
 encode = msgspec.json.Encoder().encode

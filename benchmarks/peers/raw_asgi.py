@@ -6,7 +6,7 @@ Run: python raw_asgi.py PORT
 import hashlib
 import re
 import sys
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote_plus
 
 import peer
@@ -93,14 +93,15 @@ async def create_pet(receive: Any, headers: list[tuple[bytes, bytes]]) -> bytes:
     return encode(pet)
 
 
-if __name__ == "__main__":
+def serve(app: Any, lifespan: Literal["on", "off"]) -> None:
+    """Serve an application as petstore is served."""
     uvicorn.run(
         app,
         port=int(sys.argv[1]),
         http="httptools",
         loop="uvloop",
         ws="none",
-        lifespan="off",
+        lifespan=lifespan,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -108,3 +109,7 @@ if __name__ == "__main__":
         backlog=2048,
         timeout_keep_alive=75,
     )
+
+
+if __name__ == "__main__":
+    serve(app, "off")

@@ -1,16 +1,22 @@
 // Fastify with its own JSON schemas for requests and responses.
 // Run: NODE_PATH=.../node_modules node server.js PORT
+// With DATABASE_URL, get and create use a pool of node-postgres with its defaults.
 //
 // JSON numbers are doubles here: 1.0 is 1, and not every integer beyond 2^53 can be represented.
 'use strict'
 
 const { createHash, randomBytes } = require('node:crypto')
 const fastify = require('fastify')
+const { Pool } = require('pg')
 
 const STATUSES = ['available', 'pending', 'sold']
 const CLIENTS = new Set([createHash('sha256').update('benchmark-key-of-ours').digest('hex')])
 const process_ = randomBytes(6).toString('hex')
 const REALM = 'Bearer realm="petstore"'
+const INSERT = 'INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id'
+const SELECT = 'SELECT id, name, category_id AS "categoryId", status FROM pets WHERE id = $1'
+const url = process.env.DATABASE_URL
+const pool = url && new Pool({ connectionString: url })
 let requests = 0
 
 const pets = []
@@ -130,16 +136,19 @@ app.post('/v1/pets', {
   schema: { body: schema.newPet, response: { 201: schema.pet } }
 }, async (request, reply) => {
   const { name, categoryId, status } = request.body
-  const pet = add(name, categoryId, status)
+  const pet = pool ? { name, categoryId, status } : add(name, categoryId, status)
+  if (pool) pet.id = (await pool.query(INSERT, [name, categoryId, status])).rows[0].id
   reply.code(201).header('location', `/v1/pets/${pet.id}`)
   return pet
 })
 
 app.get('/v1/pets/:id', { schema: { response: { 200: schema.pet } } }, async (request) => {
   const text = request.params.id
-  const pet = /^[1-9][0-9]{0,15}$/.test(text) ? pets[Number(text) - 1] : undefined
-  if (pet === undefined) throw refused(404, 'not_found', 'Pet not found.')
-  return pet
+  const good = /^[1-9][0-9]{0,15}$/.test(text)
+  const row = good && (pool ? (await pool.query(SELECT, [text])).rows[0] : pets[Number(text) - 1])
+  if (!row) throw refused(404, 'not_found', 'Pet not found.')
+  if (row.status === null) delete row.status
+  return row
 })
 
 app.setErrorHandler((error, request, reply) => {
