@@ -34,7 +34,6 @@ def about() -> dict[str, str]:
         "commit": commit(),
         "machine": f"{os.cpu_count()} cores, {models[0] if models else platform.machine()}",
         "python": platform.python_version(),
-        "load": f"{os.getloadavg()[0]:.1f}",
     }
 
 

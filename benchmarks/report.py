@@ -10,6 +10,7 @@ the last full run are recorded in history.json as those of this version.
 import argparse
 import json
 import textwrap
+from statistics import median
 
 from benchmarks import plot
 from benchmarks.bar import bar
@@ -112,9 +113,13 @@ def errors(raw: Raw) -> str:
 def text(raw: Raw, picture: str, more: list[str]) -> str:
     """Return the report of one run of `benchmarks.peers`; `more` stands below the picture."""
     facts = raw["about"]
+    turns = (
+        turn for cases in raw["figures"].values() for turns in cases.values() for turn in turns
+    )
     where = (
         f"{facts['date']}, commit {facts['commit']}, Python {facts['python']}, {facts['machine']}; "
-        f"load {facts['load']} at the start. Server on the first core, wrk with "
+        f"others used {median(turn['others'] for turn in turns):.2f} of them in the median turn. "
+        "Server on the first core, wrk with "
         f"{raw['connections']} connections on the second; 10,000 pets; {raw['rounds']} "
         f"interleaved rounds, {raw['seconds']} s per turn; medians. Written by `make bench`."
     )

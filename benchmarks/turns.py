@@ -1,17 +1,19 @@
 """Contestants take turns, round by round, so that those compared are close in time."""
 
 import json
+import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from benchmarks import smoke
-from benchmarks.contestants import BUILD, Contestant, Running
+from benchmarks.contestants import BUILD, Contestant, Running, cpu_seconds
 from benchmarks.figures import about
 from benchmarks.load import Load
 
@@ -55,6 +57,13 @@ def start(stack: ExitStack, contestants: list[Contestant], left_out: list[str]) 
     return servers
 
 
+def others_seconds() -> float:
+    """Return the CPU time that other processes of the machine have used."""
+    user, nice, system, _, _, *more = map(int, Path("/proc/stat").read_text().split()[1:9])
+    busy = (user + nice + system + sum(more)) / os.sysconf("SC_CLK_TCK")
+    return busy - cpu_seconds(os.getpid())
+
+
 def compare(  # noqa: PLR0913 - what a comparison needs
     contestants: list[Contestant],
     left_out: list[str],
@@ -91,7 +100,9 @@ def compare(  # noqa: PLR0913 - what a comparison needs
                 file=sys.stderr,
             )
             turns = figures[server.contestant.name].setdefault(case, [])
+            before, at = others_seconds(), time.monotonic()
             turns.append(cases[case](server))
+            turns[-1]["others"] = (others_seconds() - before) / (time.monotonic() - at)
     return {
         "about": about(),
         "rounds": rounds,
