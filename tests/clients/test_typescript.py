@@ -36,8 +36,7 @@ def modules() -> Path:
     directory = HERE / "node_modules"
     installed, lock = directory / ".package-lock.json", HERE / "package-lock.json"
     missing = not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime
-    # npm 11 sometimes unpacks into a folder that it has not made yet.
-    if missing and subprocess.run(NPM_CI, check=False).returncode:
+    if missing:
         subprocess.run(NPM_CI, check=True)
     return directory
 
