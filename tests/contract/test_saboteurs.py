@@ -116,14 +116,16 @@ def test_a_saboteur_does_not_hide_behind_an_open_that_swallows_its_failures(
 
 
 @pytest.mark.slow
-def test_the_model_alone_catches_most_saboteurs(quickly: None) -> None:
+def test_the_model_alone_catches_many_saboteurs(quickly: None) -> None:
     caught = []
     for name, (_, saboteur) in SABOTEURS.items():
         try:
             getattr(kit(saboteur, examples=10), CLAUSES["model"])()
         except (Exception, pytest.fail.Exception):  # noqa: BLE001 - a saboteur may fail with any error
             caught.append(name)
-    assert len(caught) >= CAUGHT_BY_THE_MODEL_ALONE, caught
+        if len(caught) == CAUGHT_BY_THE_MODEL_ALONE:
+            return  # all of them would take minutes
+    pytest.fail(f"only {len(caught)} are caught: {caught}")
 
 
 def test_a_clause_cannot_be_overridden_or_deleted() -> None:
