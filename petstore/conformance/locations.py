@@ -54,11 +54,13 @@ class LocationClauses(Kit):
                     (placed,) = await place_orders(repository)
                     order = await repository.update_order(placed.id, status)
                     receipt = await repository.create_pet(REX, token)
-                    for read in _reads(repository, receipt.id, order.id):  # it may cache them
-                        await read()
+                    plain = await repository.create_pet(NewPet("Rex", 7))  # it never changes
+                    for pet_id in (receipt.id, order.pet_id, plain.id):
+                        for read in _reads(repository, pet_id, order.id):  # it may cache them
+                            await read()
                     if ending is not None:
                         raise ending
-            ids = [(receipt.id, order.id), (order.pet_id, 7), (MAX_ID, MAX_ID)]
+            ids = [(receipt.id, order.id), (order.pet_id, 7), (plain.id, 7), (MAX_ID, MAX_ID)]
             for one in closed:  # also those before, when the location was opened again
                 await _check_closed(one, token, ids)
         async with location.open():

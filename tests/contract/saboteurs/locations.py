@@ -116,10 +116,11 @@ class ReplaysWhenClosed(Honest):
 
 @breaks("closed")
 class ReadsItsCacheWhenClosed(Honest):
-    """Returns from memory what needs no connection."""
+    """Returns from memory what no order can change: pets without a status."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        return self.data.pets.get(pet_id) or await super().get_pet(pet_id)
+        pet = self.data.pets.get(pet_id)
+        return pet if pet and not pet.status else await super().get_pet(pet_id)
 
 
 @breaks("closed")
