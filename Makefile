@@ -63,7 +63,7 @@ check-all: install ## what CI adds: the tests marked slow, other backends: 25 mi
 	$(ON)=sqlite $(PYTEST) tests/http
 	$(ON)=postgres $(PYTEST) tests/http
 	$(ON)=redis PETSTORE_TEST_REDIS=cluster $(PYTEST) tests/http
-	$(TORTURE) 3
+	$(TORTURE) 3 || [ $$? = 75 ] # 75: the machine was too slow for a verdict, and it says so
 
 torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats a run
 	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
