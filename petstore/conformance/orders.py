@@ -134,9 +134,14 @@ async def _watch(change: Awaitable[AnyResult], look: Callable[[], Awaitable[None
     readers = [asyncio.create_task(look_again_and_again(turns)) for turns in range(READERS)]
     for _ in readers:
         await asyncio.sleep(0)
-    result = await change
-    changing = False
-    await asyncio.gather(*readers)
+    try:
+        result = await change
+    finally:
+        changing = False
+        failures = await asyncio.gather(*readers, return_exceptions=True)
+    for failure in failures:
+        if failure is not None:
+            raise failure
     return result
 
 
