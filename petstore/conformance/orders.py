@@ -117,7 +117,7 @@ async def check_agreement(repository: Repository) -> None:
             assert of_status <= expected.keys(), "a pet is pending, but in no order"
 
 
-async def _watch(change: Awaitable[AnyResult], look: Callable[[], Awaitable[None]]) -> AnyResult:
+async def watch(change: Awaitable[AnyResult], look: Callable[[], Awaitable[None]]) -> AnyResult:
     """Make a change and return its result; meanwhile several readers look, again and again.
 
     Each begins a turn later than the one before it, so that some read between any two steps.
@@ -197,7 +197,7 @@ class OrderClauses(Kit):
                 placed = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
                 assert placed == after
 
-        await _watch(repository.place_order(pet_id, AT), look)
+        await watch(repository.place_order(pet_id, AT), look)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         for other in others:
             assert await status_of(repository, other) is PetStatus.AVAILABLE
@@ -319,7 +319,7 @@ class OrderClauses(Kit):
                 assert await repository.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
 
         updated = Order(order.id, order.pet_id, status, order.placed_at)
-        assert await _watch(repository.update_order(order.id, status), look) == updated
+        assert await watch(repository.update_order(order.id, status), look) == updated
         assert await repository.get_order(order.id) == updated
         assert await status_of(repository, order.pet_id) is expected
         return order.pet_id

@@ -88,6 +88,7 @@ class RecordClauses(Kit):
         """The cursor is a token as text, or the records of orders are left out, or too many."""
         for size in (1, 10_000):
             assert await read_records(repository, size) == set()
+        await self._walk_while_records_expire(repository, PAST - 3 * DAY_SECONDS)
         stored = await self._write_with_tokens(repository, PAST)
         assert await read_records(repository, 3, PAST) == stored
         stored = await self._write_with_tokens(repository, NOW)
@@ -111,6 +112,24 @@ class RecordClauses(Kit):
                 receipt = await repository.place_order(await add_pet(repository), AT, token)
             used.add(record_of(token, receipt.id))
         return used
+
+    async def _walk_while_records_expire(self, repository: Repository, now: int) -> None:
+        """Walk while writes delete expired records, also that at which a page has ended."""
+        tokens = [
+            replace(make_token(f"{number} {span}", REX, now), until=now + span)
+            for span in (1, DAY_SECONDS)
+            for number in range(8)
+        ]
+        stored = [
+            record_of(token, (await repository.create_pet(REX, token)).id) for token in tokens
+        ]
+        found = set[TokenRecord]()
+        async for records in walk(repository, 1, now):
+            found |= set(records)
+            if any(record.until == now + 1 for record in records):
+                for number in range(8):
+                    await repository.create_pet(REX, make_token(f"late {number}", REX, now + 1))
+        assert {record for record in stored if record.until > now + 1} <= found
 
     async def _walk_while_others_write(self, repository: Repository, now: int) -> None:
         """Walk through many records while others use tokens: none of the many is missing."""

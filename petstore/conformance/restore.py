@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
-from itertools import count
+from itertools import count, cycle
 from typing import Any, Final
 
 import pytest
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from petstore.conformance.calls import read_all, sample
 from petstore.conformance.kit import Kit, Location, clause, location_clause
-from petstore.conformance.orders import absent_ids, add_pet, place_orders, status_of
+from petstore.conformance.orders import absent_ids, add_pet, place_orders, status_of, watch
 from petstore.conformance.pages import check_counts
 from petstore.conformance.tokens import count_stored
 from petstore.conformance.values import (
@@ -135,7 +135,7 @@ class RestoreClauses(Kit):
 
     @clause("restore-exact")
     async def test_restored_items_are_returned_exactly(self, repository: Repository) -> None:
-        """New ids are assigned, a filtered list lacks restored items, or times are cut."""
+        """New ids are assigned, filtered lists show restored items later, or times are cut."""
         await repository.restore([])
         await check_stored(repository, [], [])
         await repository.restore(restored_items())
@@ -193,6 +193,31 @@ class RestoreClauses(Kit):
             assert await repository.get_order(order.id) == order
             query = OrderQuery(order.id - 1, 1, order.status)
             assert await repository.list_orders(query) == [order]
+        await self._read_meanwhile(repository)
+
+    async def _read_meanwhile(self, repository: Repository) -> None:
+        """Restore pets with orders while others read: what one read shows, all later ones show."""
+        pairs = [
+            (Pet(id_, "Rex", 7, status), Order(id_, id_, ORDER_STATUS_BY_PET[status], AT))
+            for id_, status in zip(range(83_000, 83_300), cycle(PetStatus), strict=False)
+        ]
+        turns = cycle(pairs)
+
+        async def look() -> None:
+            pet, order = next(turns)
+            pet_query = PetQuery(pet.id - 1, 1, pet.status)
+            order_query = OrderQuery(order.id - 1, 1, order.status)
+            listed = await repository.list_orders(order_query) == [order]
+            if await repository.get_order(order.id) or listed:
+                assert await repository.get_order(order.id) == order
+                assert await repository.list_orders(order_query) == [order]
+                assert await repository.get_pet(pet.id) == pet, "the order is there before its pet"
+            listed = await repository.list_pets(pet_query) == [pet]
+            if await repository.get_pet(pet.id) or listed:
+                assert await repository.get_pet(pet.id) == pet
+                assert await repository.list_pets(pet_query) == [pet]
+
+        await watch(repository.restore([item for pair in pairs for item in pair]), look)
 
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:

@@ -94,6 +94,22 @@ class ContinuesAtAnOffset(Honest):
 
 
 @breaks("token-walk")
+class ContinuesAtARecordThatMayBeDeleted(Honest):
+    """The record that a cursor names has been deleted: it expired after its page was read."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        if token is not None:
+            expired = [r.value for r in self.data.records.values() if r.until <= token.now]
+            for value in expired[:2]:
+                del self.data.records[value]
+        super().record(token, id_)
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        gone = cursor and bytes.fromhex(cursor) not in self.data.records
+        return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
+
+
+@breaks("token-walk")
 class ContinuesAfterATokenAsText(Honest):
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         self.check()

@@ -64,6 +64,29 @@ class DropsPetsBelowTheHighestId(Honest):
             super().add(item)
 
 
+@breaks("restore-exact")
+class IndexesStatusesAfterwards(Honest):
+    """The index of a restored item is filled once all items are stored."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.not_indexed: set[int] = set()
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.not_indexed.add(item.id)
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        finally:
+            self.not_indexed.clear()
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
+        return [pet for pet in found if query.status is None or pet.id not in self.not_indexed]
+
+
 @breaks("restore-again")
 class RefusesEqualItems(Honest):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
