@@ -205,7 +205,7 @@ class RestoreClauses(Kit):
 
         async def look() -> None:
             pet, order = next(turns)
-            pet_query = PetQuery(pet.id - 1, 1, pet.status)
+            pet_query = PetQuery(pet.id - 1, 1, pet.status or None)
             order_query = OrderQuery(order.id - 1, 1, order.status)
             listed = await repository.list_orders(order_query) == [order]
             if await repository.get_order(order.id) or listed:
