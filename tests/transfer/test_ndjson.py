@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,8 @@ PETS = [Pet(pet_id, f"Rex {pet_id}", 7, PetStatus.PENDING) for pet_id in range(1
 ORDERS = [Order(id_, id_, OrderStatus.PLACED, AT) for id_ in range(1, 11)]
 GOOD = [*map(ndjson.encode, PETS), *map(ndjson.encode, ORDERS)]
 AT_700 = GOOD[699]
-TOKEN = ndjson.encode(TokenRecord(bytes(32), bytes(range(32)), int(time.time()) + 60, 7))
+EXPIRED = 1_000_000_000  # in 2001: the time of the run would differ among processes, as would names
+TOKEN = ndjson.encode(TokenRecord(bytes(32), bytes(range(32)), EXPIRED, 7))
 MALFORMED = [
     (b"\n", "it is empty"),
     (b"  \n", "it is empty"),
@@ -150,7 +150,7 @@ def test_a_conflicting_line_is_named(
     [
         (TokenRecord(bytes(32), bytes(32), 2**40, 7), "until: a record lasts for a day, not for l"),
         (
-            TokenRecord(bytes(32), bytes(range(32)), int(time.time()) + 60, 8),
+            TokenRecord(bytes(32), bytes(range(32)), EXPIRED, 8),
             "an earlier line has another record of its token",
         ),
     ],
