@@ -11,8 +11,9 @@ PIP := $(BIN)/pip install -q --no-compile --disable-pip-version-check
 OWN := -e . $(addprefix -e backends/,memory sqlite redis postgres)
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
-# One process more than there are cores, because tests sometimes wait.
-PYTEST := $(BIN)/pytest -q -rs -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+# Tests often wait for processes, so there are more of them than cores.
+CORES := $$(getconf _NPROCESSORS_ONLN)
+PYTEST := $(BIN)/pytest -q -rs -n $$(($(CORES) + 1))
 ON := PETSTORE_TEST_WORKERS=2 PETSTORE_TEST_BACKEND
 
 MINUTES ?= 60
@@ -44,7 +45,7 @@ run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
 test: install ## the tests for every change: five minutes on two cores
-	$(PYTEST) --dist worksteal
+	$(PYTEST) -n $$((2 * $(CORES) + 1)) --dist worksteal
 
 lint: install ## format, lint, types, rooms
 	$(BIN)/ruff format --check .

@@ -222,6 +222,7 @@ def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(
     assert seen[0] == seen[1] != seen[2]
 
 
+@pytest.mark.slow
 def test_a_quick_run_tries_every_clause_but_calls_nothing_compliant(tmp_path: Path) -> None:
     run = conformance("memory", tmp_path, "--quick")
     assert run.returncode == 0, run.stdout

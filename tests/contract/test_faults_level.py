@@ -320,6 +320,7 @@ class Tried(FaultConformance):
         self.down.unlink()
 
 
+@pytest.mark.slow
 def test_the_methods_of_a_test_class_kill_the_server(
     tmp_path: Path, server: Replies, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,7 @@ def test_each_worker_reloads_the_key_file(tmp_path: Path) -> None:
         until(lambda: statuses() == {200})
 
 
+@pytest.mark.slow
 def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(key_line("old", "old"))

@@ -271,6 +271,7 @@ def read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", EACH)
 def test_a_larger_store_needs_no_more_memory(backend: str, tmp_path: Path) -> None:
     script = (

@@ -32,7 +32,7 @@ from petstore.contract import (
 
 AT = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 SEED = int(os.environ.get("PETSTORE_SEED", "14"))
-CORRUPTIONS = 150
+CORRUPTIONS = 80
 PETS = 400
 PAGE = 4096
 DAMAGED = "corrupt|were changed by hand|are not those that were opened|it was deleted by hand"
