@@ -6,6 +6,7 @@ PETSTORE_FAILOVERS is the number of failovers of each kind.
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,22 @@ def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
 
     with cluster(tmp_path, *AOF, replicas=1) as group:
         asyncio.run(run())
+
+
+def test_the_first_and_the_last_slot_of_each_node_are_served(nodes: Cluster) -> None:
+    async def run() -> None:
+        borders = [
+            slot for range_ in nodes.nodes[0].call("CLUSTER", "SLOTS") for slot in range_[:2]
+        ]
+        assert {0, 16383} < {*borders}
+        for border in borders:
+            names = (f"{fresh()}-{border}" for _ in count())
+            prefix = next(name for name in names if key_slot(f"{{{name}:0}}".encode()) == border)
+            async with opened(nodes, prefix=prefix, partitions=1) as repository:
+                created = (await repository.create_pet(REX)).id
+                assert [pet.id for pet in await pets(repository)] == [created]
+
+    asyncio.run(run())
 
 
 def test_a_slot_that_migrates_is_followed(nodes: Cluster) -> None:
