@@ -46,6 +46,9 @@ TENTHS: Final = (5, 0, 9, ENDED, 2, 7, 4, 1, 8, 3, 6)
 MANY_CALLS: Final = 200
 """How many calls are cancelled at once."""
 
+LARGE_PAGE: Final = 1000
+"""The pets on a page that is not read in one part."""
+
 LATER_SECONDS: Final = 0.3
 """For how long the test looks for late effects of cancelled calls."""
 
@@ -138,12 +141,14 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
                 yield Trial(number, name, call, lengths[name], tenth)
 
 
-def _restoring(repository: Repository, stored: Stored, *, highest: bool) -> AnyCall:
+def _restoring(
+    repository: Repository, stored: Stored, *, highest: bool, number: int = 3
+) -> AnyCall:
     """Return a call that restores pets and orders under free ids: the lowest, or above all."""
     pet_ids, order_ids = [pet.id for pet in stored.pets], [order.id for order in stored.orders]
     above = max(*pet_ids, *order_ids) if highest else 0
     free = (id_ for id_ in count(above + 1) if id_ not in pet_ids)
-    pets = [Pet(next(free), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
+    pets = [Pet(next(free), "restored", n, PetStatus.AVAILABLE) for n in range(number)]
     free = (id_ for id_ in count(above + 1) if id_ not in order_ids)
     orders = [Order(next(free), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
     return lambda: repository.restore([*pets, *orders])
@@ -231,6 +236,8 @@ class CancellationClauses(Kit):
             await trial.finish(self._use(repository, trial))
         await self._cancel_many(repository)
         await self._cancel_in_a_row(repository)
+        if self.machine_restores:
+            await self._cancel_large_pages(repository)
         await check_agreement(repository)
         found = {pet.id: pet for pet in (await read_all(repository)).pets}
         assert written.items() <= found.items()
@@ -270,6 +277,20 @@ class CancellationClauses(Kit):
                     found = await read(id_)
                     assert found is not None
                     assert found.id == id_, "the reply to another call is returned"
+
+    async def _cancel_large_pages(self, repository: Repository) -> None:
+        """Cancel large pages; a cursor that stays open shows later reads an old store."""
+        stored = await read_all(repository)
+        await _restoring(repository, stored, highest=False, number=LARGE_PAGE)()
+        query = PetQuery(0, LARGE_PAGE)
+        length, _ = await measure(repository.list_pets(query))
+        for tenth in await sample(repository, TENTHS):
+            pages = [asyncio.create_task(repository.list_pets(query)) for _ in range(4)]
+            await length.wait(tenth)
+            await cancel(pages)
+            pet_id = await add_pet(repository)
+            found = await asyncio.gather(*(repository.get_pet(pet_id) for _ in range(20)))
+            assert None not in found, "a read shows the store as it was when a page was cancelled"
 
     async def _use(self, repository: Repository, trial: Trial) -> None:
         """Call every method, and check its result."""

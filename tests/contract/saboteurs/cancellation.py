@@ -14,11 +14,31 @@ from petstore.contract import (
     OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     Receipt,
     RefusedError,
 )
 from tests.contract.saboteurs.registry import breaks
 from tests.support.honest import Honest, Item, Store
+
+
+@breaks("after-cancellation")
+class LeavesACursorOpen(Honest):
+    """A cancelled page of several parts leaves its cursor open, and with it a transaction."""
+
+    pets: dict[int, Pet] | None = None
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        found = await super().list_pets(query)
+        self.pets = dict(self.data.pets)
+        for _ in found[50::50]:
+            await asyncio.sleep(0)
+        self.pets = None
+        return found
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        return (self.data.pets if self.pets is None else self.pets).get(pet_id)
 
 
 @breaks("cancelled-write")

@@ -1,5 +1,6 @@
 """What a backend may do wrong with the process that it shares with the service."""
 
+import asyncio
 import os
 import pickle
 import sqlite3
@@ -84,7 +85,7 @@ async def open_naming(_: object, __: Expected) -> AsyncIterator[NamesTheOrderInT
 
 
 class HasNoIndexInItsEngine(MemoryRepository):
-    """An engine in C goes through all rows to find those of a status."""
+    """An engine in C goes through rows to find those of a status; waiting hides it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +97,8 @@ class HasNoIndexInItsEngine(MemoryRepository):
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         if query.status is not None:
-            pickle.dumps(self.rows)
+            pickle.dumps(self.rows[::10])
+            await asyncio.sleep(0.02)
         return await super().list_orders(query)
 
 
