@@ -71,10 +71,10 @@ def send(address: tuple[str, int], *data: bytes, pause: float = 0.1) -> bytes:
 
 
 def parts(raw: bytes) -> tuple[bytes, list[bytes], bytes]:
-    """Return status line, sorted headers without the date, and body."""
-    head, _, body = raw.partition(b"\r\n\r\n")
+    """Return status line, sorted headers and body, without the dates of any response."""
+    head, _, body = b"\r\n".join(undated(raw)).partition(b"\r\n\r\n")
     line, *headers = head.split(b"\r\n")
-    return line, sorted(h.lower() for h in headers if not h.lower().startswith(b"date:")), body
+    return line, sorted(header.lower() for header in headers), body
 
 
 def undated(raw: bytes) -> list[bytes]:
