@@ -44,7 +44,7 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.lock
 run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests for every change: five minutes on two cores
+test: install ## the tests for every change: four minutes on two cores
 	$(PYTEST) -n $$((2 * $(CORES) + 1)) --dist worksteal
 
 lint: install ## format, lint, types, rooms
