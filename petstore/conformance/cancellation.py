@@ -141,14 +141,12 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
                 yield Trial(number, name, call, lengths[name], tenth)
 
 
-def _restoring(
-    repository: Repository, stored: Stored, *, highest: bool, number: int = 3
-) -> AnyCall:
+def _restoring(repository: Repository, stored: Stored, *, highest: bool) -> AnyCall:
     """Return a call that restores pets and orders under free ids: the lowest, or above all."""
     pet_ids, order_ids = [pet.id for pet in stored.pets], [order.id for order in stored.orders]
     above = max(*pet_ids, *order_ids) if highest else 0
     free = (id_ for id_ in count(above + 1) if id_ not in pet_ids)
-    pets = [Pet(next(free), "restored", n, PetStatus.AVAILABLE) for n in range(number)]
+    pets = [Pet(next(free), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
     free = (id_ for id_ in count(above + 1) if id_ not in order_ids)
     orders = [Order(next(free), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
     return lambda: repository.restore([*pets, *orders])
@@ -280,8 +278,9 @@ class CancellationClauses(Kit):
 
     async def _cancel_large_pages(self, repository: Repository) -> None:
         """Cancel large pages; a cursor that stays open shows later reads an old store."""
-        stored = await read_all(repository)
-        await _restoring(repository, stored, highest=False, number=LARGE_PAGE)()
+        used = {pet.id for pet in (await read_all(repository)).pets}
+        free = (id_ for id_ in count(1) if id_ not in used)
+        await repository.restore([Pet(next(free), "restored", n) for n in range(LARGE_PAGE)])
         query = PetQuery(0, LARGE_PAGE)
         length, _ = await measure(repository.list_pets(query))
         for tenth in await sample(repository, TENTHS):

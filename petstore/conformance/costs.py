@@ -96,6 +96,8 @@ class CostClauses(Kit):
             other.open() as small,
             filled.open() as large,
         ):  # it is filled first, so that what the calls look for comes after that
+            for repository in (small, large):  # the pages of both are full
+                await repository.restore(await _items(repository, 30))
             await self._compare(small, large, await _fill(large))
 
     async def _compare(self, small: Repository, large: Repository, stored: int) -> None:

@@ -115,10 +115,11 @@ class RecordClauses(Kit):
 
     async def _walk_while_records_expire(self, repository: Repository, now: int) -> None:
         """Walk while writes delete expired records, also that at which a page has ended."""
+        numbers = await sample(repository, range(8))
         tokens = [
             replace(make_token(f"{number} {span}", REX, now), until=now + span)
             for span in (1, DAY_SECONDS)
-            for number in range(8)
+            for number in numbers
         ]
         stored = [
             record_of(token, (await repository.create_pet(REX, token)).id) for token in tokens
@@ -127,7 +128,7 @@ class RecordClauses(Kit):
         async for records in walk(repository, 1, now):
             found |= set(records)
             if any(record.until == now + 1 for record in records):
-                for number in range(8):
+                for number in numbers:
                     await repository.create_pet(REX, make_token(f"late {number}", REX, now + 1))
         assert {record for record in stored if record.until > now + 1} <= found
 

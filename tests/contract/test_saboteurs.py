@@ -49,6 +49,7 @@ def kit(backend: Backend, examples: int = sequences.DEFAULT_EXAMPLES) -> Conform
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip shrinking, do not wait long for calls that hang, and judge on a busy machine, too."""
     monkeypatch.setattr(cores, "read", dict)
+    monkeypatch.setattr(calls, "SLOW_SECONDS", 60)  # try all values
     monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
     monkeypatch.setattr(cancellation, "LATER_SECONDS", 2)
     for module in (calls, cancellation):
