@@ -171,7 +171,8 @@ def test_the_command_ends_although_a_thread_of_the_plugin_does_not(tmp_path: Pat
 """
     source = TRIMS.replace("\n        return await super", f"{hangs}#")
     shorter = "kit.CLAUSE_SECONDS, kit.LIMIT_SECONDS, alarm.AGAIN_SECONDS = 0.2, 0.4, 0.2\n"
-    imports = "import asyncio, time\nfrom petstore.conformance import alarm, kit\n"
+    shorter += "cores.read = dict\n"  # it is judged on a busy machine, too
+    imports = "import asyncio, time\nfrom petstore.conformance import alarm, cores, kit\n"
     install("hangs", tmp_path, imports + shorter + source)
     run = conformance("hangs", tmp_path, "--clause", "id-once")
     assert run.returncode == 1, run.stderr

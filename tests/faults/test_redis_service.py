@@ -19,14 +19,14 @@ from tests.support.command import error_message, run_command
 from tests.support.pets import AVAILABLE_REX
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live, Start
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
 AT_ONCE = 0.05
 """Seconds: no response waits for a server that is known to be dead."""
 
-SLACK = 1.0
+SLACK = 3.0 * PATIENCE
 """Seconds of delay that a busy machine may add."""
 
 

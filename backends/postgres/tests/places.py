@@ -31,17 +31,21 @@ def fresh() -> str:
 
 @asynccontextmanager
 async def opened(
-    place: Server | str, expected: Expected = ANY_STORE, **settings: Any
+    place: Server | str, expected: Expected = ANY_STORE, *, watched: bool = True, **settings: Any
 ) -> AsyncIterator[PostgresRepository]:
-    """Open a store, in an unused schema unless one is given, and look at it as the service does."""
+    """Open a store, in an unused schema unless one is given.
+
+    watched -- whether to look at it as the service does, each second, over the same connections
+    """
     url = place if isinstance(place, str) else place.url()
     settings = {"schema": fresh(), "timeout_seconds": TIMEOUT, **settings}
     async with open_postgres(PostgresSettings(url, **settings), expected) as repository:
-        watch = asyncio.create_task(StorageHealth(None).watch(repository))
+        watch = asyncio.create_task(StorageHealth(None).watch(repository)) if watched else None
         try:
             yield repository
         finally:
-            watch.cancel()
+            if watch is not None:
+                watch.cancel()
 
 
 @asynccontextmanager

@@ -86,7 +86,7 @@ def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
     """The network fails after the commit has reached the server."""
 
     async def run() -> None:
-        async with opened(through(front), connections=1) as repository:
+        async with opened(through(front), connections=1, watched=False) as repository:
             for count in range(2, 10, 2):
                 # The first one prepares the statement, so that the reply is that of the commit.
                 await again(lambda: repository.create_pet(REX))
@@ -129,7 +129,7 @@ def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy) -> N
 
 def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
     async def run() -> None:
-        async with opened(through(front), connections=1) as repository:
+        async with opened(through(front), connections=1, watched=False) as repository:
             await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
             for size in (1, 7, 50, 300):
                 await again(lambda: pets(repository))

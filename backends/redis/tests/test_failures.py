@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from backends.redis.tests.servers import AOF, Server, single
-from backends.redis.tests.stores import opened, unavailable, unavailable_at_once
+from backends.redis.tests.stores import opened, unavailable, unavailable_at_once, unavailable_for
 from petstore.conformance.faults.proxy import Proxy
 from petstore.contract import OrderQuery
 from tests.support.repositories import AT, REX, again, make_token, pets
@@ -22,7 +22,7 @@ def test_a_refused_connection_fails_at_once_and_changes_nothing(front: Proxy) ->
             await repository.create_pet(REX)
             front.refuse()
             front.cut()
-            await asyncio.sleep(0.05)
+            await unavailable_for("connection refused", lambda: repository.create_pet(REX))
             for message in await unavailable_at_once(lambda: repository.create_pet(REX)):
                 assert "connection refused" in message
             front.listen()

@@ -67,7 +67,7 @@ def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path: Path
                 assert "MISCONF" in await unavailable(repository.place_order(pet.id, AT))
                 assert len(await pets(repository)) == 1
                 server.call("CLIENT", "KILL", "TYPE", "normal")  # reads use a new connection
-                await asyncio.sleep(0.2)
+                await again(lambda: pets(repository))
             server.call("CONFIG", "SET", "save", "")
             await repository.create_pet(REX)
 
@@ -81,8 +81,8 @@ def test_a_server_that_runs_a_long_script_is_unavailable(server: Server) -> None
             await repository.create_pet(REX)
             thread = threading.Thread(target=loop_forever)
             thread.start()
-            await asyncio.sleep(0.15)
             try:
+                await asyncio.to_thread(until, is_busy)
                 assert "BUSY" in await unavailable(repository.create_pet(REX))
                 assert "BUSY" in await unavailable(pets(repository))
             finally:
@@ -90,6 +90,13 @@ def test_a_server_that_runs_a_long_script_is_unavailable(server: Server) -> None
                 thread.join()
             await repository.create_pet(REX)
             assert len(await pets(repository)) == 2
+
+    def is_busy() -> bool:
+        try:
+            server.call("PING")
+        except redis_client.ResponseError as error:
+            return "BUSY" in str(error)
+        return False
 
     def loop_forever() -> None:
         with suppress(redis_client.RedisError), server.client(socket_timeout=5) as client:

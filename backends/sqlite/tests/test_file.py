@@ -293,7 +293,8 @@ class TestFailing:
 
     def test_locked_for_less_than_the_setting(self, file: Path) -> None:
         async def run() -> None:
-            async with opened(file) as repository:
+            settings = SqliteSettings(path=str(file), busy_seconds=60)
+            async with open_sqlite(settings, Expected()) as repository:
                 with sql(file) as other:
                     other.execute("BEGIN IMMEDIATE")
                     write = asyncio.create_task(repository.create_pet(REX))
