@@ -213,7 +213,7 @@ def while_it_is_full_and_stops(document: Document) -> Iterator[Observed]:
         arrived.release()
         await asyncio.sleep(60)
 
-    with ThreadPoolExecutor(len(operations)) as pool, Client() as client:
+    with ThreadPoolExecutor(len(operations)) as pool, Client(timeout=HANG_SECONDS) as client:
         with in_thread(LIMITED) as live:
             live.state.repository = repository_of(wait)
             client.base_url, client.headers = live.client.base_url, live.client.headers

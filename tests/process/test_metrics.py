@@ -23,6 +23,7 @@ from petstore.config.settings import Settings
 from petstore.conformance.faults.services import NotServingError
 from petstore.observability import metrics_server
 from tests.support.documents import ROOT
+from tests.support.key_files import replace
 from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import REX
 from tests.support.services import KEY, OTHER_KEY, Live, Start
@@ -70,13 +71,12 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
         ("unknown", "204"): 1,
     }
     refused = ("petstore_refused_requests_total", "", "no_key")
-    until(lambda: refused in scrape(url))  # stored once a second
+    stored = {refused: 1, ("petstore_connections",): 1}  # once a second
+    until(lambda: stored.items() <= scrape(url).items())
     samples = scrape(url)
-    assert samples[refused] == 1
     assert samples["petstore_storage_duration_seconds_count", "create_pet"] == 1
     assert samples["petstore_storage_duration_seconds_count", "get_pet"] == 3
     assert 0 < samples["petstore_storage_duration_seconds_sum", "get_pet"] < 3
-    assert samples["petstore_connections",] == 1
     assert samples["petstore_http_request_duration_seconds_count", "getPet"] == 3
     assert 0 < samples["petstore_http_request_duration_seconds_sum", "getPet"] < 3
     assert samples["petstore_http_requests_in_flight",] == 0
@@ -138,7 +138,8 @@ def test_the_counts_of_workers_are_added_up_and_survive_them_and_leave_no_files(
 
 def test_requests_in_flight_and_storage_failures_are_counted(start: Start, tmp_path: Path) -> None:
     with single(tmp_path, *AOF) as server, ThreadPoolExecutor(1) as pool:
-        live = start(backend="redis", redis_url=url_of(server), metrics_listen="127.0.0.1:0")
+        place = {"redis_url": url_of(server), "redis_timeout_seconds": "3"}
+        live = start(backend="redis", **place, metrics_listen="127.0.0.1:0")
         url = metrics_url(live.log.read_text())
         server.freeze()
         waiting = pool.submit(live.client.get, "/v1/pets")
@@ -200,12 +201,13 @@ def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
         return samples["petstore_keys_stale",], samples["petstore_key_reload_failures_total",]
 
     assert reloads() == (0, 0)
-    file.write_text("nonsense")
+    replace(file, b"nonsense")
     live.process.send_signal(signal.SIGHUP)
-    until(lambda: reloads() == (1, 1))
-    file.write_text(line)
+    until(lambda: reloads()[0] == 1)
+    assert reloads()[1] in (1, 2)  # the service may have looked before the signal, too
+    replace(file, line.encode())
     live.process.send_signal(signal.SIGHUP)
-    until(lambda: reloads() == (0, 1))
+    until(lambda: reloads()[0] == 0)
 
 
 @pytest.mark.slow

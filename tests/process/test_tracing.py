@@ -17,6 +17,7 @@ from petstore.observability.tracing import Tracing
 from tests.support.command import run_command
 from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, process
+from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -71,6 +72,7 @@ def test_a_request_is_a_span_of_the_trace_that_its_headers_name(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SERVER_REQUEST", ".*")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # the end does not wait long for the rest
     settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite", "workers": workers}
     with process(tmp_path, drain_seconds="0", **settings) as live:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
@@ -79,7 +81,8 @@ def test_a_request_is_a_span_of_the_trace_that_its_headers_name(
         malformed = {"baggage": "not-for-the-log", "tracestate": "not-for-the-log"}
         headers = {"traceparent": headers["traceparent"]} | malformed
         assert live.client.get("/v1/nothing", headers=headers).status_code == 404
-        assert live.stop() == 0  # the remaining spans are sent as the process ends
+        until(lambda: len(collector.spans) == 3)
+        assert live.stop() == 0
     assert {service for service, _ in collector.spans} == {"petstore"}
     spans = {span.name: span for _, span in collector.spans}
     assert spans.keys() == {"GET /v1/pets/{pet_id}", "HEAD /v1/pets/{pet_id}", "GET"}
@@ -123,7 +126,7 @@ def test_the_service_has_the_configured_name(
     monkeypatch.setenv(name, value)
     with process(tmp_path, drain_seconds="0") as live:
         live.client.get("/livez")
-        assert live.stop() == 0
+        assert live.stop() == 0  # the remaining spans are sent as the process ends
     assert [service for service, _ in collector.spans] == ["shop"]
 
 

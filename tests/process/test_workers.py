@@ -127,11 +127,11 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
 
 
 def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with served(tmp_path, drain_seconds="1") as live, client_of_each(live) as clients:
+    with served(tmp_path, drain_seconds="3") as live, client_of_each(live) as clients:
         assert live.process is not None
         processes = children(live.process.pid)
         live.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        until(lambda: live.log.read_text().count("stopping: draining") == WORKERS)
         for client in clients:
             response = client.post("/v1/pets", json=REX)
             assert (response.status_code, response.headers["connection"]) == (201, "close")
