@@ -20,6 +20,9 @@ from tests.support.kubernetes import KUBERNETES
 NAMES = list(setting_names(Settings, PREFIX))
 
 texts = st.text() | st.binary().map(os.fsdecode)  # everything that an environment can hold
+HOST_NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", fullmatch=True).filter(
+    lambda name: name != "fd"  # fd:N is a descriptor
+)
 ports = st.integers(0, 65535)
 
 
@@ -214,12 +217,7 @@ class TestAddress:
         with pytest.raises(ConfigurationError):
             Address.parse(f"{address}:{port}")
 
-    @given(
-        name=st.from_regex(
-            r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", fullmatch=True
-        ).filter(lambda name: name != "fd"),  # fd:N: a descriptor
-        port=ports,
-    )
+    @given(name=HOST_NAMES, port=ports)
     def test_a_host_may_be_a_name(self, name: str, port: int) -> None:
         parsed = Address.parse(f"{name}:{port}")
         assert (parsed.host, parsed.port) == (name, port)
