@@ -35,12 +35,15 @@ def key_guard(keys: Keys) -> Guard:
     @service_guard
     def require_key(request: ServiceRequest, _: Any) -> None:
         scope = request.scope
-        values = [value for name, value in scope["headers"] if name == b"authorization"]
-        bearer = [match for value in values if (match := _BEARER.fullmatch(value))]
-        if not bearer:
+        sent, bearer = 0, None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                sent += 1
+                bearer = _BEARER.fullmatch(value) or bearer
+        if bearer is None:
             message = "API key missing: send Authorization: Bearer <API_KEY>."
             raise _unauthorized(message, "no_key")
-        client = keys.client(bearer[0][1]) if len(values) == 1 else None
+        client = keys.client(bearer[1]) if sent == 1 else None
         if client is None:
             raise _unauthorized("Invalid API key.", "invalid_key", ', error="invalid_token"')
         scope["auth"] = client
@@ -93,7 +96,7 @@ def in_flight_guard(in_flight: InFlight) -> Guard:
 
     @service_guard
     def acquire_slot(request: ServiceRequest, _: Any) -> None:
-        in_flight.acquire(request.auth)
+        in_flight.acquire(request.scope["auth"])
         request.slot = in_flight
 
     return acquire_slot

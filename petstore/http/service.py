@@ -239,7 +239,7 @@ class Service:
                     method=scope["method"],
                     route=scope.get("path_template"),
                     status=status,
-                    milliseconds=round(seconds * 1000, 3),
+                    milliseconds=round(seconds * 1e6) / 1000,  # `round(x, 3)` takes twice as long
                     client=(client := scope.get("auth")) and short_name(client),
                 )
             )

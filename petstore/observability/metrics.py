@@ -9,7 +9,7 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter as Counts
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from multiprocessing import current_process
 from pathlib import Path
 from time import perf_counter
@@ -41,14 +41,34 @@ _SIZES: Final = {
 _REPEAT_SECONDS: Final = 1
 
 
-class _Calls:
-    """The calls of one method of the storage that are not stored yet: by bucket, and in total."""
+class _Durations:
+    """What is not stored yet of a histogram: how many durations, by bucket, and their sum."""
 
     __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(DURATION_BUCKETS) + 1)
         self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add one."""
+        self.buckets[bisect_left(DURATION_BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+    def store(self, histogram: Histogram) -> int:
+        """Add all to a histogram, and forget them; return how many they were.
+
+        The library offers only `Histogram.observe`, which stores the sum for each. The two
+        attributes are private: a test compares the results.
+        """
+        histogram._sum.inc(self.seconds)  # noqa: SLF001 - see above
+        for index, count in enumerate(self.buckets):
+            if count:
+                histogram._buckets[index].inc(count)  # noqa: SLF001 - see above
+        number = sum(self.buckets)
+        self.buckets[:] = [0] * len(self.buckets)
+        self.seconds = 0.0
+        return number
 
 
 class Metrics:
@@ -154,9 +174,9 @@ class Metrics:
         )
         standard_error.on_drop = dropped.inc
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-        self._ended: dict[tuple[str, int], list[float]] = {}
+        self._ended: dict[tuple[str, int], _Durations] = {}
         self._begun = 0
-        self._calls: dict[str, _Calls] = {}
+        self._calls: dict[str, _Durations] = {}
         self._refusals: Counts[tuple[str, str]] = Counts()
 
     def begin(self) -> None:
@@ -169,7 +189,10 @@ class Metrics:
         """Count its response and duration."""
         if not self._begun and not self._ended:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._ended.setdefault((operation, status), []).append(seconds)
+        durations = self._ended.get((operation, status))
+        if durations is None:
+            durations = self._ended[operation, status] = _Durations()
+        durations.add(seconds)
 
     def refuse(self, reason: str, client: str) -> None:
         """Count a request that a guard or a limit refuses; `client` is empty if it is unknown."""
@@ -187,17 +210,14 @@ class Metrics:
     def _observe_call(
         self, method: str, function: Callable[..., Awaitable[Any]]
     ) -> Callable[..., Awaitable[Any]]:
-        calls = self._calls[method] = _Calls()
-        buckets = calls.buckets
+        durations = self._calls[method] = _Durations()
 
         async def call(*arguments: Any) -> Any:
             begin = perf_counter()
             try:
                 return await function(*arguments)
             finally:
-                seconds = perf_counter() - begin
-                buckets[bisect_left(DURATION_BUCKETS, seconds)] += 1
-                calls.seconds += seconds
+                durations.add(perf_counter() - begin)
 
         return call
 
@@ -208,12 +228,9 @@ class Metrics:
         for them to be stored.
         """
         self._connections.set(connections)
-        for method, calls in self._calls.items():
-            if any(calls.buckets):
-                histogram = self._storage_seconds.labels(method)
-                _add(histogram, calls.seconds, calls.buckets)
-                calls.buckets[:] = [0] * len(calls.buckets)
-                calls.seconds = 0.0
+        for method, durations in self._calls.items():
+            if any(durations.buckets):
+                durations.store(self._storage_seconds.labels(method))
         for (reason, client), number in self._refusals.items():
             self._refused.labels(reason, client).inc(number)
         self._refusals.clear()
@@ -256,24 +273,11 @@ class Metrics:
                 )
                 self._children[operation, status] = children
             counter, histogram = children
-            counter.inc(len(durations))
-            for seconds in durations:
-                histogram.observe(seconds)
-            begun -= len(durations)
+            number = durations.store(histogram)
+            counter.inc(number)
+            begun -= number
         if begun:
             self._in_flight.inc(begun)
-
-
-def _add(histogram: Histogram, total: float, buckets: Sequence[int]) -> None:
-    """Add what was observed to a histogram: its sum, and how much of it is in which bucket.
-
-    The library offers only `Histogram.observe`, which stores the sum each time. The two attributes
-    are private: a test compares the results.
-    """
-    histogram._sum.inc(total)  # noqa: SLF001 - see above
-    for index, count in enumerate(buckets):
-        if count:
-            histogram._buckets[index].inc(count)  # noqa: SLF001 - see above
 
 
 def _reserve(directory: str, name: str) -> None:

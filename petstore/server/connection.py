@@ -84,6 +84,10 @@ class Phase(Enum):
     DISCARD = auto()  # the last response was sent; what still arrives is discarded
 
 
+# Python 3.11 takes 75 ns for `Phase.IDLE`, ten times a request: 5 % of a request in all.
+_IDLE, _HEAD, _BODY, _DISCARD = Phase
+
+
 class HttpConnection(asyncio.Protocol):
     """One connection.
 
@@ -117,7 +121,7 @@ class HttpConnection(asyncio.Protocol):
         self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
         self._parser = self._new_parser()
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
         self._deadline: float | None = None  # by when something must happen
         self._stopping = False  # the next response is the last
         # Requests
@@ -188,12 +192,12 @@ class HttpConnection(asyncio.Protocol):
                 self.data_received(data[start : start + MAX_HEAD_BYTES])
             return
         whole = False  # whether it is one request at most, with all of its head
-        if self._phase is Phase.IDLE:
+        if self._phase is _IDLE:
             self._fresh = len(data)
             end = data.find(b"\r\n\r\n") + 4
             if end >= 4 and data[0] > 32:
                 whole = end == len(data) or data.count(b"/1.") < 2
-        elif self._phase is Phase.DISCARD:
+        elif self._phase is _DISCARD:
             self._discard(data)
             return
         else:
@@ -206,14 +210,14 @@ class HttpConnection(asyncio.Protocol):
         try:
             if whole:
                 self._parser.feed_data(data)
-                if self._phase is Phase.HEAD:  # of a second one, whose line is incomplete
+                if self._phase is _HEAD:  # of a second one, whose line is incomplete
                     self._head, self._first = data, False
             else:
                 self._feed_lines(data)
         except httptools.HttpParserUpgrade:  # serve the request without; the parser has stopped
             if self._last is not None:
                 self._last.keep_alive = False
-            self._phase = Phase.DISCARD
+            self._phase = _DISCARD
             return
         except (httptools.HttpParserError, MalformedError) as error:
             unknown = self._begun_with_unknown_method(error, 0 if whole else self._offset)
@@ -226,20 +230,20 @@ class HttpConnection(asyncio.Protocol):
             self._parse_unknown_method(unknown)
             return
         if self._overhead > MAX_HEAD_BYTES:
-            if self._phase is Phase.IDLE:  # it is complete, but its application has not seen that
-                self._phase = Phase.BODY
-            if self._phase is Phase.BODY and self._last is None:  # it has its response
+            if self._phase is _IDLE:  # it is complete, but its application has not seen that
+                self._phase = _BODY
+            if self._phase is _BODY and self._last is None:  # it has its response
                 self.transport.close()
             else:
                 self._reject(_TOO_LARGE)
-        elif self._phase is Phase.IDLE and self._deadline is None and self._active is None:
+        elif self._phase is _IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
 
     def _feed_lines(self, data: bytes) -> None:
         """Parse data with a pause behind each request line, so that the line can be checked."""
         start = 0
         while start < len(data):
-            if self._phase is Phase.HEAD and not self._line_checked:
+            if self._phase is _HEAD and not self._line_checked:
                 end = data.find(b"\n", start) + 1
             else:
                 match = _LINE_END.search(data, start)
@@ -248,7 +252,7 @@ class HttpConnection(asyncio.Protocol):
             self._offset = start
             start += len(piece)
             self._parser.feed_data(piece)
-            if self._phase is Phase.HEAD and not self._line_checked:
+            if self._phase is _HEAD and not self._line_checked:
                 if not self._head:
                     self._first = self._overhead == len(data)
                 self._head += piece
@@ -281,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
-        if self._phase in (Phase.HEAD, Phase.BODY):
+        if self._phase in (_HEAD, _BODY):
             self._reject("the request ended before it was complete")
         if self._active is None:
             return False
@@ -312,7 +316,7 @@ class HttpConnection(asyncio.Protocol):
         """Start the clock of a request."""
         self._url = b""
         self._headers = []
-        self._phase = Phase.HEAD
+        self._phase = _HEAD
         self._head = b""
         self._line_checked = False
         self._discarded = 0
@@ -326,7 +330,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header without surrounding whitespace. Drop a trailer."""
-        if self._phase is Phase.HEAD:
+        if self._phase is _HEAD:
             self._headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
             return
         self._fields += 1
@@ -362,7 +366,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.pause_reading()
             self._waiting.append(exchange)
-        self._phase = Phase.BODY
+        self._phase = _BODY
 
     def _check_head(self) -> str:
         """Return the version of a request; its line was checked if it can be valid."""
@@ -389,7 +393,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Stop the clock: the request is complete."""
-        self._phase = Phase.IDLE
+        self._phase = _IDLE
         self._deadline = None
         if self._last is not None:
             self._last.end()
@@ -420,9 +424,9 @@ class HttpConnection(asyncio.Protocol):
             return
         if not self._reading:  # it is the application that is slow
             self._start_clock(REQUEST_SECONDS)
-        elif self._phase in (Phase.HEAD, Phase.BODY):
+        elif self._phase in (_HEAD, _BODY):
             self._reject("the request took too long to arrive")
-        elif self._phase is Phase.IDLE or not self._unread.size:
+        elif self._phase is _IDLE or not self._unread.size:
             self.transport.close()
 
     def shutdown(self) -> None:
@@ -434,7 +438,7 @@ class HttpConnection(asyncio.Protocol):
         new = self._defaults is None  # it has not had a response
         if self._active is not None:
             self._close_after_last()
-        elif new or self._phase is Phase.HEAD or sockets.has_data(self.transport):
+        elif new or self._phase is _HEAD or sockets.has_data(self.transport):
             self.loop.call_later(ARRIVAL_SECONDS, self._close_unless_active)
         else:
             self.transport.close()
@@ -493,7 +497,7 @@ class HttpConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
-            if exchange.half_closed or (self._phase is Phase.IDLE and not self._waiting):
+            if exchange.half_closed or (self._phase is _IDLE and not self._waiting):
                 self.transport.close()
             else:  # let a client that still sends read its response
                 self._linger()
@@ -502,9 +506,9 @@ class HttpConnection(asyncio.Protocol):
             self._start(self._waiting.popleft())
             return
         self.resume_reading()
-        if self._phase is Phase.IDLE:
+        if self._phase is _IDLE:
             self._rest()
-        elif self._phase is Phase.DISCARD:
+        elif self._phase is _DISCARD:
             self._write_rejection(self._rejection, None)
             if exchange.half_closed:  # nothing more will arrive
                 self.transport.close()
@@ -552,7 +556,7 @@ class HttpConnection(asyncio.Protocol):
         """
         unknown = str(error).startswith("Invalid method")
         first = self._first if self._head else self._overhead == len(self._data)
-        if not (unknown and first and self._phase is Phase.HEAD):
+        if not (unknown and first and self._phase is _HEAD):
             return b""
         return (self._head + self._data[offset:]).lstrip(b"\r\n")
 
@@ -574,9 +578,9 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._unparsed, self._method = b"", method[0]
             self._parser = self._new_parser()
-            self._phase, deadline = Phase.IDLE, self._deadline
+            self._phase, deadline = _IDLE, self._deadline
             self.data_received(b"TRACE" + data[method.end() :])
-            if self._phase in (Phase.HEAD, Phase.BODY):
+            if self._phase in (_HEAD, _BODY):
                 self._deadline = deadline
 
     def _reject(self, message: str) -> None:
@@ -584,7 +588,7 @@ class HttpConnection(asyncio.Protocol):
 
         Complete requests before the rejected one get their responses first.
         """
-        rejected = self._last if self._phase is Phase.BODY else None
+        rejected = self._last if self._phase is _BODY else None
         if rejected is not None and rejected in self._waiting:
             self._waiting.remove(rejected)
             rejected = None
@@ -598,7 +602,7 @@ class HttpConnection(asyncio.Protocol):
         if active is not None and active.complete and active.keep_alive and not self._waiting:
             self._active = None  # its response is written, and only waits for the client
         if self._active is not None:
-            self._phase = Phase.DISCARD
+            self._phase = _DISCARD
             self._deadline = None
             self._rejection = message
             return
@@ -620,7 +624,7 @@ class HttpConnection(asyncio.Protocol):
             last.keep_alive = False
 
     def _linger(self) -> None:
-        self._phase = Phase.DISCARD
+        self._phase = _DISCARD
         self._discarded = 0
         self.resume_reading()
         self._start_clock(LINGER_SECONDS)
