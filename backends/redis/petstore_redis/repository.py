@@ -1,9 +1,13 @@
-"""The repository: a read is one command per partition, a write is one script in one partition."""
+"""The repository: a read is one command per partition, a write is one script in one partition.
+
+The pets that are created in one turn of the event loop share a script call.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from itertools import cycle
+from functools import partial
+from itertools import chain, cycle
 from operator import attrgetter
 from secrets import randbelow
 from typing import Any, Final, TypeVar
@@ -30,6 +34,7 @@ from petstore.contract import (
     TokenReusedError,
     UnavailableError,
 )
+from petstore_redis.batches import Arguments, Batches
 from petstore_redis.encoding import (
     decode_order,
     decode_orders,
@@ -45,6 +50,9 @@ from petstore_redis.scripts import STORE_KEYS, Outcome, Script, Scripts
 from petstore_redis.store import RedisStore
 
 _Item = TypeVar("_Item", Pet, Order)
+
+CREATED_TOGETHER: Final = 64
+"""How many pets one script creates at most; other clients of the server wait meanwhile."""
 
 RESTORE_BATCH: Final = 500
 """How many items are restored at the same time."""
@@ -82,10 +90,14 @@ class RedisRepository(Repository):
         self._scripts = scripts
         self._keys = keys
         self._size = len(keys)
-        # For each partition: templates by the name of the set or the SHA-1 of the script.
+        # For each partition: templates by the name of the set, or by SHA-1 and number of arguments.
         self._gets = [_searches(names, None, None) for names in keys]
         self._pages = [_searches(names, None, "+inf", "LIMIT", "0", None) for names in keys]
-        self._evals: list[dict[str, bytes]] = [{} for _ in keys]
+        self._evals: list[dict[tuple[str, int], bytes]] = [{} for _ in keys]
+        self._creates = [
+            Batches(partial(self._create_pets, number), CREATED_TOGETHER)
+            for number in range(self._size)
+        ]
         first = randbelow(self._size)
         self._turns = cycle([*range(first, self._size), *range(first)])
 
@@ -97,7 +109,7 @@ class RedisRepository(Repository):
         """Store the pet in the partition of its token; without one, in each partition in turn."""
         partition = self._home(token.value) if token else next(self._turns)
         arguments = *sized(*encode_pet(new)), *_token_arguments(token)
-        outcome, pet_id, *_ = await self._run(partition, self._scripts.create_pet, *arguments)
+        outcome, pet_id, *_ = _checked(await self._creates[partition].call(arguments))
         receipt = Receipt(int(pet_id), outcome == Outcome.REPLAYED)
         if token and receipt.replayed and await self.get_pet(receipt.id) is None:
             raise UnavailableError(
@@ -106,6 +118,12 @@ class RedisRepository(Repository):
                 f" again: the field {token.value!r} of {self._keys[partition]['tokens']}"
             )
         return receipt
+
+    async def _create_pets(self, partition: int, pets: Sequence[Arguments]) -> list[Any]:
+        """Create pets in one step; return what the script returns for each."""
+        arguments = chain.from_iterable(pets)
+        _, *results = await self._run(partition, self._scripts.create_pets, *arguments)
+        return results
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look the pet up in its partition."""
@@ -335,11 +353,12 @@ class RedisRepository(Repository):
         write -- whether replicas must confirm it
         """
         master, evals = self._masters.owners[partition], self._evals[partition]
-        if script.sha not in evals:
-            evals[script.sha] = self._template(partition, script, arguments, "EVALSHA", script.sha)
+        kind = script.sha, len(arguments)
+        if kind not in evals:
+            evals[kind] = self._template(partition, script, arguments, "EVALSHA", script.sha)
         try:
             client = master.writes if write else master.reads
-            result = await client.send(evals[script.sha] % arguments)
+            result = await client.send(evals[kind] % arguments)
         except hiredis.ReplyError as error:
             packed = self._template(partition, script, arguments, "EVAL", script.text) % arguments
             if str(error).startswith("NOSCRIPT"):  # EVAL makes it known
@@ -348,9 +367,6 @@ class RedisRepository(Repository):
                 result = await self._masters.follow_redirect(
                     partition, master, error, packed, write=write
                 )
-        if failure := _ERRORS.get(result[0]):
-            error_type, message = failure
-            raise error_type(message)
         if result[0] == Outcome.OTHER_STORE:
             owner = self._masters.owners[partition]
             wrong = UnavailableError(
@@ -358,17 +374,22 @@ class RedisRepository(Repository):
             )
             owner.disconnect(wrong)  # the next connection is refused, for reads too
             raise wrong
-        items: list[Any] = result
-        return items
+        return _checked(result)
 
-    def _template(
-        self, partition: int, script: Script, arguments: tuple[int | bytes, ...], *head: str
-    ) -> bytes:
-        """Return the template of a script, which always takes as many arguments as these."""
+    def _template(self, partition: int, script: Script, arguments: Arguments, *head: str) -> bytes:
+        """Return the template of a script with as many arguments as these."""
         keys = [self._keys[partition][name] for name in script.keys]
         gaps = [None] * (len(arguments) // 2)
         constants = str(self._size), str(partition), self.store
         return template(*head, str(len(keys)), *keys, *gaps, *constants)
+
+
+def _checked(result: list[Any]) -> list[Any]:
+    """Return what a script returned; raise the error of its outcome, if any."""
+    if failure := _ERRORS.get(result[0]):
+        error_type, message = failure
+        raise error_type(message)
+    return result
 
 
 def _searches(keys: dict[str, str], *rest: str | None) -> dict[str, bytes]:
@@ -377,7 +398,7 @@ def _searches(keys: dict[str, str], *rest: str | None) -> dict[str, bytes]:
     return {name: template("ZRANGEBYSCORE", keys[name], *rest) for name in names}
 
 
-def _token_arguments(token: IdempotencyToken | None) -> tuple[int | bytes, ...]:
+def _token_arguments(token: IdempotencyToken | None) -> Arguments:
     if token is None:
         return _NO_TOKEN
     return sized(token.value, token.fingerprint, b"%d" % token.now, b"%d" % token.until)

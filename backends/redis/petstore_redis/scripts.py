@@ -81,7 +81,7 @@ class Scripts:
         tokens = ("tokens", "expiries", "reservations")
         write = ("store", "items", "ids", "reservations", "tokens")
         self.create_store = self._load("create_store", ["ids"], ["meta"])
-        self.create_pet = self._load("create_pet", write, ["meta", "pets", *tokens])
+        self.create_pets = self._load("create_pets", write, ["meta", "pets", *tokens])
         self.place_order = self._load(
             "place_order", write, ["meta", "pets", "orders", "live", *tokens]
         )

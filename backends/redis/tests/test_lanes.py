@@ -1,5 +1,7 @@
 """Ids in lanes, without a server: servers that draw different lanes never meet."""
 
+from typing import Any
+
 import pytest
 from fakeredis import FakeRedis
 from petstore_redis.scripts import LANES, RUN, Outcome, Scripts, keys
@@ -25,13 +27,13 @@ class Partition:
 
     def assign(self) -> int | None:
         """Return the id of a new pet, None if none is left."""
-        outcome, *rest = self._run("create_pet", '{"id":', ',"a":1}', *NO_TOKEN)
+        _, (outcome, *rest) = self._run("create_pets", '{"id":', ',"a":1}', *NO_TOKEN)
         return int(rest[0]) if outcome == Outcome.DONE else None
 
-    def _run(self, name: str, *arguments: object) -> list[bytes]:
+    def _run(self, name: str, *arguments: object) -> list[Any]:
         script = getattr(Scripts(guard=False), name)
         given = [self.names[key] for key in script.keys]
-        result: list[bytes] = self.server.eval(
+        result: list[Any] = self.server.eval(
             script.text, len(given), *given, *arguments, *self.place, "s"
         )
         return result

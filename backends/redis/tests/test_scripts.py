@@ -88,24 +88,26 @@ def test_a_script_is_given_the_keys_that_it_names() -> None:
 
 def test_a_pet_is_created_once_for_each_token(run: Run) -> None:
     token = (TOKEN, OTHER, 100, 200)
-    assert run("create_pet", HEAD, TAIL, *NO_TOKEN) == [Outcome.DONE, b"1"]
-    assert run("create_pet", HEAD, TAIL, *token)[:2] == [Outcome.DONE, b"2"]
-    assert run("create_pet", HEAD, TAIL, *token)[:2] == [Outcome.REPLAYED, b"2"]
+    assert run("create_pets", HEAD, TAIL, *NO_TOKEN) == [Outcome.DONE, [Outcome.DONE, b"1"]]
+    again = run("create_pets", *2 * (HEAD, TAIL, *token), HEAD, TAIL, *NO_TOKEN)
+    replayed = [Outcome.REPLAYED, b"2", b"200"]
+    assert again == [Outcome.DONE, [Outcome.DONE, b"2"], replayed, [Outcome.DONE, b"3"]]
+    assert run("create_pets", HEAD, TAIL, *token) == [Outcome.DONE, replayed]
     other = (TOKEN, TOKEN, 199, 300)
-    assert run("create_pet", HEAD, TAIL, *other) == [Outcome.TOKEN_REUSED]
+    assert run("create_pets", HEAD, TAIL, *other) == [Outcome.DONE, [Outcome.TOKEN_REUSED]]
     later = (TOKEN, TOKEN, 200, 300)
-    assert run("create_pet", HEAD, TAIL, *later)[:2] == [Outcome.DONE, b"3"]
+    assert run("create_pets", HEAD, TAIL, *later) == [Outcome.DONE, [Outcome.DONE, b"4"]]
 
 
 def test_partitions_assign_ids_in_turn(run: Run) -> None:
-    found = [run("create_pet", HEAD, TAIL, *NO_TOKEN, place=(16, 5))[1] for _ in range(3)]
-    assert found == [b"6", b"22", b"38"]
+    _, *results = run("create_pets", *3 * (HEAD, TAIL, *NO_TOKEN), place=(16, 5))
+    assert results == [[Outcome.DONE, pet_id] for pet_id in (b"6", b"22", b"38")]
 
 
 def test_an_order_reserves_its_pet_until_it_is_cancelled_or_completed(run: Run) -> None:
     place = ("place_order", ORDER, REST, 1, *NO_TOKEN)
     assert run(*place) == [Outcome.NOT_FOUND]
-    run("create_pet", HEAD, TAIL, *NO_TOKEN)
+    run("create_pets", HEAD, TAIL, *NO_TOKEN)
     assert run(*place)[:2] == [Outcome.DONE, b"1"]
     assert run(*place) == [Outcome.CONFLICT]
     cancelled = run("update_order", 1, "cancelled", "available")

@@ -10,7 +10,8 @@ if not pet then return {NOT_FOUND} end
 if status_of(pet) ~= 'available' then return {CONFLICT} end
 local id = next_id('orders')
 if not id then return {FULL} end
-add('orders', id, head .. id .. tail)
+save_count('orders')
+add('orders', {id, head .. id .. tail})
 set_status('pets', pet_id, pet, 'pending')
 redis.call('HSET', key.live, pet_id, id)
 record(token, fingerprint, now, expiry, id)

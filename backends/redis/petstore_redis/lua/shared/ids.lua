@@ -27,19 +27,26 @@ local function draw_lane(known, lane)
 end
 
 -- Uses what store.lua has read. Returns the next id of a counter in decimal, or nil if there is none
--- left.
+-- left. `save_count` must follow.
+local drawn
 local function next_id(counter)
-  local lane, count = draw_lane(replid, lane), counts[counter]
+  drawn = drawn or draw_lane(replid, lane)
+  local count = counts[counter]
   local id = count * partitions + partition + 1
-  if math.floor(id / RUN) % LANES ~= lane then -- the lane is a new one, or the run has ended
+  if math.floor(id / RUN) % LANES ~= drawn then -- the lane is a new one, or the run has ended
     local round = RUN * LANES
-    local first = math.floor(id / round) * round + lane * RUN
+    local first = math.floor(id / round) * round + drawn * RUN
     if first < id then first = first + round end
-    if first > MAX_ID and lane == 0 then first = math.max(id, MAX_ID + 1 - RUN) end
+    if first > MAX_ID and drawn == 0 then first = math.max(id, MAX_ID + 1 - RUN) end
     count = math.ceil((first - partition - 1) / partitions)
     id = count * partitions + partition + 1
   end
   if id > MAX_ID then return nil end
-  redis.call('HSET', key.meta, counter, string.format('%.0f', count + 1))
+  counts[counter] = count + 1
   return string.format('%.0f', id)
+end
+
+-- Stores what `next_id` has counted.
+local function save_count(counter)
+  redis.call('HSET', key.meta, counter, string.format('%.0f', counts[counter]))
 end

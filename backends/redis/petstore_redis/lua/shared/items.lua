@@ -10,10 +10,22 @@ local function get(set, id)
   return redis.call('ZRANGEBYSCORE', key[set], id, id)[1]
 end
 
-local function add(set, id, item)
-  redis.call('ZADD', key[set], id, item)
-  local status = status_of(item)
-  if status then redis.call('ZADD', key[set .. ':' .. status], id, item) end
+-- Adds items of one set: {id, item, id, item, ...}.
+local function add(set, items)
+  local by_status = {}
+  for n = 1, #items, 2 do
+    local status = status_of(items[n + 1])
+    if status then
+      local some = by_status[status] or {}
+      by_status[status] = some
+      some[#some + 1] = items[n]
+      some[#some + 1] = items[n + 1]
+    end
+  end
+  redis.call('ZADD', key[set], unpack(items))
+  for status, some in pairs(by_status) do
+    redis.call('ZADD', key[set .. ':' .. status], unpack(some))
+  end
 end
 
 -- Replaces the status of a stored item and returns the new item.
@@ -21,6 +33,6 @@ local function set_status(set, id, item, status)
   local changed = '{"status":"' .. status .. '",' .. string.match(item, '^{"status":"%a+",(.*)$')
   redis.call('ZREM', key[set], item)
   redis.call('ZREM', key[set .. ':' .. status_of(item)], item)
-  add(set, id, changed)
+  add(set, {id, changed})
   return changed
 end
