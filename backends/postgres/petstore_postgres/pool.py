@@ -23,6 +23,10 @@ RETRY_SECONDS: Final = 0.1
 CROWDED_SECONDS: Final = 10
 """How long to make do with the open connections after a further one was refused."""
 
+TOGETHER_SECONDS: Final = 0.005
+"""How long calls wait for the reply to those before them that share their statement, to share the
+next one. Then another connection takes them: one slow call does not delay all that follow."""
+
 LOST: Final = "the connection was lost%s; a write may have taken effect. See the log of the server"
 
 _UNDONE: Final = (
@@ -96,7 +100,8 @@ class Pool:
         self._begin = begin
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[_Queue, deque[_Call]] = {}
-        self._sent = set[_Queue]()  # those in line, of which a call has been sent
+        # Those whose next calls wait for the reply to the last ones, with what ends that earlier.
+        self._sent: dict[_Queue, asyncio.TimerHandle | None] = {}
         self._idle = [first.connection]
         self._timelines = {first.connection: first.state.timeline}  # of all that are open
         self._writing = 0
@@ -190,7 +195,10 @@ class Pool:
                 statement, _ = queue
                 self._writing += statement.writes
                 if statement.in_line:
-                    self._sent.add(queue)
+                    self._sent[queue] = None
+                elif statement.joined > 1:
+                    timer = self._loop.call_later(TOGETHER_SECONDS, self._release, queue)
+                    self._sent[queue] = timer
                 task = self._loop.create_task(self._run(connection, queue, calls))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -229,7 +237,7 @@ class Pool:
                 connection.terminate()  # it is lost, but asyncpg has not noticed
             if connection.is_closed():
                 error = self._to_lost(error, calls[0].end)
-            if queue in self._sent and isinstance(error.__context__, asyncpg.QueryCanceledError):
+            if statement.in_line and isinstance(error.__context__, asyncpg.QueryCanceledError):
                 # Those behind it would wait for the same lock, with less time, until the pool
                 # closes their connection. It is free for other calls instead.
                 calls.extend(self._waiting.pop(queue, ()))
@@ -243,12 +251,18 @@ class Pool:
         finally:
             timer.cancel()
             self._writing -= statement.writes
-            self._sent.discard(queue)
             if connection.is_closed():
                 self._timelines.pop(connection)
             else:
                 self._idle.append(connection)
-            self._dispatch()
+            self._release(queue)
+
+    def _release(self, queue: _Queue) -> None:
+        """Send the next calls of a queue: those before them have a reply, or take long."""
+        timer = self._sent.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        self._dispatch()
 
     def _to_lost(self, error: Exception, end: float) -> UnavailableError:
         """Return the error of calls whose connection is closed: their outcome is unknown.
