@@ -44,7 +44,7 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.lock
 run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: PER_CORE = 2
+test check-all: PER_CORE = 2
 test: install ## the tests for every change: four minutes on two cores
 	$(PYTEST) --dist worksteal
 

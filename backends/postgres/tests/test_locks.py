@@ -5,7 +5,7 @@ import asyncio
 from backends.postgres.tests.places import fresh, opened, session, unavailable, until_waiting
 from backends.postgres.tests.servers import Server
 from petstore.contract import OrderQuery, OrderStatus, UnavailableError
-from tests.support.repositories import AT, REX, again, pets
+from tests.support.repositories import AT, REX, again, make_token, pets
 
 
 def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -> None:
@@ -29,6 +29,27 @@ def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -
                     assert "(57014)" in await unavailable(call)
                 assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
             await again(lambda: repository.place_order(ids[0], AT))
+
+    asyncio.run(run())
+
+
+def test_one_slow_call_does_not_delay_those_that_could_share_its_statement(server: Server) -> None:
+    """A token that an open transaction records."""
+
+    async def run() -> None:
+        schema = fresh()
+        async with opened(server, schema=schema, timeout_seconds=8) as repository:
+            async with session(server) as other:
+                await other.execute(
+                    f"BEGIN; INSERT INTO {schema}.tokens"
+                    f" SELECT '\\x{make_token(1).value.hex()}', '', 1, 0, now()"
+                )
+                waiting = asyncio.create_task(repository.create_pet(REX, make_token(1)))
+                await until_waiting(server, 1)
+                for value in range(2, 20):
+                    await repository.create_pet(REX, make_token(value))
+                assert not waiting.done()
+            await waiting
 
     asyncio.run(run())
 
