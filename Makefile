@@ -12,8 +12,7 @@ OWN := -e . $(addprefix -e backends/,memory sqlite redis postgres)
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
 # Tests often wait, so more of them run at the same time than there are cores.
-PER_CORE = 1
-PYTEST = $(BIN)/pytest -q -rs -n $$(($(PER_CORE) * $$(getconf _NPROCESSORS_ONLN) + 1))
+PYTEST = $(BIN)/pytest -q -rs -n $$((2 * $$(getconf _NPROCESSORS_ONLN) + 1))
 ON := PETSTORE_TEST_WORKERS=2 PETSTORE_TEST_BACKEND
 
 MINUTES ?= 60
@@ -44,7 +43,6 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.lock
 run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test check-all: PER_CORE = 2
 test: install ## the tests for every change: four minutes on two cores
 	$(PYTEST) --dist worksteal
 
