@@ -72,11 +72,13 @@ mutants: install ## random small changes of the code: which does make test not n
 	$(BIN)/python -m tests.mutants --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
 # Each benchmark leaves its output in build/bench; benchmarks.report combines it at the end.
-bench: install ## peers, latency, stages, start, backends, pages: 20 minutes; needs wrk
+bench: install ## all of benchmarks/README.md: 25 minutes; needs wrk
 	@mkdir -p build/bench
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.backends
+	$(BIN)/python -m benchmarks.shares > build/bench/shares.txt
+	$(BIN)/python -m benchmarks.cold > build/bench/cold.txt
 	$(BIN)/python -m benchmarks.stages > build/bench/stages.txt
 	$(BIN)/python -m benchmarks.start > build/bench/start.txt
 	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt

@@ -1,10 +1,10 @@
-"""Show what databases add to a request, and what a second worker serves.
+"""Show what databases add to a request, and what further workers serve.
 
 Run: .venv/bin/python -m benchmarks.backends [--seconds N] [--rounds N]
 
 Needs wrk, pgbench and redis-benchmark. These take turns as in `benchmarks.peers`: the service on
 each backend, the raw ASGI function, peers on PostgreSQL, and databases without a service. The
-servers of Redis and PostgreSQL, which sync each commit, run wherever there is room. One and two
+servers of Redis and PostgreSQL, which sync each commit, run wherever there is room. One to eight
 workers on SQLite share both cores with wrk.
 """
 
@@ -68,7 +68,7 @@ def services(directory: Path, redis: str, postgres: str) -> list[Contestant]:
                 SQLITE_PATH=str(directory / count),
                 WORKERS=count,
             )
-            for count in ("1", "2")
+            for count in ("1", "2", "4", "8")
         ),
     ]
 
@@ -88,6 +88,7 @@ def on_postgres(server: Server) -> list[Contestant]:
     peers = (
         replace(raw, title="raw ASGI function + asyncpg", command=RAW_POSTGRES),
         replace(stock("litestar_postgres", "Litestar + Advanced Alchemy"), name="litestar"),
+        replace(stock("fastapi_postgres", "FastAPI + SQLAlchemy"), name="fastapi"),
         replace(fastify, title="Fastify + pg (Node.js)"),
     )
     return [
@@ -155,7 +156,7 @@ def main() -> None:
             *prepare([*services(Path(folder), *urls), *on_postgres(postgres)]),
             {operation: partial(turn, operation=operation) for operation in GOOD},
             options.rounds,
-            lambda operation, one: one.cores == "0" or operation == "list 20",
+            lambda operation, one: one.cores == "0" or operation in {"list 20", "create"},
             others=without_service(Path(folder), redis.port, postgres, options.seconds),
         )
     keep("backends", raw)

@@ -34,6 +34,8 @@ PARTS = {
     "stages": "## Stages of a request",
     "start": "## Start-up and memory",
     "pages": "## Pages in small and large stores",
+    "shares": "## Connections of the fuller of two workers",
+    "cold": "## SQLite on a cold disk",
 }
 CAVEATS = """\
 - **Read CPU and ratios.** Other work shared this machine, and both cores may be threads of one.
@@ -50,6 +52,7 @@ CAVEATS = """\
   nginx responds with a constant, the same to every request."""
 
 HEAD = "In each cell: get / list 20 / filtered list / create."
+WORKERS = ("list 20: requests/s", "CPU us", "create: requests/s", "CPU us")
 
 FORMS = (("cpu", ".1f"), ("p50", ".2f"), ("p99", ".2f"))
 TITLES = {contestant.name: contestant.title for contestant in ALL}
@@ -167,7 +170,7 @@ def latency(raw: Raw) -> str:
 def backends(raw: Raw) -> str:
     """Return the tables of a run of `benchmarks.backends`."""
     heads = (word for op in raw["figures"][RAW] for word in (f"{op}: requests/s", "CPU us"))
-    rows, workers = [["", *heads]], [["workers on SQLite", "requests/s", "CPU us"]]
+    rows, workers = [["", *heads]], [["workers on SQLite", *WORKERS]]
     for name, title in raw["titles"].items():
         cells = []
         for op in raw["figures"][RAW]:
@@ -175,14 +178,14 @@ def backends(raw: Raw) -> str:
             cpus = [cell(one, ".1f") for one in (cpu, server) if one is None or one >= 0.05]
             cells += [cell(rate, ",.0f"), " + ".join(filter(None, cpus))]
         if "workers" in name:
-            workers.append([name[-1], *cells[2:4]])
+            workers.append([name[-1], *cells[2:4], *cells[6:8]])
         else:
             rows.append([title, *cells])
     note = (
         "CPU is that of the service (or of the load generator, if there is no service) + that of "
         "the database's server. Creates are durable on all but memory. PostgreSQL alone has 8 "
         "connections, as petstore; Redis alone 48, SQLite one. The workers share two cores with "
-        "wrk: list 20."
+        "wrk."
     )
     parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows), table(*workers)]
     return "\n\n".join(parts)

@@ -28,7 +28,10 @@ def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
 
     Raises `ApiError` (400) for a key that is malformed or sent twice.
     """
-    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
+    keys = []
+    for name, value in request.scope["headers"]:
+        if name == b"idempotency-key":
+            keys.append(value)
     if not keys:
         return None
     if len(keys) > 1 or not _KEY.fullmatch(keys[0]):

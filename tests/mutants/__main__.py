@@ -10,6 +10,7 @@ cosmic-ray runs all tests for each change. Neither takes a sample.
 """
 
 import argparse
+import os
 import random
 import re
 import shutil
@@ -31,6 +32,9 @@ FOLDERS: Final = (
     "petstore",
     *(str(p.relative_to(ROOT)) for p in ROOT.glob("backends/*/petstore_*")),
 )
+
+PROCESSES: Final = 2 * (os.cpu_count() or 1)
+"""How many run at the same time: tests often wait."""
 
 
 def copy_checkout(target: Path) -> None:
@@ -83,7 +87,7 @@ def plant_probes(root: Path, chosen: Sequence[Change]) -> None:
 def find_tests(copy: Copy, chosen: Sequence[Change], options: Sequence[str]) -> list[Tests]:
     """Run all tests on probes; return those that execute each change and pass without it."""
     plant_probes(copy.root, chosen)
-    output = copy.pytest("-n2", *options)
+    output = copy.pytest(f"-n{PROCESSES}", *options)
     seconds: dict[str, float] = defaultdict(float)
     failed = set()
     if not copy.results.exists():
@@ -132,7 +136,7 @@ def main() -> int:
         shutil.copytree(origin, probed)
         tests = find_tests(Copy(probed), chosen, arguments.tests)
         figures = Counter[str]()
-        with ProcessPoolExecutor(2) as pool:
+        with ProcessPoolExecutor(PROCESSES) as pool:
             tried = {
                 pool.submit(try_change, origin, c, t): c for c, t in zip(chosen, tests, strict=True)
             }
