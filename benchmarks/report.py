@@ -121,7 +121,7 @@ def text(raw: Raw, picture: str, more: list[str]) -> str:
     )
     where = (
         f"{facts['date']}, commit {facts['commit']}, Python {facts['python']}, {facts['machine']}; "
-        f"others used {median(turn['others'] for turn in turns):.2f} of them in the median turn. "
+        f"others used {max(0, median(turn['others'] for turn in turns)):.2f} of them in the median turn. "
         "Server on the first core, wrk with "
         f"{raw['connections']} connections on the second; 10,000 pets; {raw['rounds']} "
         f"interleaved rounds, {raw['seconds']} s per turn; medians. Written by `make bench`."
