@@ -119,9 +119,10 @@ def text(raw: Raw, picture: str, more: list[str]) -> str:
     turns = (
         turn for cases in raw["figures"].values() for turns in cases.values() for turn in turns
     )
+    others = max(0.0, median(turn["others"] for turn in turns))  # clocks tick
     where = (
         f"{facts['date']}, commit {facts['commit']}, Python {facts['python']}, {facts['machine']}; "
-        f"others used {max(0, median(turn['others'] for turn in turns)):.2f} of them in the median turn. "
+        f"others used {others:.2f} of them in the median turn. "
         "Server on the first core, wrk with "
         f"{raw['connections']} connections on the second; 10,000 pets; {raw['rounds']} "
         f"interleaved rounds, {raw['seconds']} s per turn; medians. Written by `make bench`."
