@@ -30,6 +30,7 @@ REWRITTEN: Final = tuple(
     for name in (
         "calls",
         "cancellation",
+        "comparison",
         "concurrency",
         "costs",
         "durability",

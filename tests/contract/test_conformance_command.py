@@ -13,9 +13,10 @@ import pytest
 from packaging.version import Version
 
 import petstore
-from petstore.conformance import Conformance, kit
+from petstore.conformance import REWRITTEN, Conformance, kit
 from petstore.conformance.kit import clauses, sentences
 from petstore.contract import CONTRACT
+from tests.support.documents import ROOT
 from tests.support.installed import conformance, install
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
@@ -189,12 +190,25 @@ kit.CLAUSE_SECONDS = 0.5
 waited = itertools.count(0, 10**9)
 cores.read = lambda: {"1": (0, next(waited))}
 """
-    install("waits", tmp_path, busy + TRIMS.replace("        return await super", waits))
+    lists = "\n    async def list_pets(self, query):\n        return None\n@asynccontextmanager"
+    source = TRIMS.replace("        return await super", waits)
+    install("waits", tmp_path, busy + source.replace("\n@asynccontextmanager", lists))
     run = conformance("waits", tmp_path, "--clause", "id-once")
     assert run.returncode == 75, run.stdout + run.stderr
     assert results(run) == {"id-once": "SLOW"}
     assert "        too slow to judge: OverdueError(" in run.stdout
     assert "waits is not judged: 1 of 1 clauses were too slow" in run.stdout.splitlines()[-1]
+    run = conformance("waits", tmp_path, "--clause", "id-once", "--clause", "page-empty")
+    assert run.returncode == 1, run.stdout + run.stderr
+    verdict = "waits is NOT compliant: 1 of 2 clauses failed, 0 not run, 1 too slow to judge. Begin"
+    assert run.stdout.splitlines()[-1].startswith(verdict)
+
+
+def test_pytest_rewrites_the_assertions_of_all_modules_that_have_some() -> None:
+    """A child is another process, without pytest."""
+    files = (ROOT / "petstore" / "conformance").glob("*.py")
+    asserting = {file.stem for file in files if re.search(r"(?m)^ +assert ", file.read_text())}
+    assert {name.rpartition(".")[2] for name in REWRITTEN} == asserting - {"child"}
 
 
 def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(

@@ -1,16 +1,21 @@
 """`petstore new-backend`: each sketch is a project whose backend keeps the contract."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from petstore.config.errors import ConfigurationError
-from petstore.contract import CONTRACT
+from petstore.contract import CONTRACT, UnavailableError
 from petstore.sketches import generator
+from petstore.sketches.file.thread import EngineThread
 from tests.support.installed import conformance
 
 each_sketch = pytest.mark.parametrize("sketch", generator.SKETCHES)
@@ -79,3 +84,31 @@ def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
     assert "acme/ is a working backend" in first.stdout
     assert (second.returncode, second.stdout) == (2, "")
     assert second.stderr == "petstore: cannot create acme: File exists\n"
+
+
+class HeldUp:
+    """An engine that waits to be released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def commit(self, steps: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        self.released.wait()
+        return [TimeoutError("the engine's own") for _ in steps]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_call_that_takes_too_long_is_unavailable_and_a_time_limit_of_the_engine_stays() -> None:
+    async def run() -> None:
+        engine = HeldUp()
+        async with EngineThread(engine, 0.01) as thread:
+            with pytest.raises(UnavailableError, match=r"^no result within 0\.01 s$"):
+                await thread.call(str)
+            engine.released.set()
+        async with EngineThread(engine, 60) as thread:
+            with pytest.raises(TimeoutError, match="the engine's own"):
+                await thread.call(str)
+
+    asyncio.run(run())

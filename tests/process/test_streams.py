@@ -6,6 +6,7 @@ PETSTORE_STREAMS is how many each test tries, and PETSTORE_SEED which.
 import asyncio
 import os
 import re
+import socket
 from ast import literal_eval
 from collections.abc import Iterator
 from functools import partial
@@ -16,8 +17,8 @@ import h11
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from petstore.server.connection import HttpConnection
-from tests.support.connections import Connect, connects, service, talk
+from petstore.server.connection import REQUEST_SECONDS, HttpConnection
+from tests.support.connections import Connect, FarEnd, connects, service, talk
 from tests.support.costs import cost
 from tests.support.raw_http import parse_responses
 from tests.support.streams import REQUESTS, service_stream, split, stream
@@ -54,9 +55,9 @@ async def describe(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": content})
 
 
-def ours() -> Connect:
+def ours(app: Any = describe) -> Connect:
     reject = partial(HttpConnection, reject=lambda message, *_: ([], message.encode()))
-    return connects(describe, reject)
+    return connects(app, reject)
 
 
 def responses(raw: bytes) -> list[tuple[bytes, bytes]]:
@@ -145,6 +146,49 @@ def test_an_unknown_method_is_served_however_its_request_is_split(method: bytes)
             for first in ([], [before]):
                 *_, served = requests(await talk(connect, [*first, *pieces]))
                 assert (served[0].encode(), served[-1]) == (method, b"ok"), pieces
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("method", [b"GET", b"FOO"])
+def test_the_time_for_a_request_begins_with_its_first_byte(method: bytes) -> None:
+    async def run() -> None:
+        connection, (near, far) = ours()(), socket.socketpair()
+        with near, far:
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(lambda: connection, near)
+            connection.data_received(method + b" /a")
+            end = loop.time() + REQUEST_SECONDS
+            await asyncio.sleep(0.001)
+            connection.data_received(b" HTTP/1.1\r\nHost: x\r\n")
+            connection.sweep(end)
+            far.shutdown(socket.SHUT_WR)
+            assert b"too long to arrive" in await loop.run_in_executor(None, far.recv, 1000)
+            connection.transport.abort()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_connection_that_its_client_has_half_closed_ends_with_the_last_response(
+    count: int,
+) -> None:
+    async def run() -> None:
+        release = asyncio.Event()
+
+        async def held(scope: Any, receive: Any, send: Any) -> None:
+            await release.wait()
+            await describe(scope, receive, send)
+
+        connection = ours(held)()
+        client = FarEnd(lambda: connection)
+        await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * count)
+        assert connection.eof_received()
+        release.set()
+        await client.idle()
+        assert client.closed
+        assert len(requests(bytes(client.received))) == count
 
     asyncio.run(run())
 
