@@ -57,7 +57,7 @@ class Proxy:
             self.listen()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     async def _refuse(self) -> None:
         if self._listener is not None:
@@ -72,10 +72,19 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def _end(self) -> None:
+        """Close everything, also what is only being accepted or connected."""
+        await self._refuse()
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await self._cut()
+            await asyncio.wait(others, timeout=0.01)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
         self._writers.add(writer)
         with suppress(OSError):
             responses, requests = await asyncio.open_connection(*self._server)
+            writers.insert(0, requests)
             self._writers.add(requests)
             directions = (self._requests(reader, requests), self._responses(responses, writer))
             tasks = [asyncio.ensure_future(direction) for direction in directions]
@@ -83,10 +92,12 @@ class Proxy:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._writers.discard(requests)
-            requests.close()
-        self._writers.discard(writer)
-        writer.close()
+        for each in writers:
+            each.close()
+        for each in writers:  # until then a cut closes them, too
+            with suppress(OSError):
+                await each.wait_closed()
+            self._writers.discard(each)
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(65536):
@@ -125,9 +136,7 @@ def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[P
         made.listen()
         yield made
     finally:
-        made.refuse()
-        made.cut()
-        made._run(asyncio.sleep(0.01))  # noqa: SLF001 - the cut connections end
+        made._run(made._end())  # noqa: SLF001 - of this module
         made._loop.call_soon_threadsafe(made._loop.stop)  # noqa: SLF001 - of this module
         thread.join()
         made._loop.close()  # noqa: SLF001 - of this module

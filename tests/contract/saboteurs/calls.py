@@ -23,7 +23,7 @@ from petstore.contract import (
     RefusedError,
     UnavailableError,
 )
-from tests.contract.saboteurs.registry import breaks
+from tests.contract.saboteurs.registry import breaks, pause
 from tests.support.honest import Honest, Item, Store
 
 
@@ -43,7 +43,7 @@ class JoinsEqualReads(Honest):
     async def read(self, order_id: int) -> Order | None:
         try:
             order = await super().get_order(order_id)
-            await asyncio.sleep(0.001)
+            await pause()
             return order
         finally:
             del self.reads[order_id]
@@ -139,7 +139,7 @@ class DropsWhatMatchesNoMore(Honest):
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         page = await super().list_orders(query)
-        await asyncio.sleep(0.002)
+        await pause()
         orders = [self.data.orders[order.id] for order in page]
         return [order for order in orders if query.status in (None, order.status)]
 
@@ -307,7 +307,7 @@ class ReadsTheArchiveFirst(Honest):
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         before = await super().list_orders(replace(query, count=MAX_ID))
-        await asyncio.sleep(0.001)
+        await pause()
         after = await super().list_orders(replace(query, count=MAX_ID))
         archived = {order.id for order in before if order.status is OrderStatus.COMPLETED}
         missed = {o.id for o in after if o.status is OrderStatus.COMPLETED} - archived
@@ -323,5 +323,5 @@ class TriesEachStatus(Honest):
             pet = await super().get_pet(pet_id)
             if pet and pet.status == status:
                 return pet
-            await asyncio.sleep(0.001)
+            await pause()
         return None

@@ -1,5 +1,6 @@
-"""The registry of saboteurs."""
+"""The registry of saboteurs, and what they share."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,3 +29,9 @@ def breaks(
         return saboteur
 
     return register
+
+
+async def pause() -> None:
+    """Wait as for a query: in turns of the event loop, so that a busy machine changes nothing."""
+    for _ in range(10):
+        await asyncio.sleep(0)

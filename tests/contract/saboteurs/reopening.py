@@ -20,7 +20,7 @@ from petstore.contract import (
     RefusedError,
     StorageError,
 )
-from tests.contract.saboteurs.registry import breaks
+from tests.contract.saboteurs.registry import breaks, pause
 from tests.support.honest import Honest, Item, Store
 
 
@@ -70,7 +70,7 @@ class ListsBeforeItStores(Honest):
             return receipt
         pet_id = self.next_id()
         self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
-        await asyncio.sleep(0.001)
+        await pause()
         self.put(pet)
         self.record(token, pet_id)
         return Receipt(pet_id)
