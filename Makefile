@@ -43,7 +43,7 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.lock
 run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests for every change: four minutes on two cores
+test: install ## the tests for every change: three minutes on two cores
 	$(PYTEST) --dist worksteal
 
 lint: install ## format, lint, types, rooms

@@ -82,6 +82,20 @@ def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
         asyncio.run(run(front))
 
 
+def test_a_call_that_no_connection_takes_fails_in_time(front: Proxy) -> None:
+    async def run() -> None:
+        settings = {"timeout_seconds": 1, "connections": 1, "watched": False}
+        async with opened(through(front), **settings) as repository:
+            await repository.create_pet(REX)
+            front.frozen = True
+            sent = asyncio.create_task(unavailable(repository.create_pet(REX)))
+            await asyncio.sleep(0.2)
+            assert "no connection was free within 1 s" in await unavailable(repository.get_pet(1))
+            assert "no reply within 1 s" in await sent
+
+    asyncio.run(run())
+
+
 def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
     """The network fails after the commit has reached the server."""
 
