@@ -246,6 +246,14 @@ def test_a_check_detects_that(fault: str) -> None:
     assert [text for text in found if sentence in text], found
 
 
+def test_what_an_order_does_not_find_is_lost() -> None:
+    race = Race(RunningService("x", 1))
+    missing = replace(refused("r2", 4, 30), response=RecordedResponse(404, b"{}"))
+    race.history = [*HISTORY, missing]
+    found, _ = judge(race, ended=False)
+    assert found["lost"] == ["order pet 4 with the key r2: 404 {}"]
+
+
 def read(action: str, id_: int, items: Item | list[Item] | None, sent: float) -> Attempt:
     """Return a read: of an item, of a page after an id, or of nothing (404)."""
     found = RecordedResponse(404 if items is None else 200, json.dumps(items).encode())
