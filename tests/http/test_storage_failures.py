@@ -174,8 +174,12 @@ def test_an_exception_outside_the_contract_is_500_and_logged_under_the_request_i
     assert record.__dict__["request_id"] == "find-me"
 
 
-def test_readiness_is_503_when_the_storage_takes_too_long() -> None:
+def test_readiness_is_503_when_the_storage_takes_too_long_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     repository = Failing()
-    with in_thread(plugin=plugin_of(repository)) as live:
+    with in_thread(plugin=plugin_of(repository)) as live, caplog.at_level(logging.INFO, "petstore"):
         repository.hang = True
         check_error(live.client.get("/readyz"), 503, "unavailable")
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["not ready: the storage did not respond in time"]

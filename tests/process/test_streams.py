@@ -193,6 +193,31 @@ def test_a_connection_that_its_client_has_half_closed_ends_with_the_last_respons
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_idle_one(
+    *, idle: bool
+) -> None:
+    get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    async def run() -> None:
+        connection, (near, far) = ours()(), socket.socketpair()
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: connection, near)
+        reader, writer = await asyncio.open_connection(sock=far)
+        if idle:
+            writer.write(get)
+            await reader.readuntil(b")")
+        connection.shutdown()
+        assert connection.transport.is_closing() == idle
+        if not idle:
+            writer.write(get)
+        assert len(requests(await reader.read())) == int(not idle)
+        writer.close()
+        await writer.wait_closed()
+
+    asyncio.run(run())
+
+
 def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
     async def run() -> None:
         connect = ours()
