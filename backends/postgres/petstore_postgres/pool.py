@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from petstore.contract import StorageError, UnavailableError, WrongStoreError
-from petstore_postgres.servers import ReachedServer, Servers, translated_errors
+from petstore_postgres.servers import LOST, ReachedServer, Servers, translated_errors
 from petstore_postgres.store import Store
 
 RETRY_SECONDS: Final = 0.1
@@ -27,7 +27,7 @@ TOGETHER_SECONDS: Final = 0.005
 """How long calls wait for the reply to those before them that share their statement, to share the
 next one. Then another connection takes them: one slow call does not delay all that follow."""
 
-LOST: Final = "the connection was lost%s; a write may have taken effect. See the log of the server"
+UNKNOWN: Final = "; a write may have taken effect. See the log of the server"
 
 _UNDONE: Final = (
     # Nothing was done, and the next attempt may succeed: two transactions collided.
@@ -274,12 +274,10 @@ class Pool:
         if self._loop.time() >= end:
             reason = f"no reply within {self._seconds:g} s"
         elif isinstance(error, UnavailableError) and isinstance(cause, asyncpg.PostgresError):
-            if not isinstance(cause, asyncpg.ConnectionDoesNotExistError):
-                return error
-            _, _, said = str(cause).partition(": ")  # what the server sent before it closed it
-            reason = LOST % (f" ({said})" if said else "")
+            lost = isinstance(cause, asyncpg.ConnectionDoesNotExistError)
+            return UnavailableError(f"{error}{UNKNOWN}") if lost else error
         else:
-            reason = LOST % ""
+            reason = f"{LOST}{UNKNOWN}"
         return UnavailableError(f"{self._servers.name}: {reason}")
 
     async def _send(
@@ -344,8 +342,11 @@ class Pool:
                     if self._begin:
                         await connection.execute(self._begin)
                     await self._store.look(connection.fetchrow)
-        except BaseException:
+        except BaseException as error:
+            lost = isinstance(error, AttributeError) and connection.is_closed()  # asyncpg's own
             connection.terminate()
+            if lost:
+                raise UnavailableError(f"{self._servers.name}: {LOST}") from None
             raise
 
     def _fail(self, reason: str) -> None:

@@ -20,6 +20,8 @@ OTHERS_SECONDS: Final = 0.3
 ASK_SECONDS: Final = 1.0
 """How long all servers may take to say what they are."""
 
+LOST: Final = "the connection was lost"
+
 TO_USE_IT: Final = "restart the service to use what is there now"
 
 _READ_ONLY: Final = "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL"
@@ -371,7 +373,7 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
         raise UnavailableError(message) from None
     except AttributeError:
         if opening:  # asyncpg, if the connection is lost between two steps
-            raise UnavailableError(f"{name}: the connection was lost") from None
+            raise UnavailableError(f"{name}: {LOST}") from None
         raise
     except ValueError:
         if opening:  # asyncpg does not understand the URL; its message may show a password
@@ -407,5 +409,8 @@ def _reason(error: Exception, seconds: float) -> str:
         return f"no reply within {seconds:g} s"
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
         return (os.strerror(error.errno) if error.errno > 0 else str(error.strerror)).lower()
+    if isinstance(error, asyncpg.ConnectionDoesNotExistError):
+        _, _, said = str(error).partition(": ")  # by the server, before it closed the connection
+        return f"{LOST} ({said})" if said else LOST
     code = getattr(error, "sqlstate", None)
     return " ".join(f"{error}{f' ({code})' if code else ''}".split())

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 from petstore_postgres import PostgresRepository
-from petstore_postgres.pool import LOST
+from petstore_postgres.servers import LOST
 
 from backends.postgres.tests.places import (
     TIMEOUT,
@@ -172,6 +172,16 @@ def test_when_connections_are_used_up_the_open_ones_remain(failing: Server) -> N
     asyncio.run(run())
 
 
+async def terminate(server: Server, schema: str) -> None:
+    """Let the server close the connections that use a schema."""
+    await asyncio.to_thread(
+        server.fetch,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'petstore' AND query LIKE $1",
+        f"%{schema}%",
+    )
+
+
 def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Server) -> None:
     """Whatever asyncpg was doing: its own words are those of its source."""
     reasons = set[str]()
@@ -193,19 +203,33 @@ def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Serve
             users = [asyncio.create_task(use()) for _ in range(8)]
             for _ in range(20):
                 await asyncio.sleep(0.1)
-                await asyncio.to_thread(
-                    server.fetch,
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE application_name = 'petstore' AND query LIKE $1",
-                    f"%{schema}%",
-                )
+                await terminate(server, schema)
             over = True
             await asyncio.gather(*users)
 
     asyncio.run(run())
-    known = LOST.partition("%")[0], "terminating connection due to administrator command (57P01)"
+    known = LOST, "terminating connection due to administrator command (57P01)"
     assert reasons
     assert not [reason for reason in reasons if not reason.startswith(known)]
+
+
+def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_service(
+    server: Server,
+) -> None:
+    async def run() -> None:
+        schema = fresh()
+        async with opened(server, schema=schema, timeout_seconds=8) as repository:
+            async with session(server) as other:
+                await other.execute(f"BEGIN; LOCK TABLE {schema}.store IN ACCESS EXCLUSIVE MODE")
+                await terminate(server, schema)
+                await until_waiting(server, 1)  # the connection that replaces the closed one
+                call = asyncio.create_task(unavailable(repository.get_pet(1)))
+                await asyncio.sleep(0)
+                await terminate(server, schema)
+                assert (await call).partition(": ")[2].startswith(LOST)
+            await again(lambda: repository.create_pet(REX))
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("code", ["53100", "53200", "54000", "58030", "XX000"])
