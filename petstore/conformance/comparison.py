@@ -69,7 +69,7 @@ class Comparison(RuleBasedStateMachine):
         self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
         self._openings: list[Repository] = []
         self._repository: Repository
-        self._model: Model
+        self._model = Model()
         self._length = Length()
         self._refused: list[Write] = []
         self._steps = 0

@@ -106,7 +106,7 @@ class Masters:
         self.target = target
         self._slots = slots
         self._seconds = seconds
-        self._replicas = replicas
+        self.replicas = replicas
         self._known: dict[ServerAddress, Master] = {}
         self._locator = MasterLocator(target, slots, seconds)
         self._watcher: asyncio.Task[None] | None = None
@@ -217,7 +217,7 @@ class Masters:
     def _master(self, address: ServerAddress) -> Master:
         if (found := self._known.get(address)) is None:
             found = Master(
-                self.target, address, self._seconds, self._replicas, self._check_connection
+                self.target, address, self._seconds, self.replicas, self._check_connection
             )
             self._known[address] = found
         return found

@@ -1,6 +1,7 @@
 """The repository: a read is one command per partition, a write is one script in one partition.
 
-The pets that are created in one turn of the event loop share a script call.
+The pets that are created in one turn of the event loop share a script call, unless replicas must
+confirm them: all writes of a turn share a packet then, and its WAIT.
 """
 
 import asyncio
@@ -109,7 +110,11 @@ class RedisRepository(Repository):
         """Store the pet in the partition of its token; without one, in each partition in turn."""
         partition = self._home(token.value) if token else next(self._turns)
         arguments = *sized(*encode_pet(new)), *_token_arguments(token)
-        outcome, pet_id, *_ = _checked(await self._creates[partition].call(arguments))
+        if self._masters.replicas:  # in the packet of the turn's other writes, for one WAIT
+            (result,) = await self._create_pets(partition, [arguments])
+        else:
+            result = await self._creates[partition].call(arguments)
+        outcome, pet_id, *_ = _checked(result)
         receipt = Receipt(int(pet_id), outcome == Outcome.REPLAYED)
         if token and receipt.replayed and await self.get_pet(receipt.id) is None:
             raise UnavailableError(

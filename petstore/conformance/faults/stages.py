@@ -77,7 +77,7 @@ class Stage:
         self.texts = texts
         self.random = random
         self.proxy = proxy
-        self.workers: int
+        self.workers = 1
         self.durable = True
         self.service: RunningService | None = None
         self._kills = 0

@@ -51,7 +51,7 @@ class RaceState:
         self.offered = STOCK
         self.stock: list[int] = []
         self.placed: list[int] = []
-        self.settled: float
+        self.settled = inf
 
     @property
     def gone(self) -> bool:
