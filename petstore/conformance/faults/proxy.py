@@ -75,9 +75,14 @@ class Proxy:
     async def _end(self) -> None:
         """Close everything, also what is only being accepted or connected."""
         await self._refuse()
+        await _turns()  # what was accepted has a task, which has begun
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await self._cut()
+            for task in others:  # a TLS handshake may never end
+                task.cancel()
             await asyncio.wait(others, timeout=0.01)
+        await self._cut()
+        await _turns()  # what was cut is closed
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
@@ -124,6 +129,11 @@ class Proxy:
     async def _thaw(self) -> None:
         while self.frozen:  # noqa: ASYNC110 - it is set from other threads
             await asyncio.sleep(0.002)
+
+
+async def _turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 @contextmanager
