@@ -28,10 +28,7 @@ def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
 
     Raises `ApiError` (400) for a key that is malformed or sent twice.
     """
-    keys = []
-    for name, value in request.scope["headers"]:
-        if name == b"idempotency-key":
-            keys.append(value)
+    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not keys:
         return None
     if len(keys) > 1 or not _KEY.fullmatch(keys[0]):

@@ -46,8 +46,7 @@ class ServiceRequest(Request[Any, str, State]):
     async def body(self) -> bytes:
         """Return the body as it was sent. Raises `ApiError` as `petstore.http.body.read` does."""
         if self._content is None:
-            handler: Any = self.scope["route_handler"]
-            limit = handler.resolve_request_max_body_size()
+            limit = self.route_handler.resolve_request_max_body_size()
             self._content = await read(self.scope["headers"], self.receive, limit, self.slot)
         return self._content
 
