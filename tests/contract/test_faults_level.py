@@ -143,7 +143,6 @@ def run(
     return ran.returncode, found, ran.stdout + ran.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("repository", "fault"), CAUGHT)
 def test_a_saboteur_is_caught_by_the_kind_of_its_violation(
