@@ -328,6 +328,15 @@ UNEXPLAINED: dict[str, tuple[list[Attempt], str]] = {
         [*CREATED, read("pet", 1, None, 12)],
         "pet 1:",
     ),
+    "a pet whose creation had no response is sold without an order": (
+        [
+            create(1),
+            unknown(create(2)),
+            page(12, "available", "available"),
+            read("pet", 2, pet(2, "sold"), 20),
+        ],
+        "pet 2:",
+    ),
     "a page shows an order, and the pet is available after that": (
         [
             *TAKEN[:2],

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from itertools import count
 from pathlib import Path
 from tempfile import gettempdir
@@ -9,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from petstore.contract import Expected
+from petstore.contract import Expected, OrderStatus
 from tests.contract.saboteurs.registry import SABOTEURS
 from tests.support.filed import FILED, Filed, filed, opened
 from tests.support.honest import LocationSettings
@@ -32,6 +33,19 @@ class SavesWhenClosed(Filed):
     def close(self) -> None:
         super().save()
         super().close()
+
+
+class SavesUpdatesWhenClosed(SavesWhenClosed):
+    """Saves what is created at once, and what became of an order when it is closed."""
+
+    def save(self) -> None:
+        current = self.honest.data
+        self.honest.data = copy(current)
+        self.honest.data.orders = {
+            id_: replace(order, status=OrderStatus.PLACED) for id_, order in current.orders.items()
+        }
+        Filed.save(self)
+        self.honest.data = current
 
 
 class LosesTheLastWrite(Filed):
@@ -103,6 +117,14 @@ async def open_saves_when_closed(
 
 
 @asynccontextmanager
+async def open_saves_updates_when_closed(
+    settings: LocationSettings, expected: Expected
+) -> AsyncIterator[Filed]:
+    async with opened(SavesUpdatesWhenClosed, settings, expected) as repository:
+        yield repository
+
+
+@asynccontextmanager
 async def open_loses_the_last_write(
     settings: LocationSettings, expected: Expected
 ) -> AsyncIterator[Filed]:
@@ -132,6 +154,7 @@ async def open_caches_pets(settings: LocationSettings, expected: Expected) -> Op
 
 SABOTEURS |= {
     "SavesWhenClosed": ("durable-killed", filed(open_saves_when_closed)),
+    "SavesUpdatesWhenClosed": ("durable-killed", filed(open_saves_updates_when_closed)),
     "LosesTheLastWrite": ("durable-killed", filed(open_loses_the_last_write)),
     "LocksInItsProcess": ("shared-processes", filed(open_locks_in_its_process)),
     "NumbersItsScratchLocations": ("shared-processes", replace(FILED, scratch=scratch_numbered)),
