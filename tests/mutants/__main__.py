@@ -25,7 +25,7 @@ from typing import Final
 
 from tests.mutants.changes import KINDS, Change, changes
 from tests.mutants.copies import KILLED, SURVIVED, UNSURE, Copy, Tests
-from tests.mutants.probes import plant
+from tests.mutants.probes import plant, read_hits
 from tests.support.documents import ROOT
 
 FOLDERS: Final = (
@@ -100,10 +100,7 @@ def find_tests(copy: Copy, chosen: Sequence[Change], options: Sequence[str]) -> 
     print(f"{len(seconds)} tests in {sum(seconds.values()):.0f} s", flush=True)
     if failed:
         print("left out, as they fail without a change, too:", *sorted(failed), sep="\n")
-    executed: dict[int, set[str]] = defaultdict(set)
-    for line in copy.hits.read_text().splitlines():
-        probe, test = line.split("\t", 1)
-        executed[int(probe)].add(test)
+    executed = read_hits(copy.build)
     return [Tests.ordered(executed[n] - failed, seconds) for n in range(len(chosen))]
 
 

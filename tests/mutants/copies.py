@@ -52,7 +52,6 @@ class Copy:
         self.build = root / "build"
         self.build.mkdir(exist_ok=True)
         self.results = self.build / "results"
-        self.hits = self.build / "hits"
         ctypes.CDLL(None).prctl(_SUBREAPER, 1)
 
     def outcome(self, change: Change, tests: Tests) -> tuple[str, str]:

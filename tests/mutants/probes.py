@@ -1,15 +1,19 @@
 """Which tests execute a line: probes in the code, and a pytest plugin that tells them the test.
 
 coverage.py cannot say it: it loses what a killed process has executed, and knows no test outside
-of pytest's own process. A probe writes each test once, as soon as it is reached.
+of pytest's own process. A probe writes each test once, as soon as it is reached. What a fixture
+executes that several tests share counts for all of them, not only for the first.
 """
 
 import ast
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 FOLDER: Final = "MUTANTS_FOLDER"
 """The variable with the folder that probes write to."""
@@ -17,7 +21,7 @@ FOLDER: Final = "MUTANTS_FOLDER"
 TEST: Final = "MUTANTSTEST"
 """The variable with the file that names the current test."""
 
-_current = ""  # in pytest's own process
+_current = ""  # in pytest's own process: a test, or a tab and a fixture with the path of its users
 _seen: set[tuple[int, str]] = set()
 
 
@@ -63,13 +67,50 @@ def _call(number: int) -> ast.stmt:
     return ast.parse(f"__import__('tests.mutants.probes').mutants.probes.hit({number})").body[0]
 
 
-def pytest_runtest_protocol(item: Any) -> None:
-    """Tell the probes of this process, and of those that it starts, which test runs."""
+def read_hits(folder: Path) -> dict[int, set[str]]:
+    """Return the tests that have reached each probe."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for line in (folder / "uses").read_text().splitlines():
+        test, fixture = line.split("\t")
+        users[fixture].add(test)
+    reached: dict[int, set[str]] = defaultdict(set)
+    for line in (folder / "hits").read_text().splitlines():
+        probe, test, *shared = line.split("\t")
+        if shared:
+            fixture, path = shared
+            reached[int(probe)] |= {user for user in users[fixture] if user.startswith(path)}
+        else:
+            reached[int(probe)].add(test)
+    return reached
+
+
+def _tell(current: str) -> None:
+    """Tell the probes of this process, and of those that it starts, what runs."""
     global _current  # noqa: PLW0603 - pytest calls functions of a module
-    _current = item.nodeid
+    _current = current
     file = Path(os.environ[FOLDER], f"test-{os.getpid()}")
     file.write_text(_current)
     os.environ[TEST] = str(file)
+
+
+def pytest_runtest_protocol(item: Any) -> None:
+    """Tell which test runs, and write which fixtures it uses."""
+    with Path(os.environ[FOLDER], "uses").open("a") as file:
+        file.writelines(f"{item.nodeid}\t{fixture}\n" for fixture in item.fixturenames)
+    _tell(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Iterator[None]:
+    """Tell that a shared fixture runs."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = _current
+    _tell(f"\t{fixturedef.argname}\t{fixturedef.baseid}")
+    try:
+        return (yield)
+    finally:
+        _tell(before)
 
 
 def pytest_runtest_logreport(report: Any) -> None:

@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.mutants import probes
 from tests.mutants.changes import changes
-from tests.mutants.probes import FOLDER, TEST, plant
+from tests.mutants.probes import FOLDER, plant
 from tests.support.documents import ROOT
 
 SOURCE = b'''"""Prose."""
@@ -47,10 +48,38 @@ def test_everything_but_prose_annotations_and_names_is_changed() -> None:
     }
 
 
-def test_a_probe_names_the_test_that_reaches_it_in_any_process(tmp_path: Path) -> None:
+TESTS = """
+import subprocess
+import sys
+
+import module
+import pytest
+
+@pytest.fixture(scope="module")
+def found():
+    return module.find([1], 2)
+
+def test_first(found): ...
+def test_second(found): ...
+def test_process(): subprocess.run([sys.executable, module.__file__], check=True)
+def test_nothing(): ...
+"""
+
+
+def test_probes_name_the_tests_that_reach_them_in_any_process_or_fixture(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(plant(SOURCE, {(9, 4): {1}, (8, 8): {2}}, [3]) + "\nfind([1], 2)")
-    (tmp_path / "test").write_text("a test")
-    environment = {FOLDER: tmp_path, TEST: tmp_path / "test", "PYTHONPATH": ROOT}
-    subprocess.run([sys.executable, module], env=os.environ | environment, check=True)
-    assert sorted((tmp_path / "hits").read_text().splitlines()) == ["1\ta test", "3\ta test"]
+    (tmp_path / "test_module.py").write_text(TESTS)
+    environment = {FOLDER: str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n0",
+        f"-p{probes.__name__}",
+        "-pno:cacheprovider",
+    )
+    subprocess.run(command, cwd=tmp_path, env=os.environ | environment, check=True)
+    tests = {f"test_module.py::test_{name}" for name in ("first", "second", "process")}
+    assert probes.read_hits(tmp_path) == {1: tests, 3: tests}
