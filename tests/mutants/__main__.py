@@ -2,14 +2,16 @@
 
 Changes the code at random, and shows the changes that no test of `make test` notices. Only tests
 that execute the changed statement run; one run of all tests, with a probe at each statement, finds
-them. A statement that runs at import counts as executed by the tests that call a function of its
-module or, if that has none, of those that import it. Everything happens in copies. For Linux.
+them. A statement that runs at import counts as executed by the tests that import its module, and by
+those that call a function of it or, if it has none, of the modules that import it. Everything
+happens in copies. For Linux.
 
 Why no tool does it: mutmut knows only functions, pytest's own process, and packages in one place;
 cosmic-ray runs all tests for each change. Neither takes a sample.
 """
 
 import argparse
+import ast
 import os
 import random
 import re
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
@@ -32,6 +34,8 @@ FOLDERS: Final = (
     "petstore",
     *(str(p.relative_to(ROOT)) for p in ROOT.glob("backends/*/petstore_*")),
 )
+
+TESTS: Final = ("tests", *(str(p.relative_to(ROOT)) for p in ROOT.glob("backends/*/tests")))
 
 PROCESSES: Final = 2 * (os.cpu_count() or 1)
 """How many run at the same time: tests often wait."""
@@ -64,6 +68,23 @@ def sample(sources: dict[str, bytes], count: int, seed: int) -> list[Change]:
     return [by_kind[KINDS[number % len(KINDS)]].pop() for number in range(count)]
 
 
+def importers(file: str, sources: Mapping[str, bytes]) -> Iterator[str]:
+    """Yield those of the modules that import the one in a file."""
+    module = re.sub(r"^backends/\w+/|(/__init__)?\.py$", "", file).replace("/", ".")
+    package, _, name = module.rpartition(".")
+    for importer, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.ImportFrom(names=names) if node.module == module or (
+                    node.module == package and name in {alias.name for alias in names}
+                ):
+                    yield importer
+                    break
+                case ast.Import(names) if module in {alias.name for alias in names}:
+                    yield importer
+                    break
+
+
 def plant_probes(root: Path, chosen: Sequence[Change]) -> None:
     """Write a probe into a copy for each change."""
     sources = modules(root, FOLDERS)
@@ -75,11 +96,8 @@ def plant_probes(root: Path, chosen: Sequence[Change]) -> None:
         elif b"def " in sources[change.file]:
             everywhere[change.file].add(number)
         else:
-            module = re.sub(r"^backends/\w+/|(/__init__)?\.py$", "", change.file).replace("/", ".")
-            imports = re.compile(rf"^\s*(from|import) {re.escape(module)}\b".encode(), re.MULTILINE)
-            for name, source in sources.items():
-                if imports.search(source):
-                    everywhere[name].add(number)
+            for name in importers(change.file, sources):
+                everywhere[name].add(number)
     for name in {*statements, *everywhere}:
         (root / name).write_text(plant(sources[name], statements[name], everywhere[name]))
 
@@ -101,6 +119,11 @@ def find_tests(copy: Copy, chosen: Sequence[Change], options: Sequence[str]) -> 
     if failed:
         print("left out, as they fail without a change, too:", *sorted(failed), sep="\n")
     executed = read_hits(copy.build)
+    users = modules(copy.root, TESTS)
+    for number, change in enumerate(chosen):
+        if not change.local:
+            files = {*importers(change.file, users)}
+            executed[number] |= {test for test in seconds if test.partition("::")[0] in files}
     return [Tests.ordered(executed[n] - failed, seconds) for n in range(len(chosen))]
 
 
