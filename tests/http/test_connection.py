@@ -415,6 +415,25 @@ def test_a_request_that_takes_too_long_is_400_and_disconnected(
     assert found == {name: expected for name, (*_, expected) in SLOW.items()}
 
 
+def is_gone(connection: socket.socket) -> bool:
+    """Return whether the service has closed its end of a connection for reading, too."""
+    try:
+        connection.send(b"x")
+    except OSError:
+        return True
+    return False
+
+
+def test_a_client_that_does_not_close_after_a_400_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_connection, "LINGER_SECONDS", 0.1)
+    with in_thread() as live, connect(live) as connection:
+        connection.sendall(b"malformed\r\n\r\n")
+        assert statuses(receive(connection)) == [400]
+        until(lambda: is_gone(connection))
+
+
 ENDLESS = {
     "header": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 20_000, [400]),
     "dribbled header": (b"GET /livez HTTP/1.1\r\nA: ", b"b" * 500, [400]),

@@ -222,6 +222,9 @@ class TestTheClockOfTokens:
         for index, (written, _, until) in enumerate(found):
             for read, now, _ in found[index:]:
                 assert now < until or read - written >= RECORD_SECONDS
+            # Another process may have begun at this moment.
+            wall = written + moments[index][1]
+            assert found[index][1] <= wall <= until - RECORD_SECONDS
 
     @given(st.lists(st.integers(0, 100_000), min_size=1), st.integers(0, 10**9))
     def test_with_a_right_clock_a_record_lasts_no_longer(self, steps: list[int], lead: int) -> None:

@@ -1,6 +1,7 @@
 """Equal shares of the connections: workers on one socket, and real ones that stop or die."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -8,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -44,13 +46,13 @@ class Workers:
         self.connections = [NOT_LISTENING] * count
         looks = [0] * count
         self.all = [Worker(sock, Turns(self.connections, looks, n)) for n in range(count)]
-        self._address = sock.getsockname()
+        self.socket = sock
         self.clients: list[socket.socket] = []
 
     async def connect(self, count: int) -> None:
         """Open connections at once, and wait until all are accepted."""
         expected = len(self.clients) + count
-        self.clients += [socket.create_connection(self._address) for _ in range(count)]
+        self.clients += [socket.create_connection(self.socket.getsockname()) for _ in range(count)]
         async with asyncio.timeout(HANG_SECONDS):
             while sum(self.shares) < expected:  # noqa: ASYNC110 - the workers set no event
                 await asyncio.sleep(0.001)
@@ -120,6 +122,42 @@ def test_nobody_waits_for_a_worker_that_hangs_or_leaves(monkeypatch: pytest.Monk
             assert sum(running.shares) == 12
 
     monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.05)
+    asyncio.run(share())
+
+
+class OutOfFiles:
+    """A socket from which nothing can be accepted for lack of a file descriptor."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def accept(self) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+@pytest.mark.parametrize(("patience", "count"), [(3600, NOT_LISTENING), (0.01, 0)])
+def test_nobody_waits_for_a_worker_without_file_descriptors_until_it_tries_again(
+    monkeypatch: pytest.MonkeyPatch, patience: float, count: int
+) -> None:
+    async def share() -> None:
+        async with workers(2, started=0) as running:
+            turns = Turns(running.connections, [0, 0], 0)
+            first = Worker(cast("socket.socket", OutOfFiles(running.socket)), turns)
+            for worker in (first, running.all[1]):
+                worker.listener.start()
+            await running.connect(1)
+            assert running.shares == [0, 1]
+            async with asyncio.timeout(HANG_SECONDS):
+                while running.connections[0] != count:  # noqa: ASYNC110 - nor here
+                    await asyncio.sleep(0.001)
+            for worker in (first, running.all[1]):
+                worker.listener.close()
+            running.all[1].transports[0].close()
+
+    monkeypatch.setattr(listener, "PATIENCE_SECONDS", patience)
     asyncio.run(share())
 
 

@@ -274,6 +274,9 @@ def test_the_metrics_are_at_one_path(start: Start) -> None:
         for parameters in ("", ";version=1.0.0;escaping=allow-utf-8;q=0.6,*/*", ";version=1.x"):
             accepted = {"accept": f"application/openmetrics-text{parameters}"}
             assert client.get(url, headers=accepted).text.endswith("# EOF\n")
+    with socket.create_connection((url.host, url.port or 0)) as connection:
+        connection.sendall(b"malformed\r\n\r\n")
+        assert b"\r\ncontent-type: text/plain; charset=utf-8\r\n" in connection.recv(65536)
 
 
 def test_only_the_directory_of_a_killed_service_is_removed(

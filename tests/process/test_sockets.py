@@ -1,6 +1,7 @@
 """What the service listens on other than a port: Unix sockets, and sockets that it inherits."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
-from petstore.server.sockets import bind
+from petstore.server.sockets import bind, has_connection, refuse, refuses
 from tests.support.command import COMMAND, error_message, in_process, running
 from tests.support.pets import REX
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, environment, place
@@ -95,6 +96,26 @@ def test_the_socket_of_a_successor_is_not_removed(tmp_path: Path) -> None:
         successor.bind(str(path))
     assert path.is_socket()
     successor.close()
+
+
+def connects(address: tuple[str, int]) -> bool:
+    """Return whether a port accepts a connection, which on the loopback takes no time."""
+    with socket.socket() as client:
+        client.setblocking(False)
+        client.connect_ex(address)
+        poll = select.poll()
+        poll.register(client, select.POLLOUT)
+        return bool(poll.poll(0))
+
+
+def test_a_port_that_refuses_keeps_only_the_clients_that_have_connected() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        assert connects(sock.getsockname())
+        assert not refuses(sock)
+        refuse(sock)
+        assert refuses(sock)
+        assert not connects(sock.getsockname())
+        assert has_connection(sock)
 
 
 def test_a_socket_that_is_inherited_is_served(tmp_path: Path) -> None:
