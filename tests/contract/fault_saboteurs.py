@@ -23,6 +23,7 @@ from petstore.contract import (
     ChangeNeededError,
     Expected,
     IdempotencyToken,
+    Order,
     Pet,
     Receipt,
     UnavailableError,
@@ -208,6 +209,35 @@ class Hangs(Served):
     async def ask(self) -> None:
         with suppress(OSError, EOFError):
             await self.exchange()
+
+
+class HangsWhenCut(Served):
+    """Waits for ever for the reply of a connection that was closed."""
+
+    async def ask(self) -> None:
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self.exchange()
+        except EOFError:
+            await asyncio.Event().wait()
+        except OSError as error:
+            raise UnavailableError("no reply") from error
+
+
+class ReadsNoOrderAgain(Served):
+    """Reads orders over a connection of their own, which it opens once."""
+
+    lost = False
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if self.lost:
+            raise UnavailableError("no connection")
+        try:
+            order: Order | None = await super().get_order(order_id)
+        except UnavailableError:
+            self.lost = True
+            raise
+        return order
 
 
 class Stubborn(Served):

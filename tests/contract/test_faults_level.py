@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from petstore.conformance import FaultConformance
 from petstore.conformance.cores import TOO_SLOW
+from petstore.conformance.faults import command
 from petstore.conformance.faults.calls import begin
 from petstore.conformance.faults.options import FaultOptions
 from petstore.conformance.faults.proxy import Proxy, proxy
@@ -49,6 +50,8 @@ CAUGHT = {
     ("MakesAnother", "server-empty"): "given_out_twice or emptied",
     ("Hangs", "calls"): "too_late",
     ("Hangs", "stall"): "too_late",
+    ("HangsWhenCut", "calls"): "too_late",
+    ("ReadsNoOrderAgain", "calls"): "not_recovered",
     ("Stubborn", "calls"): "not_cancelled",
     ("SendsTwice", "calls"): "sent_twice",
     ("FailsWhileStarting", "server-kill"): "wrong_error",
@@ -178,6 +181,8 @@ def test_on_a_busy_machine_what_is_lost_is_lost(tmp_path: Path, server: Replies)
     status, report, output = run(tmp_path, server, "AcknowledgesFirst", 1, *options, machine=BUSY)
     assert status == 1, output
     assert report["violations"]["lost"]
+    assert "\nnot shared: one process serves at a time\n" in output
+    assert "\nno URL with one HOST:PORT in its settings, and no --server: no proxy\n" in output
 
 
 @pytest.mark.slow
@@ -303,6 +308,29 @@ def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> N
     run = conformance("tried", tmp_path, "--faults", "--minutes=0.01", *commands, **settings)
     assert run.returncode == 2
     assert run.stderr == "petstore: --server-stop has ended with the status 3: exit 3\n"
+
+
+class Endless:
+    """Rounds without an end, of which the last one loses the server."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.done, self.reachable = last, 0, True
+
+    def plans(self) -> Iterator[list[str]]:
+        return repeat(["stall"])
+
+    def run(self, number: int, _: list[str], /) -> RoundOutcome:
+        self.done, self.reachable = number, number < self.last
+        return RoundOutcome(number, "stall", Counter(rounds=1))
+
+
+@pytest.mark.parametrize(("minutes", "last", "expected"), [(1000, 3, 3), (0, 3, 1)])
+def test_rounds_end_when_time_is_over_or_the_server_is_out_of_reach(
+    minutes: float, last: int, expected: int
+) -> None:
+    rounds, tally = Endless(last), Tally(io.StringIO(), minutes)
+    command.repeat(rounds, tally)
+    assert (rounds.done, tally.counts["rounds"]) == (expected, expected)
 
 
 class Tried(FaultConformance):

@@ -6,10 +6,12 @@ one never was.
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from petstore.conformance.faults import linearizability
 from petstore.conformance.faults.histories import (
     Attempt,
     Item,
@@ -18,6 +20,7 @@ from petstore.conformance.faults.histories import (
     lost,
 )
 from petstore.conformance.faults.linearizability import searches
+from petstore.conformance.faults.operations import operations_of
 from petstore.conformance.faults.races import Race
 from petstore.conformance.faults.services import RunningService
 from petstore.conformance.faults.verdicts import judge, shorten
@@ -433,9 +436,20 @@ def test_a_page_misses_no_order_that_was_there_all_the_time() -> None:
 
 def test_requests_of_unknown_outcome_that_are_repeated_do_not_tire_the_search() -> None:
     again = [replace(unknown(place(9, 1, 20)), sent=20 + n / 100) for n in range(500)]
+    assert len(operations_of([*TAKEN, *again])[0]) == len([*TAKEN, "again"])
     late = read("pet", 1, pet(1, "available"), 30)
     closed = close(1, 1, "cancelled", 12)
     assert unexplained([*TAKEN, closed, *again, late]) == ([], 0)
+
+
+def test_a_search_that_is_given_up_is_counted_and_no_violation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = [*CREATED, place(1, 1, 10), read("pet", 1, pet(1, "sold"), 10)]
+    assert len(unexplained(history)[0]) == 2
+    search = partial(linearizability.search, budget=1)
+    monkeypatch.setattr(linearizability, "search", search)
+    assert unexplained(history) == ([], 3)
 
 
 def test_the_shortest_piece_has_what_the_contradiction_needs() -> None:
