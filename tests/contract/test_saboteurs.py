@@ -116,6 +116,12 @@ def test_a_saboteur_does_not_hide_behind_an_open_that_swallows_its_failures(
         getattr(kit(replace(saboteur, open=open_)), CLAUSES[clause])()
 
 
+@pytest.mark.parametrize("name", ["AcknowledgesWhatItDrops", "RollsBackWhenCancelled"])
+def test_the_model_alone_catches_what_closing_loses(name: str, seed: int) -> None:
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        getattr(kit(SABOTEURS[name][1]), CLAUSES["model"])()
+
+
 @pytest.mark.slow
 def test_the_model_alone_catches_many_saboteurs(quickly: None) -> None:
     caught = []
