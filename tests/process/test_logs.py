@@ -63,6 +63,18 @@ def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_
     assert rejected["status"] == 400
 
 
+def test_text_begins_with_time_level_and_event(capfd: pytest.CaptureFixture[str]) -> None:
+    with log_restored(), in_thread() as live:
+        logs.set_up(LogFormat.TEXT)
+        assert live.client.get("/v1/pets/7").status_code == 404
+        logging.getLogger("petstore").warning("an event")
+    lines = capfd.readouterr().err.splitlines()
+    begin = r"\d\d:\d\d:\d\d\.\d{3} "
+    request = r"info request .*\bmethod=GET route=/v1/pets/{pet_id} status=404 .*"
+    assert [line for line in lines if re.fullmatch(begin + request, line)]
+    assert [line for line in lines if re.fullmatch(begin + "warning an event", line)]
+
+
 @pytest.mark.parametrize("level", LogLevel)
 def test_lines_below_the_level_are_not_logged(
     level: LogLevel, capfd: pytest.CaptureFixture[str]
