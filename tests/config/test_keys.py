@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import signal
-import socket
 from pathlib import Path
 
 import httpx
@@ -22,6 +21,7 @@ from petstore.config.settings import Settings
 from tests.support.command import SECRET, error_message, in_process
 from tests.support.key_files import key_line, replace
 from tests.support.pets import REX
+from tests.support.raw_http import begin_body
 from tests.support.services import ONE_OR_TWO_WORKERS, Live, Start
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -230,11 +230,8 @@ class TestReload:
         live = start(api_keys_file=str(file), workers=workers, drain_seconds="0", **sqlite)
         assert live.process is not None
         processes = [live.process.pid, *live.workers()]
-        with socket.create_connection((live.host, live.port)) as connection:
-            head = f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {live.key}\r\n"
-            body = json.dumps(REX)
-            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            connection.sendall(head.encode())
+        body = json.dumps(REX)
+        with begin_body(live, f"Content-Length: {len(body)}", key=live.key) as connection:
             live.process.send_signal(signal.SIGHUP)  # without a change nothing else reloads it
             until(lambda: live.log.read_text().count(f"reloaded the key file {file}: 3 keys") >= 1)
             until(lambda: live.log.read_text().count("reloaded the key file") == int(workers))

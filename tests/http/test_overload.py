@@ -18,6 +18,7 @@ from petstore.http.limits import LARGE_BODIES_BYTES, UNREAD_BYTES
 from petstore.server import sockets, unread
 from tests.support.interface import ORDERS
 from tests.support.pets import REX
+from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
 from tests.support.services import KEY, OTHER_KEY, Live, Start, in_thread, receive_all
 from tests.support.waiting import HANG_SECONDS, until
@@ -102,16 +103,14 @@ def test_health_and_reference_need_no_slot(full: Live) -> None:
 
 
 def test_a_client_that_reads_nothing_or_disconnects_holds_no_slot() -> None:
-    with in_thread(Settings(drain_seconds=0, max_in_flight=1)) as live:
-        lines = f"Host: h\r\nAuthorization: Bearer {KEY}\r\n"
-        with request_much(live):  # its response is ready, but it never reads it
-            for _ in range(3):
-                with socket.create_connection((live.host, live.port), timeout=HANG_SECONDS) as gone:
-                    head = f"POST /v1/pets HTTP/1.1\r\n{lines}Content-Length: 9\r\n"
-                    gone.sendall(head.encode())
-                    gone.sendall(b"Content-Type: application/json\r\n\r\n{")
-                    time.sleep(0.05)
-                until(lambda: live.client.get("/v1/pets/1").status_code == 200)
+    with (
+        in_thread(Settings(drain_seconds=0, max_in_flight=1)) as live,
+        request_much(live),  # its response is ready, but it never reads it
+    ):
+        for _ in range(3):
+            with begin_body(live, "Content-Length: 9", b"{"):
+                time.sleep(0.05)
+            until(lambda: live.client.get("/v1/pets/1").status_code == 200)
 
 
 def test_a_client_that_reads_a_little_now_and_then_is_not_disconnected(
@@ -191,14 +190,6 @@ def test_a_client_without_a_key_takes_no_memory_for_what_it_does_not_read(start:
             assert connection.recv(1)
             assert (queued(live, connection) or 0) < 2 * sockets.KERNEL_BYTES
         assert live.resident() - before < 10 * MEGABYTE
-
-
-def begin_body(live: Live, framing: str, body: bytes) -> socket.socket:
-    """Send a request whose body is not complete yet."""
-    connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
-    lines = f"Host: h\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
-    connection.sendall(f"POST /v1/pets HTTP/1.1\r\n{lines}{framing}\r\n\r\n".encode() + body)
-    return connection
 
 
 def begin_large_body(live: Live) -> socket.socket:

@@ -27,6 +27,7 @@ from tests.support.documents import ROOT
 from tests.support.environments import program
 from tests.support.metrics import metrics_url
 from tests.support.pets import REX
+from tests.support.raw_http import begin_body
 from tests.support.services import KEY, OTHER_KEY, Live, Start
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -126,10 +127,8 @@ def get(live: Live, count: int, key: str = KEY) -> None:
 @contextmanager
 def slot_held(live: Live) -> Iterator[None]:
     """Hold the only slot with a request that does not end."""
-    head = f"POST /v1/pets HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {OTHER_KEY}\r\n"
-    head += "Content-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
-    with socket.create_connection((live.host, live.port)) as connection:
-        connection.sendall(head.encode())
+    framing = "Content-Length: 9\r\nExpect: 100-continue"
+    with begin_body(live, framing, key=OTHER_KEY) as connection:
         connection.recv(1)  # its body is wanted, so it has the slot
         yield
 

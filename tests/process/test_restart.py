@@ -1,6 +1,7 @@
 """Restarts: a drain in which no request fails, and an end without a traceback."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -17,8 +18,9 @@ import pytest
 from petstore.server.connection import ARRIVAL_SECONDS
 from tests.support.metrics import metrics_url
 from tests.support.pets import REX, add_pet
+from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
-from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, Start, process
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, Start, process, receive_all
 from tests.support.waiting import HANG_SECONDS, until
 
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "8"))
@@ -133,11 +135,14 @@ def test_no_connection_is_reset_at_the_end_of_the_drain(
     sys.stdout.write(f"{clients.responses} requests over {RESTARTS * 2} stops\n")
 
 
-def test_while_draining_responses_close_connections_and_readiness_is_503(start: Start) -> None:
+@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
+def test_while_draining_responses_close_connections_and_readiness_is_503(
+    start: Start, signal_: int
+) -> None:
     live = start(drain_seconds="600")
     assert live.process is not None
     assert "connection" not in live.client.get("/v1/pets").headers
-    live.process.send_signal(signal.SIGTERM)
+    live.process.send_signal(signal_)
     until(lambda: "stopping: draining" in live.log.read_text())
     with live.new_client() as client:
         response = client.get("/v1/pets")
@@ -146,7 +151,10 @@ def test_while_draining_responses_close_connections_and_readiness_is_503(start: 
         check_error(ready, 503, "unavailable")
         assert int(ready.headers["retry-after"]) >= 1
         assert client.get("/livez").status_code == 200
-    assert live.stop() == 0  # a second signal ends the drain
+    assert live.stop(signal_) == 0  # a second signal ends the drain
+    log = live.log.read_text()
+    assert "Traceback" not in log
+    assert json.loads(log.splitlines()[-1])["event"] == "stopped"
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
@@ -173,10 +181,7 @@ def test_a_second_signal_after_the_drain_still_closes_the_storage(tmp_path: Path
         add_pet(live)
         assert Path(f"{database}-wal").exists()
         assert live.process is not None
-        with socket.create_connection((live.host, live.port)) as connection:
-            head = f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
-            body = "Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
-            connection.sendall((head + body).encode())
+        with begin_body(live, "Content-Length: 9", b"{"):
             time.sleep(0.3)
             live.process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
@@ -185,30 +190,22 @@ def test_a_second_signal_after_the_drain_still_closes_the_storage(tmp_path: Path
     assert not Path(f"{database}-wal").exists()
 
 
-async def interrupted(live: Live, first: bytes, rest: bytes, length: int) -> bytes:
+def interrupted(live: Live, first: bytes, rest: bytes, length: int) -> bytes:
     """Send the beginning of a body, stop the service, send the rest; return the response."""
     assert live.process is not None
-    reader, writer = await asyncio.open_connection(live.host, live.port)
-    head = (
-        f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    )
-    writer.write(head.encode() + first)
-    await asyncio.sleep(0.3)
-    live.process.send_signal(signal.SIGTERM)
-    await asyncio.sleep(0.5)
-    writer.write(rest)
-    response = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return response
+    with begin_body(live, f"Content-Length: {length}", first) as connection:
+        time.sleep(0.3)
+        live.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        connection.sendall(rest)
+        return receive_all(connection)
 
 
 def test_a_request_in_flight_is_finished(start: Start) -> None:
     live = start(drain_seconds="0", shutdown_seconds="10")
     assert live.process is not None
     first, rest = b'{"name":', b'"late","categoryId":1}'
-    response = asyncio.run(interrupted(live, first, rest, len(first + rest)))
+    response = interrupted(live, first, rest, len(first + rest))
     assert response.startswith(b"HTTP/1.1 201 ")
     assert live.process.wait(HANG_SECONDS) == 0
 
@@ -216,7 +213,7 @@ def test_a_request_in_flight_is_finished(start: Start) -> None:
 def test_a_request_that_takes_longer_than_the_shutdown_is_503(start: Start) -> None:
     live = start(drain_seconds="0", shutdown_seconds="2")
     assert live.process is not None
-    response = asyncio.run(interrupted(live, b"{", b"", 100))
+    response = interrupted(live, b"{", b"", 100)
     assert response.startswith(b"HTTP/1.1 503 ")
     assert b'"unavailable"' in response
     assert live.process.wait(HANG_SECONDS) == 0
@@ -296,11 +293,7 @@ def test_after_the_drain_new_connections_are_refused(
     storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
     live = start(workers=workers, drain_seconds="0", shutdown_seconds="8", **storage)
     assert live.process is not None
-    with socket.create_connection((live.host, live.port)) as busy:
-        busy.sendall(
-            f"POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
-        )
-        busy.sendall(b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
+    with begin_body(live, "Content-Length: 99", b"{"):
         live.process.terminate()
         until(lambda: not accepts(live))
         assert live.process.poll() is None, "the service must wait for the rest of the request"

@@ -1,5 +1,6 @@
 """Requests that are written byte by byte, and the responses to them."""
 
+import socket
 from collections.abc import Iterable
 from typing import Final
 
@@ -9,6 +10,7 @@ from httpx import Response
 from petstore.http.errors import ErrorCode
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live
+from tests.support.waiting import HANG_SECONDS
 
 HOST: Final = "Host: x"
 CLOSE: Final = "Connection: close"
@@ -25,6 +27,14 @@ _CODES: Final = {int(code.status): str(code) for code in ErrorCode}
 def head(line: str, *headers: str) -> bytes:
     """Return the head of a request."""
     return "\r\n".join((f"{line} HTTP/1.1", *headers, "", "")).encode("latin-1")
+
+
+def begin_body(live: Live, framing: str, body: bytes = b"", *, key: str = KEY) -> socket.socket:
+    """Send a request that creates a pet, and of its body only the beginning."""
+    connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
+    authorized = f"Authorization: Bearer {key}"
+    connection.sendall(head("POST /v1/pets", HOST, authorized, JSON, framing) + body)
+    return connection
 
 
 def chunk(data: bytes) -> bytes:

@@ -5,11 +5,9 @@ import json
 import logging
 import os
 import random
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +15,9 @@ from typing import Any, Final, NamedTuple, Self
 
 import pytest
 
-from tests.support.command import COMMAND
-from tests.support.services import KEY, Live, environment, process
+from tests.support.command import run_command
+from tests.support.responses import walk
+from tests.support.services import KEY, Live, process
 from tests.support.transfer import place_settings
 from tests.support.waiting import HANG_SECONDS
 
@@ -140,32 +139,9 @@ class Traffic:
 
 def run(command: str, file: Path, chosen: dict[str, str]) -> str:
     """Run a command that must succeed; return its standard error."""
-    done = subprocess.run(
-        [*COMMAND, command, str(file)],
-        env=environment(**chosen),
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout, done.stderr)
+    done = run_command(command, str(file), **chosen)
+    assert done.status == 0, done
     return done.stderr
-
-
-def stop(service: Live) -> None:
-    """Stop a service, which finishes the requests that it has begun."""
-    assert service.process is not None
-    service.process.terminate()
-    assert service.process.wait(HANG_SECONDS) == 0
-
-
-def everything(service: Live, path: str) -> Iterator[dict[str, Any]]:
-    """Yield all items of a collection."""
-    following: str | None = f"{path}?limit=100"
-    while following is not None:
-        response = service.client.get(following)
-        yield from response.json()
-        following = response.links["next"]["url"] if "next" in response.links else None
 
 
 @pytest.mark.slow
@@ -189,20 +165,20 @@ def test_a_service_moves_under_its_clients(workers: str, tmp_path: Path) -> None
             # The recipe of docs/operating.md.
             reading = serve(f"reading-{source['backend']}", read_only="true", **source)
             traffic.service = reading
-            stop(old)
+            assert old.stop() == 0
             file = tmp_path / f"{source['backend']}.ndjson"
             run("export", file, source)
             run("import", file, target)
             assert run("verify", file, target).endswith("; all are equal\n")
             old = serve(f"moved-to-{target['backend']}", **target)
             traffic.service = old
-            stop(reading)
+            assert reading.stop() == 0
         traffic.wait(REQUESTS // 2)
         traffic.__exit__()
         assert not traffic.wrong, traffic.wrong[:5]
         assert traffic.counts["retries"]
-        pets = {pet["id"]: pet for pet in everything(old, "/v1/pets")}
-        orders = {order["id"]: order for order in everything(old, "/v1/store/orders")}
+        pets = {pet["id"]: pet for pet in walk(old.client, "/v1/pets")}
+        orders = {order["id"]: order for order in walk(old.client, "/v1/store/orders")}
         logging.getLogger(__name__).info("%d, %s", len(traffic.acknowledged), traffic.counts)
         assert len({pet["name"] for pet in pets.values()}) == len(pets), (
             "a create took effect twice"

@@ -1,5 +1,6 @@
 """Lines that an import refuses, because they are malformed or conflict with stored items."""
 
+import base64
 import json
 import os
 import re
@@ -216,43 +217,28 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_an_export_to_a_full_disk_fails_in_one_line(
-    unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["export", "openapi", "keys new", "backends", "--version"])
+def test_a_full_disk_under_any_output_is_told_in_one_line(
+    command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     chosen = place_settings(DURABLE[0], tmp_path / "place")
-    (tmp_path / "file").write_bytes(b"".join(GOOD))
-    assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
+    if command == "export":
+        (tmp_path / "file").write_bytes(b"".join(GOOD))
+        assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [*COMMAND, "export"],
+            [*COMMAND, *command.split()],
             env=environment(**chosen),
             stdout=full,
             stderr=subprocess.PIPE,
             timeout=HANG_SECONDS,
             check=False,
         )
-    message = b"petstore: cannot write standard output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (74, message)
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [["openapi"], ["keys", "new"], ["backends"], ["--version"]])
-def test_a_full_disk_under_any_output_is_told_in_one_line(
-    arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+    *before, last = done.stderr.splitlines()
     message = b"petstore: cannot write standard output: No space left on device"
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (74, message)
-    assert b"Traceback" not in done.stderr
+    assert (done.returncode, last) == (74, message)
+    assert not before or command == "keys new"  # which says there what to do with the key
 
 
 @pytest.mark.parametrize(
@@ -276,15 +262,19 @@ def test_a_closed_stream_is_named_in_one_line(
 
 
 def meaning(line: bytes) -> Any:
-    """Return the JSON value of a line, with times parsed."""
+    """Return the JSON value of a line, with times and Base64 decoded."""
     value = json.loads(line)
     if isinstance(value, dict) and isinstance(order := value.get("order"), dict):
         order["placedAt"] = datetime.fromisoformat(order["placedAt"])
+    if isinstance(value, dict) and isinstance(token := value.get("token"), dict):
+        for name in ("value", "fingerprint"):
+            token[name] = base64.b64decode(token[name])
     return value
 
 
 @settings(max_examples=500)
 @example(line=GOOD[-1], at=79, cut=0, put=b"0")  # a fraction of seven digits was once rounded
+@example(line=TOKEN, at=60, cut=2, put=b"//")  # bits of Base64 that mean nothing
 @given(
     line=st.sampled_from([GOOD[0], GOOD[-1], TOKEN]),
     at=st.integers(0, 120),
