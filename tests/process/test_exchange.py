@@ -322,7 +322,8 @@ def test_the_body_is_asked_for_when_the_application_reads_it() -> None:
 def test_a_response_without_a_length_ends_http_1_0_with_the_connection() -> None:
     app = responds(start(), body(b"he", more=True), body(b"llo"))
     with served(app) as address:
-        _, headers, content = parts(send(address, b"GET / HTTP/1.0\r\n\r\n"))
+        kept = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+        _, headers, content = parts(send(address, kept))
     assert content == b"hello"
     assert b"connection: close" in headers
     assert not [header for header in headers if header.startswith(b"transfer-encoding")]
