@@ -550,17 +550,13 @@ def test_an_idle_connection_keeps_nothing_of_its_last_request(whole: bool) -> No
     assert held / len(clients) < 7000  # the head has more, and the body much more
 
 
-def test_every_response_has_a_date_also_a_rejection() -> None:
+def test_what_is_malformed_gets_the_rejection_that_was_handed_over_with_a_date() -> None:
+    requests = (GET, b"NONSENSE\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n")
     with served(WELL_BEHAVED["a whole response"]) as address:
-        for request in (GET, b"NONSENSE\r\n\r\n"):
-            assert re.search(
-                rb"\r\ndate: \w+, \d\d \w+ \d{4} [\d:]{8} GMT\r\n", send(address, request)
-            )
-
-
-def test_what_is_malformed_gets_the_rejection_that_was_handed_over() -> None:
-    with served(WELL_BEHAVED["a whole response"]) as address:
-        line, headers, content = parts(send(address, b"GET / HTTP/1.1\r\n\r\n"))
+        responses = [send(address, request) for request in requests]
+    for response in responses:
+        assert re.search(rb"\r\ndate: \w+, \d\d \w+ \d{4} [\d:]{8} GMT\r\n", response)
+    line, headers, content = parts(responses[-1])
     assert line == b"HTTP/1.1 400 Bad Request"
     assert b"content-type: text/plain" in headers
     assert content == b"expected one valid Host header"

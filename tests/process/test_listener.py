@@ -6,8 +6,8 @@ import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -161,15 +161,6 @@ def test_nobody_waits_for_a_worker_without_file_descriptors_until_it_tries_again
     asyncio.run(share())
 
 
-@contextmanager
-def two_workers(directory: Path) -> Iterator[tuple[Live, list[int]]]:
-    """Run a service of two workers, with their process ids."""
-    storage = {"backend": "sqlite", "sqlite_path": f"{directory}/pets.sqlite"}
-    with process(directory, workers="2", drain_seconds="0", log="off", **storage) as live:
-        yield live, live.workers()
-        assert live.stop() == 0
-
-
 def ask(live: Live, count: int) -> list[socket.socket]:
     """Open connections, and send a request over each."""
     clients = []
@@ -194,7 +185,9 @@ def served_by(clients: list[socket.socket]) -> Counter[str]:
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_or_dies_loses_no_waiting_connection(tmp_path: Path) -> None:
-    with two_workers(tmp_path) as (live, (one, other)):
+    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
+    with process(tmp_path, workers="2", drain_seconds="0", log="off", **storage) as live:
+        one, other = live.workers()
         for count in (8, 48):
             clients = ask(live, count)
             assert max(served_by(clients).values()) <= 0.6 * count
@@ -211,3 +204,4 @@ def test_a_worker_that_hangs_or_dies_loses_no_waiting_connection(tmp_path: Path)
         until(lambda: len(set(live.workers()) - {one}) == 2)
         for client in held + waiting:
             client.close()
+        assert live.stop() == 0

@@ -11,8 +11,6 @@ from tests.support.services import Live
 PET_STATUS: Final = {"placed": "pending", "completed": "sold", "cancelled": "available"}
 """The status of an order, and that of its pet."""
 
-CLOSED: Final = ("completed", "cancelled")
-
 
 def place_order(live: Live, pet_id: object) -> Response:
     """Order a pet."""

@@ -239,6 +239,7 @@ def test_a_full_disk_under_any_output_is_told_in_one_line(
     message = b"petstore: cannot write standard output: No space left on device"
     assert (done.returncode, last) == (74, message)
     assert not before or command == "keys new"  # which says there what to do with the key
+    assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
