@@ -428,6 +428,7 @@ def test_a_client_that_does_not_close_after_a_400_is_disconnected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_connection, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 3600)
     with in_thread() as live, connect(live) as connection:
         connection.sendall(b"malformed\r\n\r\n")
         assert statuses(receive(connection)) == [400]
