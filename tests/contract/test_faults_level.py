@@ -27,7 +27,7 @@ from petstore.conformance.cores import TOO_SLOW
 from petstore.conformance.faults import command
 from petstore.conformance.faults.calls import begin
 from petstore.conformance.faults.options import FaultOptions
-from petstore.conformance.faults.proxy import Proxy, proxy
+from petstore.conformance.faults.proxy import Proxy, close_server, proxy
 from petstore.conformance.faults.report import Tally
 from petstore.conformance.faults.rounds import RoundOutcome, Rounds
 from petstore.conformance.faults.services import children
@@ -386,6 +386,27 @@ def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, nu
     assert not any(alive(service) for service in services)
     assert list(locations.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["places"]
+
+
+def test_a_server_that_is_closed_while_it_accepts_leaves_no_socket_open() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"!")
+        writer.close()
+        await writer.wait_closed()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as client:
+            client.setblocking(False)
+            while len(asyncio.all_tasks()) == 1:  # noqa: ASYNC110 - the turn matters
+                await asyncio.sleep(0)
+            await close_server(server)  # it has accepted, in this turn of the event loop
+            assert client.recv(2) == b"!"
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - asyncio has no event
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
+    gc.collect()
 
 
 def test_calls_that_an_interruption_leaves_report_no_errors(

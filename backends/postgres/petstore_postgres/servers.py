@@ -412,5 +412,7 @@ def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, asyncpg.ConnectionDoesNotExistError):
         _, _, said = str(error).partition(": ")  # by the server, before it closed the connection
         return f"{LOST} ({said})" if said else LOST
+    if isinstance(error, asyncpg.InternalClientError) and "switch to state" in str(error):
+        return LOST  # between two steps of asyncpg
     code = getattr(error, "sqlstate", None)
     return " ".join(f"{error}{f' ({code})' if code else ''}".split())

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 from petstore_postgres import PostgresRepository
-from petstore_postgres.servers import LOST
+from petstore_postgres.servers import LOST, translated_errors
 
 from backends.postgres.tests.places import (
     TIMEOUT,
@@ -230,6 +230,12 @@ def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_service(
             await again(lambda: repository.create_pet(REX))
 
     asyncio.run(run())
+
+
+def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost() -> None:
+    text = "cannot switch to state 12; another operation (2) is in progress"
+    with pytest.raises(UnavailableError, match=f"^it: {LOST}$"), translated_errors("it", 1):
+        raise asyncpg.InternalClientError(text)
 
 
 @pytest.mark.parametrize("code", ["53100", "53200", "54000", "58030", "XX000"])

@@ -16,7 +16,7 @@ from petstore_redis.replies import UnusableError, storage_error
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import TIMEOUT, opened, unavailable
-from petstore.conformance.faults.proxy import proxy
+from petstore.conformance.faults.proxy import close_server, proxy
 from petstore.contract import PetQuery, StorageError, UnavailableError
 from tests.support.repositories import REX, pets
 from tests.support.waiting import HANG_SECONDS
@@ -63,9 +63,7 @@ async def connected(
         yield client
     finally:
         await client.close()
-        server.close()
-        for _ in range(10):  # what it has accepted is served, after some turns of the loop
-            await asyncio.sleep(0)
+        await close_server(server)
         for writer in writers:
             writer.close()
         closed = (writer.wait_closed() for writer in writers)

@@ -61,8 +61,8 @@ class Proxy:
 
     async def _refuse(self) -> None:
         if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+            listener, self._listener = self._listener, None
+            await close_server(listener)
 
     async def _listen(self) -> None:
         self._listener = await asyncio.start_server(self._serve, HOST, self.port, ssl=self._tls)
@@ -75,7 +75,6 @@ class Proxy:
     async def _end(self) -> None:
         """Close everything, also what is only being accepted or connected."""
         await self._refuse()
-        await _turns()  # what was accepted has a task, which has begun
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await self._cut()
             for task in others:  # a TLS handshake may never end
@@ -129,6 +128,17 @@ class Proxy:
     async def _thaw(self) -> None:
         while self.frozen:  # noqa: ASYNC110 - it is set from other threads
             await asyncio.sleep(0.002)
+
+
+async def close_server(server: asyncio.Server) -> None:
+    """Let a server accept nothing more; what it has accepted is being served when this returns.
+
+    `asyncio.Server.close` alone would lose the sockets that were accepted in the same turn.
+    """
+    for sock in server.sockets:
+        asyncio.get_running_loop().remove_reader(sock.fileno())
+    await _turns()
+    server.close()
 
 
 async def _turns() -> None:
