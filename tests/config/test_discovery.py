@@ -240,12 +240,6 @@ class TestSettings:
             assert line in stderr
             assert "UserWarning" not in stderr
 
-    def test_what_kubernetes_injects_for_its_service_is_ignored(self, site: Site) -> None:
-        site.install()
-        settings = {"acme_port": "tcp://10.0.0.1:1", "acme_service_host": "10.0.0.1"}
-        outcome = in_process("check", backend="acme", **settings)
-        assert (outcome.status, outcome.stderr) == (0, "")
-
     def test_check_shows_every_setting_and_no_secret(self, site: Site, tmp_path: Path) -> None:
         site.install()
         file = tmp_path / "keys"
@@ -330,10 +324,6 @@ class TestOpen:
 
 class TestWorkers:
     environ: Final = {"PETSTORE_API_KEYS": KEY, "PETSTORE_WORKERS": "4"}
-
-    def test_a_shared_backend_may_have_several_workers(self, site: Site) -> None:
-        site.install(backend="make(shared=True)")
-        assert configure({**self.environ, "PETSTORE_BACKEND": "acme"}, {}).settings.workers == 4
 
     def test_other_backends_are_refused_and_each_shared_backend_is_named_once(
         self, site: Site

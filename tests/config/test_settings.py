@@ -75,33 +75,10 @@ class TestConvert:
     def test_a_setting_that_is_not_given_has_its_default(self) -> None:
         assert convert(Toy, "TOY_", {"TOY_PATH": "p", "OTHER_COUNT": "7"}) == Toy("p")
 
-    def test_a_missing_setting_is_named(self) -> None:
-        with pytest.raises(ConfigurationError, match=r"^TOY_PATH is not set"):
-            convert(Toy, "TOY_", {})
-
-    @pytest.mark.parametrize(
-        ("field", "text", "message"),
-        [
-            ("count", "two", "TOY_COUNT must be an integer from 0; it is 'two'"),
-            ("count", "-1", "TOY_COUNT must be an integer from 0; it is '-1'"),
-            ("ratio", "x", "TOY_RATIO must be a valid value of Toy.ratio; it is 'x'"),
-            ("password", "h2", "TOY_PASSWORD must be three characters or more"),
-        ],
-    )
-    def test_a_wrong_value_is_reported_with_the_expected_one(
-        self, field: str, text: str, message: str
-    ) -> None:
-        with pytest.raises(ConfigurationError) as caught:
-            convert(Toy, "TOY_", {"TOY_PATH": "p", f"TOY_{field.upper()}": text})
-        assert str(caught.value) == message
-
-    def test_a_wrong_value_is_shown_without_its_password(self) -> None:
-        class Store(Struct):
-            url: Annotated[str, Meta(pattern="^redis://")]
-
-        with pytest.raises(ConfigurationError) as caught:
-            convert(Store, "STORE_", {"STORE_URL": "http://me:hunter2@db/0"})
-        assert "hunter2" not in str(caught.value)
+    def test_a_wrong_value_without_a_description_is_reported(self) -> None:
+        message = "^TOY_RATIO must be a valid value of Toy.ratio; it is 'x'$"
+        with pytest.raises(ConfigurationError, match=message):
+            convert(Toy, "TOY_", {"TOY_PATH": "p", "TOY_RATIO": "x"})
 
     @pytest.mark.parametrize("name", NAMES)
     @given(text=texts)
@@ -249,10 +226,6 @@ class TestAddress:
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
     def test_a_loopback_address_is_not_public(self, host: str) -> None:
         assert not Address.parse(f"{host}:80").is_public
-
-    @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "example.org", "localhost.x"])  # noqa: S104 - the test is about not listening there
-    def test_other_addresses_are_public(self, host: str) -> None:
-        assert Address.parse(f"{host}:80").is_public
 
 
 class TestMask:

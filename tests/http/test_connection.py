@@ -190,27 +190,20 @@ OTHER_LINES = [
 ]
 """Request lines that llhttp takes, and headers that look like one."""
 
-malformed = each("data", MALFORMED)
 incomplete = each("data", INCOMPLETE)
 
 
-@malformed
-def test_malformed_http_is_400(service: Live, data: bytes) -> None:
+@each("data", MALFORMED)
+def test_malformed_http_is_400_after_the_complete_request_before_it(
+    service: Live, data: bytes
+) -> None:
     check_refused(service.raw(data))
-
-
-@malformed
-def test_it_is_400_on_a_persistent_connection_too(service: Live, data: bytes) -> None:
+    check_first_is_served(service.raw(get("first") + data))
     with connect(service) as connection:
         connection.sendall(head("HEAD /livez", HOST))
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         connection.sendall(data)
         check_refused(receive(connection))
-
-
-@malformed
-def test_a_complete_request_before_it_is_served(service: Live, data: bytes) -> None:
-    check_first_is_served(service.raw(get("first") + data))
 
 
 @each("line", OTHER_LINES)

@@ -22,14 +22,6 @@ PATHS = [
 ]
 
 
-def test_a_pet_created_without_a_status_has_none(fresh: Live) -> None:
-    created = fresh.client.post(PETS, json=REX)
-    assert created.json() == {"id": created.json()["id"], **REX}
-    assert fresh.client.get(PETS).json() == [created.json()]
-    for status in ("available", "pending", "sold"):
-        assert fresh.client.get(f"{PETS}?status={status}").json() == []
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_every_response_of_get_pet_announces_its_deprecation(fresh: Live, method: str) -> None:
     path = fresh.client.post(PETS, json=REX).headers["location"]

@@ -2,19 +2,11 @@
 
 from typing import Final
 
-from hypothesis import strategies as st
-
 from tests.support.interface import PETS
 from tests.support.services import Live
 
-STATUSES: Final = ("available", "pending", "sold")
 REX: Final[dict[str, object]] = {"name": "Rex", "categoryId": 7}
 AVAILABLE_REX: Final = REX | {"status": "available"}
-
-NEW_PETS: Final = st.fixed_dictionaries(
-    {"name": st.text(max_size=8), "categoryId": st.integers(-(2**63), 2**63 - 1)},
-    optional={"status": st.sampled_from(STATUSES)},
-)
 
 
 def add_pet(live: Live, status: str | None = "available") -> int:
