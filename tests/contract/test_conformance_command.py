@@ -63,16 +63,11 @@ def test_an_interrupted_run_is_no_verdict_and_leaves_no_location(
 
 
 ZOMBIE = """
-from contextlib import asynccontextmanager
-from tests.support.filed import Filed, filed, opened
+from tests.support.filed import Filed, filed
 class Zombie(Filed):
     def close(self):
         pass
-@asynccontextmanager
-async def open_zombie(settings, expected):
-    async with opened(Zombie, settings, expected) as repository:
-        yield repository
-backend = filed(open_zombie)
+backend = filed(Zombie)
 """
 
 

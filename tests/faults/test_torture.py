@@ -109,13 +109,6 @@ def test_the_search_agrees_with_trying_every_order(operations: list[RecordedCall
     assert search(operations, [1, 2])[0] is explained(operations, [1, 2])
 
 
-def test_a_search_that_takes_too_long_is_given_up_and_counted() -> None:
-    attempt = Attempt("x", "", 0, "", 0, 9, None)
-    writes = [RecordedCall(0, 9, {1: set_to(f"{n}")}, attempt) for n in range(20)]
-    late = RecordedCall(10, 11, {1: sees("never")}, attempt)
-    assert search([*writes, late], [1], budget=500) == (None, None)
-
-
 def test_rounds_on_memory_find_nothing(tmp_path: Path) -> None:
     run = Run(1, 1, time.monotonic() + 300)
     with memory(tmp_path, run) as tried:

@@ -9,6 +9,7 @@ import os
 import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -89,13 +90,6 @@ async def scratch_filed(_: LocationSettings) -> AsyncIterator[LocationSettings]:
 
 
 @asynccontextmanager
-async def open_filed(settings: LocationSettings, expected: Expected) -> AsyncIterator[Filed]:
-    """Open a file."""
-    async with opened(Filed, settings, expected) as repository:
-        yield repository
-
-
-@asynccontextmanager
 async def opened(
     kind: type[Filed], settings: LocationSettings, expected: Expected
 ) -> AsyncIterator[Filed]:
@@ -108,16 +102,16 @@ async def opened(
         repository.close()
 
 
-def filed(open_: Callable[[Any, Expected], Any]) -> Backend:
-    """Return a backend; another process must be able to import `open_` by its name."""
+def filed(kind: type[Filed]) -> Backend:
+    """Return a backend of a kind, which another process must be able to import by its name."""
     return Backend(
         contract=2,
         settings=LocationSettings,
-        open=open_,
+        open=partial(opened, kind),
         scratch=scratch_filed,
         shared=True,
         durable=True,
     )
 
 
-FILED = filed(open_filed)
+FILED = filed(Filed)

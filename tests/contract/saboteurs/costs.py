@@ -37,15 +37,6 @@ class GoesThroughAll(Honest):
     """Finds a page by looking at every item, as a repository without an index does."""
 
 
-@breaks("cost")
-class SearchesForOrders(Honest):
-    """Has its orders in a list."""
-
-    async def get_order(self, order_id: int) -> Order | None:
-        self.check()
-        return next((o for o in self.data.orders.values() if o.id == order_id), None)
-
-
 @breaks("event-loop")
 class WaitsOnTheEventLoop(Honest):
     """Calls a driver that blocks."""

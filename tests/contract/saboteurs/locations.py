@@ -25,12 +25,6 @@ from tests.support.honest import STORES, Honest, Item, LocationSettings, Store, 
 
 
 @breaks("closed")
-class KeepsWorkingWhenClosed(Honest):
-    def check(self) -> None:
-        pass
-
-
-@breaks("closed")
 class RaisesAnotherErrorWhenClosed(Honest):
     def check(self) -> None:
         if not self.open:

@@ -139,15 +139,6 @@ class DropsTheTimeZone(Honest):
 
 
 @breaks("order-of-nothing")
-class OrdersAbsentPets(Honest):
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        self.data.pets.setdefault(pet_id, Pet(pet_id, "", 0, PetStatus.AVAILABLE))
-        return await super().place_order(pet_id, at, token)
-
-
-@breaks("order-of-nothing")
 class AbsentPetIsAConflict(Honest):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from petstore.contract import Expected, OrderStatus
+from petstore.contract import OrderStatus
 from tests.contract.saboteurs.registry import SABOTEURS
-from tests.support.filed import FILED, Filed, filed, opened
+from tests.support.filed import FILED, Filed, filed
 from tests.support.honest import LocationSettings
 
 
@@ -94,7 +94,6 @@ class CachesPets(Filed):
 
 
 NUMBERS = count()
-Opened = AsyncIterator[Filed]
 
 
 @asynccontextmanager
@@ -108,56 +107,12 @@ async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSetting
             file.unlink(missing_ok=True)
 
 
-@asynccontextmanager
-async def open_saves_when_closed(
-    settings: LocationSettings, expected: Expected
-) -> AsyncIterator[Filed]:
-    async with opened(SavesWhenClosed, settings, expected) as repository:
-        yield repository
-
-
-@asynccontextmanager
-async def open_saves_updates_when_closed(
-    settings: LocationSettings, expected: Expected
-) -> AsyncIterator[Filed]:
-    async with opened(SavesUpdatesWhenClosed, settings, expected) as repository:
-        yield repository
-
-
-@asynccontextmanager
-async def open_loses_the_last_write(
-    settings: LocationSettings, expected: Expected
-) -> AsyncIterator[Filed]:
-    async with opened(LosesTheLastWrite, settings, expected) as repository:
-        yield repository
-
-
-@asynccontextmanager
-async def open_locks_in_its_process(
-    settings: LocationSettings, expected: Expected
-) -> AsyncIterator[Filed]:
-    async with opened(LocksInItsProcess, settings, expected) as repository:
-        yield repository
-
-
-@asynccontextmanager
-async def open_loads_once(settings: LocationSettings, expected: Expected) -> Opened:
-    async with opened(LoadsOnce, settings, expected) as repository:
-        yield repository
-
-
-@asynccontextmanager
-async def open_caches_pets(settings: LocationSettings, expected: Expected) -> Opened:
-    async with opened(CachesPets, settings, expected) as repository:
-        yield repository
-
-
 SABOTEURS |= {
-    "SavesWhenClosed": ("durable-killed", filed(open_saves_when_closed)),
-    "SavesUpdatesWhenClosed": ("durable-killed", filed(open_saves_updates_when_closed)),
-    "LosesTheLastWrite": ("durable-killed", filed(open_loses_the_last_write)),
-    "LocksInItsProcess": ("shared-processes", filed(open_locks_in_its_process)),
+    "SavesWhenClosed": ("durable-killed", filed(SavesWhenClosed)),
+    "SavesUpdatesWhenClosed": ("durable-killed", filed(SavesUpdatesWhenClosed)),
+    "LosesTheLastWrite": ("durable-killed", filed(LosesTheLastWrite)),
+    "LocksInItsProcess": ("shared-processes", filed(LocksInItsProcess)),
     "NumbersItsScratchLocations": ("shared-processes", replace(FILED, scratch=scratch_numbered)),
-    "CachesPets": ("shared-processes", filed(open_caches_pets)),
-    "LoadsOnce": ("shared-processes", filed(open_loads_once)),
+    "CachesPets": ("shared-processes", filed(CachesPets)),
+    "LoadsOnce": ("shared-processes", filed(LoadsOnce)),
 }

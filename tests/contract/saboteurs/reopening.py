@@ -49,15 +49,6 @@ class RestartsItsCounter(Honest):
         store.last_id = 0
 
 
-@breaks("durable-ids")
-class CountsOnFromItsPets(Honest):
-    """Has one counter for pets and orders, and finds it by the pets alone."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.last_id = max(store.pets, default=0)
-
-
 @breaks("durable-reads")
 class ListsBeforeItStores(Honest):
     def __init__(self, store: Store) -> None:
@@ -115,20 +106,6 @@ reopening(
         if (order := store.orders.get(record.id)) and order.status is OrderStatus.CANCELLED
     ],
 )
-
-
-@breaks("durable-orders")
-class ForgetsFingerprints(Honest):
-    """A record that was loaded fits every write with its token."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.loaded = set(store.records)
-
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        if token and token.value in self.loaded:
-            token = replace(token, fingerprint=self.data.records[token.value].fingerprint)
-        return super().find(token)
 
 
 @breaks("durable-ids")

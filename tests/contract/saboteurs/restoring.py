@@ -88,12 +88,6 @@ class IndexesStatusesAfterwards(Honest):
 
 
 @breaks("restore-again")
-class RefusesEqualItems(Honest):
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
-        raise ConflictError("an item has this id")
-
-
-@breaks("restore-again")
 class ChecksThePetBeforeTheStoredOrder(Honest):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
         if isinstance(item, Order):
@@ -105,12 +99,6 @@ class ChecksThePetBeforeTheStoredOrder(Honest):
 class ReplacesDifferentItems(Honest):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
         self.add(item)
-
-
-@breaks("restore-other")
-class SkipsDifferentItems(Honest):
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
-        pass
 
 
 @breaks("restore-other")
@@ -140,12 +128,6 @@ class DoesNotRaiseItsCounter(Honest):
         while super().next_id() in self.data.pets | self.data.orders:
             pass
         return self.data.last_id
-
-
-@breaks("restore-next")
-class SetsItsCounterToTheLastId(Honest):
-    def raise_counter(self, item: Pet | Order) -> None:
-        self.data.last_id = item.id
 
 
 @breaks("restore-next")
@@ -216,14 +198,6 @@ class RestoresTwoOrdersOfOnePet(Honest):
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PetStatus.PENDING or order.status is not OrderStatus.PLACED:
             super().check_live(order, pet)
-
-
-@breaks("restore-live")
-class IgnoresTheStatusOfThePet(Honest):
-    def check_live(self, order: Order, pet: Pet) -> None:  # noqa: ARG002 - its error
-        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
-        if any(other.status is not OrderStatus.CANCELLED for other in others):
-            raise ConflictError("the pet is in another order")
 
 
 @breaks("restore-live")

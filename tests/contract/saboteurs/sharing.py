@@ -1,10 +1,8 @@
 """What a backend may do wrong when a location is opened several times at once."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -26,32 +24,6 @@ from petstore.contract import (
 )
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
 from tests.support.honest import STORES, Honest, LocationSettings, Store, backend
-
-
-@breaks("shared-reads")
-class ReadsACopy(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.copy = dict(store.pets)
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        self.check()
-        return self.copy.get(pet_id)
-
-    def put(self, pet: Pet) -> None:
-        super().put(pet)
-        self.copy[pet.id] = pet
-
-
-@breaks("shared-ids")
-class CountsForItself(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.last_id = max(store.pets, default=0)
-
-    def next_id(self) -> int:
-        self.last_id += 1
-        return self.last_id
 
 
 @breaks("shared-reads")
@@ -89,26 +61,6 @@ class CachesPages(Honest):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.pages.clear()
-
-
-@breaks("shared-ids")
-class CountsInStripes(Honest):
-    """The remainder of ids is how many openings there are: a later one may have the same."""
-
-    opened: ClassVar = Counter[Store]()
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.opened[store] += 1
-        self.last_id = store.last_id // 16 * 16 + self.opened[store] % 16
-
-    def close(self) -> None:
-        super().close()
-        self.opened[self.data] -= 1
-
-    def choose_id(self) -> int:
-        self.last_id += 16
-        return self.last_id
 
 
 @breaks("shared-orders")

@@ -88,16 +88,6 @@ class CopiesTheIndexLater(Honest):
 
 
 @breaks("store-gone")
-class ServesWhatIsThere(Honest):
-    """Sends its commands to a server, which makes what is missing."""
-
-    def check(self) -> None:
-        if self.data.removed:
-            self.data = Store()
-        super().check()
-
-
-@breaks("store-gone")
 class NoticesOnce(Honest):
     """After it has noticed that the store is gone, it uses the one that is there now."""
 
@@ -138,23 +128,6 @@ def find_or_make(location: str, expected: Expected) -> Store:
 
 @breaks("store-gone", find=find_or_make)
 class MakesWhatWasExpected(Honest):
-    pass
-
-
-@breaks("store-expected", find=find_or_make)
-class MakesAnotherThanTheExpected(Honest):
-    pass
-
-
-def find_any(location: str, expected: Expected) -> Store:
-    """Make no store where one is expected, but open any that is there."""
-    if expected.store is not None and location not in STORES:
-        raise WrongStoreError("no store")
-    return find(location, replace(expected, store=None))
-
-
-@breaks("store-expected", find=find_any)
-class OpensAnyStore(Honest):
     pass
 
 
@@ -207,11 +180,6 @@ def find_at_the_second_time(location: str, expected: Expected) -> Store:
 
 @breaks("store-kept", find=find_at_the_second_time)
 class MakesAndComplains(Honest):
-    pass
-
-
-@breaks("store-kept", find=lambda location, _: STORES[location])
-class AlwaysMakes(Honest):
     pass
 
 

@@ -164,12 +164,6 @@ class NeverExpires(Honest):
 
 
 @breaks("token-expired")
-class ReadsItsOwnClock(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        return super().find(token and replace(token, now=int(time())))
-
-
-@breaks("token-expired")
 class AlsoExpiresByItsOwnClock(Honest):
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
         return super().find(token and replace(token, now=max(token.now, int(time()))))
@@ -266,13 +260,6 @@ class RefusalRevivesTheRecord(Honest):
         if token and not receipt and token.value in self.data.records:
             self.record(token, self.data.records[token.value].id)
         return receipt
-
-
-@breaks("durable-orders")
-class KeepsRecordsInMemory(Honest):
-    def close(self) -> None:
-        super().close()
-        self.data.records.clear()
 
 
 keyed("token-apart", "FindsTokensWhateverTheCase", lambda value: b64encode(value).lower())
