@@ -269,7 +269,7 @@ class Overlap:
         rounds, time = 0, asyncio.get_running_loop().time
         begin, begins = time(), defaultdict[object, int](lambda: after)
         # On a busy machine half a second may be hardly any rounds.
-        while rounds < 1 or time() - begin < (5 if rounds < 20 else 0.5 if rounds < 100 else 0):
+        while rounds < 1 or (rounds < 100 and time() - begin < (5 if rounds < 20 else 0.5)):
             rounds += 1
             await asyncio.sleep(0)  # a repository in memory may never wait
             for read, changes, query, statuses in kinds:

@@ -212,16 +212,15 @@ class Hangs(Served):
 
 
 class HangsWhenCut(Served):
-    """Waits for ever for the reply of a connection that was closed."""
+    """Waits forever for the reply of a connection that was closed."""
 
     async def ask(self) -> None:
         try:
-            async with asyncio.timeout(self.seconds):
-                await self.exchange()
-        except EOFError:
-            await asyncio.Event().wait()
-        except OSError as error:
-            raise UnavailableError("no reply") from error
+            await super().ask()
+        except UnavailableError as error:
+            if isinstance(error.__cause__, EOFError):
+                await asyncio.Event().wait()
+            raise
 
 
 class ReadsNoOrderAgain(Served):

@@ -1,4 +1,4 @@
-"""Pages: opaque cursors, `Link`, and the guarantees of a walk."""
+"""Pages: opaque cursors, and `Link`. The guarantees of a walk, the kit tests over HTTP, too."""
 
 import re
 

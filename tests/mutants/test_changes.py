@@ -71,15 +71,8 @@ def test_probes_name_the_tests_that_reach_them_in_any_process_or_fixture(tmp_pat
     module.write_text(plant(SOURCE, {(9, 4): {1}, (8, 8): {2}}, [3]) + "\nfind([1], 2)")
     (tmp_path / "test_module.py").write_text(TESTS)
     environment = {FOLDER: str(tmp_path), "PYTHONPATH": str(ROOT)}
-    command = (
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n0",
-        f"-p{probes.__name__}",
-        "-pno:cacheprovider",
-    )
+    options = ("-q", "-n0", f"-p{probes.__name__}", "-pno:cacheprovider")
+    command = (sys.executable, "-m", "pytest", *options)
     subprocess.run(command, cwd=tmp_path, env=os.environ | environment, check=True)
     tests = {f"test_module.py::test_{name}" for name in ("first", "second", "process")}
     assert probes.read_hits(tmp_path) == {1: tests, 3: tests}

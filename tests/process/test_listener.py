@@ -130,8 +130,10 @@ class OutOfFiles:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self.tried = False
 
     def accept(self) -> None:
+        self.tried = True
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def __getattr__(self, name: str) -> Any:
@@ -145,13 +147,14 @@ def test_nobody_waits_for_a_worker_without_file_descriptors_until_it_tries_again
     async def share() -> None:
         async with workers(2, started=0) as running:
             turns = Turns(running.connections, [0, 0], 0)
-            first = Worker(cast("socket.socket", OutOfFiles(running.socket)), turns)
+            sock = OutOfFiles(running.socket)
+            first = Worker(cast("socket.socket", sock), turns)
             for worker in (first, running.all[1]):
                 worker.listener.start()
             await running.connect(1)
             assert running.shares == [0, 1]
             async with asyncio.timeout(HANG_SECONDS):
-                while running.connections[0] != count:  # noqa: ASYNC110 - nor here
+                while not sock.tried or running.connections[0] != count:  # noqa: ASYNC110 - nor here
                     await asyncio.sleep(0.001)
             for worker in (first, running.all[1]):
                 worker.listener.close()

@@ -238,7 +238,7 @@ def test_a_full_disk_under_any_output_is_told_in_one_line(
     *before, last = done.stderr.splitlines()
     message = b"petstore: cannot write standard output: No space left on device"
     assert (done.returncode, last) == (74, message)
-    assert not before or command == "keys new"  # which says there what to do with the key
+    assert not before or command == "keys new"  # which announces the key there
     assert b"Traceback" not in done.stderr
 
 

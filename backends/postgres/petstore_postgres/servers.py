@@ -49,7 +49,7 @@ _GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 _ERRORS: Final = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what replies is not PostgreSQL
+    asyncpg.InternalClientError,  # the connection was lost between two steps of asyncpg
     OSError,
 )
 
@@ -412,7 +412,7 @@ def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, asyncpg.ConnectionDoesNotExistError):
         _, _, said = str(error).partition(": ")  # by the server, before it closed the connection
         return f"{LOST} ({said})" if said else LOST
-    if isinstance(error, asyncpg.InternalClientError) and "switch to state" in str(error):
-        return LOST  # between two steps of asyncpg
+    if isinstance(error, asyncpg.InternalClientError):
+        return LOST
     code = getattr(error, "sqlstate", None)
     return " ".join(f"{error}{f' ({code})' if code else ''}".split())

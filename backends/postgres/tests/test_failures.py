@@ -232,8 +232,14 @@ def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_service(
     asyncio.run(run())
 
 
-def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost() -> None:
-    text = "cannot switch to state 12; another operation (2) is in progress"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot switch to state 12; another operation (2) is in progress",
+        'cannot switch to "idle" state; protocol is in the "failed" state',
+    ],
+)
+def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(text: str) -> None:
     with pytest.raises(UnavailableError, match=f"^it: {LOST}$"), translated_errors("it", 1):
         raise asyncpg.InternalClientError(text)
 
