@@ -234,6 +234,7 @@ class TokenClauses(Kit):
             assert len({receipt.id for receipt in receipts}) == 1
             assert {kind(result) for result in results} == {Receipt, TokenReusedError}, results
             assert await count_stored(repository) == (pets + 2, orders + 1)
+        await check_agreement(repository)
 
     @clause("token-refused")
     async def test_a_refused_write_records_nothing(self, repository: Repository) -> None:

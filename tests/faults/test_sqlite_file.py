@@ -15,7 +15,7 @@ from petstore import cli
 from petstore.conformance.faults.services import children
 from petstore.observability.storage_health import LOOK_SECONDS
 from tests.support.command import error_message, in_process
-from tests.support.services import KEY, Live, Start
+from tests.support.services import Live, Start
 from tests.support.waiting import until
 
 NEW = {"name": "Rex", "categoryId": 7}
@@ -126,21 +126,6 @@ def test_an_idle_service_notices_it_too(
     assert LOST in live.log.read_text()
 
 
-def test_all_is_there_again_after_the_file_is_put_back_and_the_service_restarted(
-    path: Path, start: Start
-) -> None:
-    live = start(backend="sqlite", sqlite_path=str(path), log="off")
-    acknowledged = [live.client.post("/v1/pets", json=NEW).json() for _ in range(100)]
-    move(path)
-    assert live.client.post("/v1/pets", json=NEW).status_code == 503
-    path.with_name("moved").rename(path)
-    assert live.client.post("/v1/pets", json=NEW).status_code == 503, "what it missed is unknown"
-    live.stop()
-    live = start(backend="sqlite", sqlite_path=str(path), log="off")
-    assert live.client.get("/v1/pets", params={"limit": 100}).json() == acknowledged
-    assert live.client.post("/v1/pets", json=NEW).status_code == 201
-
-
 def test_a_full_disk_is_503_for_writes_and_the_log_says_so_once_a_second_at_most(
     path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,25 +145,6 @@ def test_a_full_disk_is_503_for_writes_and_the_log_says_so_once_a_second_at_most
     assert all(f"sqlite at {path}: the disk is full" in line for line in lines)
     full.unlink()
     assert live.client.post("/v1/pets", json=NEW).status_code == 201
-
-
-REFUSED_PATHS = {
-    "~/pets.sqlite": (cli.CONFIGURATION, "'~' is not expanded: write the path in full"),
-    "missing/pets.sqlite": (cli.UNAVAILABLE, "missing does not exist; create it"),
-    ".": (cli.UNAVAILABLE, "it is a folder; set PETSTORE_SQLITE_PATH to a file in it"),
-}
-
-
-@pytest.mark.parametrize("verb", ["check", "serve"])
-@pytest.mark.parametrize("given", REFUSED_PATHS)
-def test_a_path_that_cannot_work_is_reported_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, verb: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    status, reason = REFUSED_PATHS[given]
-    outcome = in_process(verb, backend="sqlite", sqlite_path=given, api_keys=KEY)
-    assert reason in error_message(outcome, status)
-    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow

@@ -47,17 +47,6 @@ def held(live: Live, count: int) -> Iterator[list[Future[httpx.Response]]]:
             proceed.set()
 
 
-@pytest.fixture
-def full() -> Iterator[Live]:
-    """Run a service with two slots, both held by requests that wait for the storage."""
-    settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit=RateLimit.parse("100/h"))
-    with in_thread(settings) as live:
-        with held(live, 2) as waiting:
-            yield live
-        assert [request.result().status_code for request in waiting] == [200, 200]
-        assert live.client.get("/v1/pets").status_code == 200, "the slots are free again"
-
-
 MEGABYTE = 1_000_000
 
 
@@ -85,21 +74,20 @@ def request_much(live: Live) -> socket.socket:
     return request_list(live)
 
 
-def test_more_requests_than_may_be_in_flight_are_503_at_once(full: Live) -> None:
-    response = full.client.get("/v1/pets/1")
-    check_error(response, 503, "unavailable")
-    assert response.headers["retry-after"] == "1"
-    assert {"deprecation", "ratelimit"} <= response.headers.keys(), "as on its other responses"
-
-
-def test_a_missing_key_is_401_even_without_a_free_slot(full: Live) -> None:
-    with full.anonymous() as client:
-        assert client.get("/v1/pets/1").status_code == 401
-
-
-def test_health_and_reference_need_no_slot(full: Live) -> None:
-    for path in ("/livez", "/openapi.json", "/docs"):
-        assert full.client.get(path).status_code == 200
+def test_more_requests_than_may_be_in_flight_are_503_at_once() -> None:
+    """Whoever has a key: without one it is 401. What needs no key needs no slot."""
+    settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit=RateLimit.parse("100/h"))
+    with in_thread(settings) as live:
+        with held(live, 2) as waiting, live.anonymous() as anonymous:
+            response = live.client.get("/v1/pets/1")
+            check_error(response, 503, "unavailable")
+            assert response.headers["retry-after"] == "1"
+            assert {"deprecation", "ratelimit"} <= response.headers.keys(), "as on its others"
+            assert anonymous.get("/v1/pets/1").status_code == 401
+            for path in ("/livez", "/openapi.json", "/docs"):
+                assert anonymous.get(path).status_code == 200
+        assert [request.result().status_code for request in waiting] == [200, 200]
+        assert live.client.get("/v1/pets").status_code == 200, "the slots are free again"
 
 
 def test_a_client_that_reads_nothing_or_disconnects_holds_no_slot() -> None:

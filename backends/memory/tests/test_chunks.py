@@ -37,14 +37,3 @@ def test_sorted_items_find_what_a_dictionary_finds(
             assert items.page(start, len(model) + 1) == expected
     finally:
         chunks.CHUNK_SIZE = usual  # type: ignore[misc]
-
-
-def test_many_items_stay_sorted() -> None:
-    items = SortedItems[Pet]()
-    for pet_id in range(1, 5000):
-        items.put(pet(pet_id))
-    for pet_id in range(2, 5000, 3):
-        items.remove(pet_id)
-    expected = [pet_id for pet_id in range(1, 5000) if pet_id % 3 != 2]
-    assert [found.id for found in items.page(0, 5000)] == expected
-    assert [found.id for found in items.page(2500, 3)] == [2502, 2503, 2505]

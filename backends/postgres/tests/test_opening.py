@@ -29,21 +29,6 @@ def execute(server: Server, *statements: str) -> None:
         server.fetch(statement)
 
 
-def test_any_number_of_processes_may_open_an_empty_database(server: Server) -> None:
-    name = fresh()
-
-    async def run() -> None:
-        async def open_() -> None:
-            async with opened(server, schema=name, timeout_seconds=20) as repository:
-                await repository.create_pet(REX)
-
-        await asyncio.gather(*(open_() for _ in range(24)))
-        async with opened(server, schema=name) as repository:
-            assert len(await pets(repository)) == 24
-
-    asyncio.run(run())
-
-
 @pytest.fixture
 def sql(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Return a copy of the folder of the SQL that is used in its place."""
@@ -243,13 +228,6 @@ def test_a_schema_of_another_application_is_refused_and_not_touched(server: Serv
     empty = fresh()
     execute(server, f"CREATE SCHEMA {empty}")
     assert create(server, schema=empty) == 1
-
-
-def test_two_schemas_of_one_database_are_two_stores(server: Server) -> None:
-    first, second = fresh(), fresh()
-    for count in (1, 2, 3):
-        assert create(server, schema=first) == count
-        assert create(server, schema=second) == count
 
 
 def test_a_scratch_place_is_removed_and_nothing_else(server: Server) -> None:

@@ -14,7 +14,6 @@ from petstore_postgres.schema import SQL
 from backends.postgres.tests.places import fresh, opened, session, unavailable
 from backends.postgres.tests.servers import Server
 from petstore.contract import (
-    MAX_ID,
     ConflictError,
     NewPet,
     Order,
@@ -24,7 +23,6 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Receipt,
-    StorageError,
     TokenReusedError,
     UnavailableError,
 )
@@ -177,46 +175,6 @@ def test_creates_with_the_same_tokens_from_two_processes_take_effect_once(server
     asyncio.run(run())
 
 
-def test_a_refused_write_does_not_affect_those_that_overlap(server: Server) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            ids = [(await repository.create_pet(REX)).id for _ in range(10)]
-            await repository.create_pet(REX, make_token(1, body=1))
-            calls = [
-                *(repository.place_order(pet_id, AT) for pet_id in [*ids, *ids]),
-                *(repository.create_pet(REX) for _ in range(10)),
-                *(repository.create_pet(REX, make_token(1, body=2)) for _ in range(5)),
-                *(repository.place_order(-1, AT) for _ in range(5)),
-            ]
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            kinds = [type(result).__name__ for result in results]
-            assert kinds.count("Receipt") == 20
-            assert kinds.count("ConflictError") == 10
-            assert kinds.count("TokenReusedError") == kinds.count("NotFoundError") == 5
-
-    asyncio.run(run())
-
-
-def test_one_token_on_two_pets_orders_one_of_them(server: Server) -> None:
-    """Both pass the first look for the token; the second one is undone and tries again."""
-
-    async def run() -> None:
-        async with opened(server) as repository:
-            for number in range(30):
-                pair = [(await repository.create_pet(REX)).id for _ in range(2)]
-                calls = [
-                    repository.place_order(pet_id, AT, make_token(number, body=pet_id))
-                    for pet_id in pair
-                ]
-                results = await asyncio.gather(*calls, return_exceptions=True)
-                assert {type(result) for result in results} >= {TokenReusedError}, results
-                statuses = [(await repository.get_pet(pet_id)).status for pet_id in pair]
-                assert sorted(statuses) == [PetStatus.AVAILABLE, PetStatus.PENDING]
-            assert len(await repository.list_orders(OrderQuery(0, 99))) == 30
-
-    asyncio.run(run())
-
-
 def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_server(
     server: Server,
 ) -> None:
@@ -296,18 +254,6 @@ def test_a_refused_restore_keeps_what_comes_before_and_loses_no_id(server: Serve
                 await repository.restore([Order(51, 1, OrderStatus.COMPLETED, AT)])
             pet = await repository.create_pet(REX)
             assert (await repository.place_order(pet.id, AT)).id > 50
-
-    asyncio.run(run())
-
-
-def test_a_store_whose_ids_are_used_up_says_so(server: Server) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            await repository.restore([Pet(MAX_ID, "last", 1)])
-            for call in (repository.create_pet(REX), repository.create_pet(REX, make_token(1))):
-                with pytest.raises(StorageError, match="all ids have been assigned"):
-                    await call
-            assert [pet.id for pet in await pets(repository)] == [MAX_ID]
 
     asyncio.run(run())
 

@@ -18,14 +18,9 @@ from backends.postgres.tests.places import create, fresh, opened, refusal, until
 from backends.postgres.tests.servers import Server
 from petstore.contract import (
     ChangeNeededError,
-    ConflictError,
     Expected,
-    IdempotencyToken,
     Pet,
     PetQuery,
-    PetStatus,
-    Receipt,
-    TokenRecord,
     UnavailableError,
     WrongStoreError,
 )
@@ -211,31 +206,3 @@ def test_whoever_expects_a_store_opens_that_one_or_none(server: Server) -> None:
     assert create(server, schema=name, expected=reading) == 2
     server.fetch(f"UPDATE {name}.store SET version = 1")
     assert "from version 1" in refusal(server, ChangeNeededError, schema=name, expected=reading)
-
-
-def test_records_of_tokens_move_to_another_store(server: Server) -> None:
-    """Also those of a batch that is refused at its third record: the first two are stored."""
-    now = 1_700_000_000
-    records = [TokenRecord(bytes([n]) * 32, bytes(32), now + 60 + n, n) for n in range(1, 6)]
-    expired = TokenRecord(bytes(32), bytes(32), now, 9)
-
-    async def run() -> None:
-        async with opened(server) as source, opened(server) as target:
-            await source.restore([*records[::-1], expired])
-            found, cursor = list[TokenRecord](), ""
-            while page := await source.list_tokens(cursor, 2, now):
-                found, cursor = found + page.records, page.next
-                if not cursor:
-                    break
-            assert found == records
-            await target.restore(records[2:3])
-            await target.restore(records[:4])
-            other = [records[4], TokenRecord(records[0].value, bytes(32), now + 61, 7)]
-            with pytest.raises(ConflictError, match=records[0].value.hex()):
-                await target.restore(other)
-            assert (await target.list_tokens("", 99, now)).records == records
-            token = IdempotencyToken(records[1].value, records[1].fingerprint, now, now + 99)
-            await target.restore([Pet(2, "Rex", 7, PetStatus.AVAILABLE)])
-            assert await target.create_pet(REX, token) == Receipt(2, replayed=True)
-
-    asyncio.run(run())

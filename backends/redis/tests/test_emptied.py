@@ -319,16 +319,3 @@ def test_a_replica_that_has_not_received_the_last_writes_takes_over(
 
     with sentinel(tmp_path, *AOF, hasty=True) as group:
         asyncio.run(run())
-
-
-@pytest.mark.slow
-def test_a_single_server_that_restarts_with_its_data_is_used_again(tmp_path: Path) -> None:
-    async def run(server: Server) -> None:
-        async with opened(server) as repository:
-            receipt = await repository.create_pet(REX)
-            await asyncio.to_thread(server.restart)
-            assert (await again(lambda: pets(repository)))[0].id == receipt.id
-            await repository.look()
-
-    with single(tmp_path, *AOF) as server:
-        asyncio.run(run(server))

@@ -126,22 +126,6 @@ def test_ids_that_a_failover_has_lost_are_not_assigned_again(
         assert lost == later
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_no_id_is_assigned_twice_after_restarts(tmp_path: Path, partitions: int) -> None:
-    async def run(server: Server) -> None:
-        async with opened(server, partitions=partitions) as repository:
-            made: list[int] = []
-            for _ in range(3):
-                receipts = [await again(lambda: repository.create_pet(REX)) for _ in range(6)]
-                made += [receipt.id for receipt in receipts]
-                await asyncio.to_thread(server.restart)
-            assert len(set(made)) == 18
-            assert {pet.id for pet in await again(lambda: pets(repository))} == set(made)
-
-    with servers(tmp_path, VALKEY, 1) as make:
-        asyncio.run(run(make(0, *QUICK, *AOF).start()))
-
-
 def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     """The master is frozen and resumed, and with more failovers killed, too."""
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from petstore_redis import RedisRepository
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import fresh, opened, unavailable
+from petstore.conformance.records import read_records, record_of
 from petstore.contract import (
     ConflictError,
-    IdempotencyToken,
     Order,
     OrderQuery,
     OrderStatus,
@@ -93,20 +92,6 @@ def test_an_order_does_not_overtake_its_pet_if_the_server_forgot_a_script(valkey
     asyncio.run(run())
 
 
-async def records(repository: RedisRepository, count: int, now: int = 0) -> list[TokenRecord]:
-    """Return the records that a walk finds, without those that it repeats."""
-    found, cursor = dict[bytes, TokenRecord](), ""
-    while True:
-        page = await repository.list_tokens(cursor, count, now)
-        found |= {record.value: record for record in page.records}
-        if not (cursor := page.next):
-            return sorted(found.values(), key=lambda record: record.value)
-
-
-def record_of(token: IdempotencyToken, id_: int) -> TokenRecord:
-    return TokenRecord(token.value, token.fingerprint, token.until, id_)
-
-
 def test_records_move_from_any_partitions_to_any_others(valkey: Server) -> None:
     """The record of an order is where its pet is; a retry finds it from the token's partition."""
 
@@ -120,8 +105,8 @@ def test_records_move_from_any_partitions_to_any_others(valkey: Server) -> None:
                 order = (await one.place_order(pet_id, AT, token)).id
                 await one.update_order(order, OrderStatus.CANCELLED)
                 orders.append((token, order))
-            found = await records(one, 1)
-            assert found == [record_of(*pair) for pair in (*pets, *orders)]
+            found = await read_records(one, 1, 0)
+            assert found == {record_of(*pair) for pair in (*pets, *orders)}
             stored = [
                 *await one.list_pets(PetQuery(0, 9)),
                 *await one.list_orders(OrderQuery(0, 9)),
@@ -129,7 +114,7 @@ def test_records_move_from_any_partitions_to_any_others(valkey: Server) -> None:
             for _ in range(2):  # again without effect
                 await one.restore([*stored, *found])
                 await other.restore([*stored, *found])
-            assert await records(other, 100) == found == await records(one, 100)
+            assert await read_records(other, 100, 0) == found == await read_records(one, 100, 0)
             for token, pet_id in pets:
                 assert await other.create_pet(REX, token) == Receipt(pet_id, replayed=True)
             for (token, order), (_, pet_id) in zip(orders, pets * 2, strict=True):
@@ -145,8 +130,8 @@ def test_records_move_from_any_partitions_to_any_others(valkey: Server) -> None:
                     ):
                         with pytest.raises(ConflictError):
                             await repository.restore([different])
-                assert await records(repository, 100) == found
-            assert await records(other, 100, now=1000) == []
+                assert await read_records(repository, 100, 0) == found
+            assert await read_records(other, 100, 1000) == set()
 
     for sizes in ((1, 3), (3, 1), (3, 2)):
         asyncio.run(run(sizes))
@@ -183,7 +168,7 @@ def test_records_are_read_while_replicas_are_missing(server: Server) -> None:
         async with opened(server, prefix=prefix) as repository:
             await repository.restore([record_of(make_token(1), 7)])
         async with opened(server, prefix=prefix, wait_replicas=1, timeout_seconds=1) as repository:
-            assert await records(repository, 9) == [record_of(make_token(1), 7)]
+            assert await read_records(repository, 9, 0) == {record_of(make_token(1), 7)}
 
     asyncio.run(run())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, single, until
+from backends.redis.tests.servers import QUICK, VALKEY, Server, servers, until
 from backends.redis.tests.topologies import url_of
 from tests.support.pets import AVAILABLE_REX
 from tests.support.services import Live, process
@@ -80,16 +80,3 @@ def test_no_worker_serves_a_server_that_was_emptied_nor_makes_a_store_there(
             until(lambda: "not the store" in live.log.read_text())  # that is expected: it ends
             assert statuses(live, "GET", "/readyz") == {503}
             assert server.call("KEYS", "*") == []
-
-
-def test_a_server_that_begins_to_evict_is_not_used(tmp_path: Path) -> None:
-    with single(tmp_path, "appendonly yes", "appendfsync always") as server:
-        settings = {"backend": "redis", "redis_url": url_of(server), "workers": "2"}
-        with process(tmp_path, **settings) as live:
-            assert live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201
-            server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-            until(lambda: statuses(live, "GET", "/readyz") == {503})
-            assert statuses(live, "POST", "/v1/pets") == {503}
-            assert "set maxmemory-policy noeviction" in live.log.read_text()
-            server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-            until(lambda: statuses(live, "POST", "/v1/pets") == {201})

@@ -241,13 +241,6 @@ def test_a_store_of_schema_1_gets_one_identity_and_keeps_its_records(valkey: Ser
     asyncio.run(run())
 
 
-def test_two_prefixes_on_one_server_are_two_stores(valkey: Server) -> None:
-    first, second = fresh(), fresh()
-    for count in (1, 2, 3):
-        assert create(valkey, prefix=first, partitions=2) == count
-        assert create(valkey, prefix=second) == count
-
-
 def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
     prefix = fresh()
     create(valkey, prefix=prefix)

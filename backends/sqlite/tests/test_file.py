@@ -32,11 +32,6 @@ NOT_OPENED = "it cannot be opened"
 LOCKED = "another process has it locked"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "pets.sqlite"
-
-
 def opened(file: Path | str) -> AbstractAsyncContextManager[SqliteRepository]:
     return open_sqlite(SqliteSettings(path=str(file), busy_seconds=0.2), Expected())
 
@@ -137,12 +132,6 @@ class TestRefused:
         file.write_bytes(text)
         assert refusal(file) == f"UnavailableError: sqlite at {file}: {NOT_SQLITE}"
         assert content(file.parent) == {file.name: text}
-
-    @pytest.mark.parametrize("path", [".", "missing/pets.sqlite", "n" * 300])
-    def test_a_path_where_no_file_can_be_created(self, file: Path, path: str) -> None:
-        message = refusal(file.parent / path)
-        assert message.startswith(f"UnavailableError: sqlite at {file.parent / path}: {NOT_OPENED}")
-        assert content(file.parent) == {}
 
     @pytest.mark.parametrize(
         "path",
@@ -291,18 +280,6 @@ class TestFailing:
 
         asyncio.run(run())
 
-    def test_locked_for_less_than_the_setting(self, file: Path) -> None:
-        async def run() -> None:
-            settings = SqliteSettings(path=str(file), busy_seconds=60)
-            async with open_sqlite(settings, Expected()) as repository:
-                with sql(file) as other:
-                    other.execute("BEGIN IMMEDIATE")
-                    write = asyncio.create_task(repository.create_pet(REX))
-                    await asyncio.sleep(0.05)
-                assert (await write).id == 1
-
-        asyncio.run(run())
-
     def test_a_full_disk(self, file: Path) -> None:
         async def run() -> None:
             async with opened(file) as repository:
@@ -368,14 +345,6 @@ class TestSchema:
     """An older file is upgraded completely or not at all."""
 
     ADD = "ALTER TABLE pets ADD COLUMN note TEXT; CREATE TABLE cats (id INTEGER);"
-
-    def test_an_older_file_is_upgraded(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        create(file, 3)
-        monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, self.ADD])
-        assert create(file) == [4]
-        assert [pet.id for pet in stored(file)] == [1, 2, 3, 4]
-        assert query(file, "PRAGMA user_version") == VERSION + 1
-        assert query(file, "SELECT count(note) FROM pets") == 0
 
     def test_a_failed_upgrade_changes_nothing(
         self, file: Path, monkeypatch: pytest.MonkeyPatch

@@ -95,11 +95,6 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.moving.set()
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "pets.sqlite"
-
-
 def use(file: Path, work: Use) -> None:
     async def run() -> None:
         async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:

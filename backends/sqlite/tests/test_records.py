@@ -144,22 +144,6 @@ def test_one_wrong_clock_deletes_no_valid_record(
     run(work())
 
 
-def test_one_jump_of_the_clock_deletes_no_valid_record(
-    settings: SqliteSettings, clock: Clock
-) -> None:
-    """25 hours forward, one write, and back: retries then had a second effect."""
-
-    async def work() -> None:
-        async with open_sqlite(settings, Expected()) as repository:
-            receipts = await create(repository, clock, range(3))
-            await create(repository, clock, range(3, 4), ahead=25 * HOUR)
-            for number, receipt in enumerate(receipts):
-                again = await repository.create_pet(REX, token(number, clock.time))
-                assert again == Receipt(receipt.id, replayed=True)
-
-    run(work())
-
-
 def test_a_clock_that_is_late_holds_up_others_only_while_its_records_live(
     settings: SqliteSettings, clock: Clock
 ) -> None:

@@ -33,11 +33,6 @@ OLDER_SCHEMA = 3
 Use = Callable[[SqliteRepository], Awaitable[object]]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "pets.sqlite"
-
-
 def use(file: Path, work: Use, expected: Expected = Expected()) -> str:  # noqa: B008 - frozen
     """Open the store, use it and close it; return its identity."""
 

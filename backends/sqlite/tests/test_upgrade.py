@@ -38,11 +38,6 @@ AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
 REX = NewPet("Rex", 7)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "pets.sqlite"
-
-
 def execute(file: Path, statements: str) -> object:
     connection = apsw.Connection(str(file))
     try:

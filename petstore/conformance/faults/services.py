@@ -41,12 +41,6 @@ class RunningService:
         self.port = port
         self.process = process
 
-    def stop(self, signal_: int = signal.SIGTERM) -> int:
-        """Send a signal to the process; return its exit status."""
-        assert self.process is not None
-        self.process.send_signal(signal_)
-        return self.process.wait(30)
-
     def kill(self) -> None:
         """Kill the process and its workers with SIGKILL."""
         assert self.process is not None

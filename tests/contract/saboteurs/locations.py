@@ -37,9 +37,7 @@ async def used_location(settings: LocationSettings) -> AsyncIterator[LocationSet
     yield settings
 
 
-@breaks("scratch-empty", scratch=used_location)
-class ScratchIsInUse(Honest):
-    pass
+SABOTEURS["ScratchIsInUse"] = "scratch-empty", backend(Honest, scratch=used_location)
 
 
 @asynccontextmanager
@@ -48,9 +46,7 @@ async def one_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     yield LocationSettings("one")
 
 
-@breaks("scratch-apart", scratch=one_location)
-class ScratchIsOneLocation(Honest):
-    pass
+SABOTEURS["ScratchIsOneLocation"] = "scratch-apart", backend(Honest, scratch=one_location)
 
 
 @asynccontextmanager
@@ -60,9 +56,7 @@ async def cleared_location(settings: LocationSettings) -> AsyncIterator[Location
         yield location
 
 
-@breaks("scratch-apart", scratch=cleared_location)
-class ScratchClearsTheLocationItIsGiven(Honest):
-    pass
+SABOTEURS["ScratchClearsItsLocation"] = "scratch-apart", backend(Honest, scratch=cleared_location)
 
 
 @asynccontextmanager
@@ -73,19 +67,16 @@ async def flushed_location(settings: LocationSettings) -> AsyncIterator[Location
         store.pets.clear()
 
 
-@breaks("scratch-apart", scratch=flushed_location)
-class RemovingALocationFlushesTheServer(Honest):
-    pass
+SABOTEURS["RemovalFlushesTheServer"] = "scratch-apart", backend(Honest, scratch=flushed_location)
 
 
-@breaks("failure-passed", swallowed=(Exception,))
-class OpenSwallowsExceptions(Honest):
-    pass
+SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Honest, swallowed=(Exception,))
 
 
-@breaks("failure-passed", swallowed=(asyncio.CancelledError,))
-class OpenSwallowsCancellation(Honest):
-    pass
+SABOTEURS["SwallowsCancellation"] = (
+    "failure-passed",
+    backend(Honest, swallowed=(asyncio.CancelledError,)),
+)
 
 
 @asynccontextmanager
@@ -95,9 +86,7 @@ async def silent_location(settings: LocationSettings) -> AsyncIterator[LocationS
             yield location
 
 
-@breaks("failure-passed", scratch=silent_location)
-class ScratchSwallowsExceptions(Honest):
-    pass
+SABOTEURS["ScratchSwallowsExceptions"] = "failure-passed", backend(Honest, scratch=silent_location)
 
 
 @breaks("closed")
@@ -208,9 +197,7 @@ async def numbered_location(_: LocationSettings) -> AsyncIterator[LocationSettin
         STORES.pop(name, None)
 
 
-@breaks("scratch-apart", scratch=numbered_location)
-class LocationsHaveTheNumberOfLocations(Honest):
-    pass
+SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Honest, scratch=numbered_location)
 
 
 @asynccontextmanager
@@ -225,9 +212,7 @@ async def hasty_location(_: LocationSettings) -> AsyncIterator[LocationSettings]
         STORES.pop(name, None)
 
 
-@breaks("scratch-apart", scratch=hasty_location)
-class LocationsMadeAtOnceHaveOneName(Honest):
-    pass
+SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Honest, scratch=hasty_location)
 
 
 @breaks("scratch-apart")
@@ -258,9 +243,7 @@ async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSet
         STORES.pop(name, None)
 
 
-@breaks("scratch-apart", scratch=long_location)
-class CutsNamesOfLocations(Honest):
-    pass
+SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Honest, scratch=long_location)
 
 
 @breaks("closed")

@@ -2,30 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from petstore.contract import Backend, Expected
-from tests.support.honest import Honest, Store, backend, find, scratch
+from petstore.contract import Backend
+from tests.support.honest import Honest, backend
 
 SABOTEURS: dict[str, tuple[str, Backend]] = {}
 AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
 
 
-def breaks(
-    clause: str,
-    scratch: Callable[[Any], Any] = scratch,
-    swallowed: tuple[type[BaseException], ...] = (),
-    find: Callable[[str, Expected], Store] = find,
-) -> Callable[[AnyHonest], AnyHonest]:
-    """Register a saboteur, with the clause that it breaks.
-
-    scratch -- its `Backend.scratch`
-    swallowed -- what its `Backend.open` keeps to itself
-    find -- returns the store that it opens
-    """
+def breaks(clause: str) -> Callable[[AnyHonest], AnyHonest]:
+    """Register a saboteur, with the clause that it breaks."""
 
     def register(saboteur: AnyHonest) -> AnyHonest:
-        SABOTEURS[saboteur.__name__] = (clause, backend(saboteur, scratch, swallowed, find))
+        SABOTEURS[saboteur.__name__] = clause, backend(saboteur)
         return saboteur
 
     return register

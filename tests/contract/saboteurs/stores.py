@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from petstore.conformance.model import matching
 from petstore.contract import ChangeNeededError, Expected, Order, Pet, PetQuery, WrongStoreError
-from tests.contract.saboteurs.registry import breaks
-from tests.support.honest import STORES, Honest, Store, find
+from tests.contract.saboteurs.registry import SABOTEURS, breaks
+from tests.support.honest import STORES, Honest, Store, backend, find
 
 
 @breaks("store-identity")
@@ -126,9 +126,7 @@ def find_or_make(location: str, expected: Expected) -> Store:
     return find(location, replace(expected, store=None))
 
 
-@breaks("store-gone", find=find_or_make)
-class MakesWhatWasExpected(Honest):
-    pass
+SABOTEURS["MakesWhatWasExpected"] = "store-gone", backend(Honest, find=find_or_make)
 
 
 def find_by_prefix(location: str, expected: Expected) -> Store:
@@ -139,9 +137,7 @@ def find_by_prefix(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-@breaks("store-expected", find=find_by_prefix)
-class ComparesTheBeginning(Honest):
-    pass
+SABOTEURS["ComparesTheBeginning"] = "store-expected", backend(Honest, find=find_by_prefix)
 
 
 def find_and_adopt(location: str, expected: Expected) -> Store:
@@ -151,9 +147,7 @@ def find_and_adopt(location: str, expected: Expected) -> Store:
     return store
 
 
-@breaks("store-expected", find=find_and_adopt)
-class AdoptsTheExpectedIdentity(Honest):
-    pass
+SABOTEURS["AdoptsTheExpectedIdentity"] = "store-expected", backend(Honest, find=find_and_adopt)
 
 
 def find_after_making(location: str, expected: Expected) -> Store:
@@ -164,9 +158,7 @@ def find_after_making(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-@breaks("store-expected", find=find_after_making)
-class MakesBeforeItLooks(Honest):
-    pass
+SABOTEURS["MakesBeforeItLooks"] = "store-expected", backend(Honest, find=find_after_making)
 
 
 def find_at_the_second_time(location: str, expected: Expected) -> Store:
@@ -178,9 +170,7 @@ def find_at_the_second_time(location: str, expected: Expected) -> Store:
     return store
 
 
-@breaks("store-kept", find=find_at_the_second_time)
-class MakesAndComplains(Honest):
-    pass
+SABOTEURS["MakesAndComplains"] = "store-kept", backend(Honest, find=find_at_the_second_time)
 
 
 def find_to_write(location: str, expected: Expected) -> Store:
@@ -190,6 +180,4 @@ def find_to_write(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-@breaks("store-kept", find=find_to_write)
-class OpensNothingWithoutLeave(Honest):
-    pass
+SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Honest, find=find_to_write)
