@@ -30,7 +30,6 @@ from petstore.conformance.model import Model, Payload, Write, matching
 from petstore.conformance.signals import Cleanup
 from petstore.conformance.values import TIMES
 from petstore.contract import (
-    ConflictError,
     NewPet,
     Order,
     OrderQuery,
@@ -71,7 +70,6 @@ class Comparison(RuleBasedStateMachine):
         self._repository: Repository
         self._model = Model()
         self._length = Length()
-        self._refused: list[Write] = []
         self._steps = 0
 
     @property
@@ -209,8 +207,6 @@ class Comparison(RuleBasedStateMachine):
         for opening in self._openings:  # each may remember what it has found, or not found
             self._check(self._make(opening, write), expected)
         self.reached["replays"] += isinstance(expected, Receipt)
-        if expected is ConflictError and write not in self._refused:
-            self._refused.append(write)
 
     def _update(self, order_id: int, status: OrderStatus) -> None:
         before = self._model.order(order_id)

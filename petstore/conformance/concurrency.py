@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
 from math import inf
+from time import process_time
 from typing import Any
 
 from msgspec import Struct
@@ -267,9 +268,10 @@ class Overlap:
             (self._repository.list_orders, self._orders, OrderQuery, OrderStatus),
         )
         rounds, time = 0, asyncio.get_running_loop().time
-        begin, begins = time(), defaultdict[object, int](lambda: after)
-        # On a busy machine half a second may be hardly any rounds.
-        while rounds < 1 or (rounds < 100 and time() - begin < (5 if rounds < 20 else 0.5)):
+        end, end_cpu = time() + 10, process_time() + 1
+        begins = defaultdict[object, int](lambda: after)
+        # CPU time, because a second on a busy machine may be hardly any rounds.
+        while rounds < 1 or (rounds < 100 and process_time() < end_cpu and time() < end):
             rounds += 1
             await asyncio.sleep(0)  # a repository in memory may never wait
             for read, changes, query, statuses in kinds:

@@ -163,19 +163,6 @@ class ModelMachine(Comparison):
                 self._write(Write(NewPet("other", 1) if isinstance(payload, NewPet) else -1, name))
                 self._write(Write(payload, name))
 
-    @step()
-    def retry(self) -> None:
-        """Repeat a write that was refused, after what it needs has become true."""
-        if not self._refused:
-            return
-        write = self._refused.pop(0)
-        if self._model.is_reserved(write):  # it may be refused for another reason by now
-            return
-        for order in [order for order in self._model.orders if order.pet_id == write.payload]:
-            self._update(order.id, OrderStatus.CANCELLED)
-        self._write(write)  # unless the pet is sold
-        self._write(write)
-
     @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 16))
     def read_pets(self, index: int, offset: int, count: int) -> None:
         """Read at an id near that of a pet, where there may be none, and pages that begin there."""

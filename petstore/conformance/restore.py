@@ -155,7 +155,6 @@ class RestoreClauses(Kit):
         next_orders = await repository.list_orders(OrderQuery(listed[-1].id, 3))
         assert next_pets == RESTORED_PETS[3:6]
         assert next_orders[0].id == 8
-        await check_stored(repository, [*RESTORED_PETS, pet], [*RESTORED_ORDERS, order])
         # Restored orders can be updated, and restored pets ordered, like any others.
         completed = await repository.update_order(70, OrderStatus.COMPLETED)
         assert completed == replace(RESTORED_ORDERS[6], status=OrderStatus.COMPLETED)
@@ -374,7 +373,7 @@ class RestoreClauses(Kit):
             if highest < HIGHEST:  # stored before an item that is refused, so it counts, too
                 stored = await read_all(repository)
                 highest = max(stored.pets[-1].id, stored.orders[-1].id) + 3 + 30 * (id_ % 2)
-                several = [item for n in (0, -2, -1) for item in pet_and_order(highest + n)]
+                several = [item for n in (0, -1) for item in pet_and_order(highest + n)]
                 refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
                 with pytest.raises(NotFoundError):
                     await repository.restore([*several, refused])

@@ -23,7 +23,7 @@ from petstore.conformance import (
 )
 from petstore.conformance.kit import clauses
 from petstore.conformance.processes import ProcessClauses
-from petstore.contract import Backend, Expected, Repository
+from petstore.contract import Backend, Expected, Order, Repository
 from tests.contract.saboteurs import SABOTEURS
 from tests.support import kits
 from tests.support.documents import ROOT
@@ -120,6 +120,21 @@ def test_a_saboteur_does_not_hide_behind_an_open_that_swallows_its_failures(
 def test_the_model_alone_catches_what_closing_loses(name: str, seed: int) -> None:
     with pytest.raises((Exception, pytest.fail.Exception)):
         getattr(kit(SABOTEURS[name][1]), CLAUSES["model"])()
+
+
+class FailsOnce(Honest):
+    failures = 0
+
+    async def get_order(self, order_id: int) -> Order | None:
+        type(self).failures += 1
+        if self.failures == 1:
+            raise BrokenPipeError
+        return await super().get_order(order_id)
+
+
+def test_the_model_shows_a_failure_that_it_cannot_repeat(quickly: None) -> None:
+    with pytest.raises(BrokenPipeError):
+        getattr(kit(backend(FailsOnce)), CLAUSES["model"])()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from petstore.contract import (
     Receipt,
     RefusedError,
 )
-from tests.contract.saboteurs.registry import breaks
+from tests.contract.saboteurs.registry import breaks, pause
 from tests.support.honest import Honest, Item, Store
 
 
@@ -98,6 +98,28 @@ class HandsAResponseToTheNextCaller(Honest):
         pet = await super().get_pet(pet_id)
         asyncio.get_running_loop().call_soon(self.responses.put_nowait, pet)
         return await self.responses.get()
+
+
+@breaks("after-cancellation")
+class HandsAnOrderToTheNextCaller(Honest):
+    """The same of orders; a restore takes a new connection."""
+
+    late: Order | None = None
+
+    async def get_order(self, order_id: int) -> Order | None:
+        late, self.late = self.late, None
+        await pause()
+        order = await super().get_order(order_id)
+        try:
+            await pause()
+        except asyncio.CancelledError:
+            self.late = order
+            raise
+        return late or order
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.late = None
+        await super().restore(items)
 
 
 @breaks("after-cancellation")

@@ -58,6 +58,12 @@ class FilteredListsLackRestoredPets(Honest):
 
 
 @breaks("restore-exact")
+class NeedsAnItem(Honest):
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore([items[0], *items[1:]])
+
+
+@breaks("restore-exact")
 class DropsPetsBelowTheHighestId(Honest):
     def add(self, item: Pet | Order) -> None:
         if item.id >= max(self.data.pets, default=0) or isinstance(item, Order):
@@ -206,6 +212,14 @@ class ReservesThePetInstead(Honest):
         if pet.status is PetStatus.AVAILABLE:
             self.set_status(pet.id, PetStatus.PENDING)
             return
+        super().check_live(order, pet)
+
+
+@breaks("restore-live")
+class StoresTheOrderThatItRefuses(Honest):
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            self.add(order)
         super().check_live(order, pet)
 
 
