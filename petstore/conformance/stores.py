@@ -151,6 +151,7 @@ class StoreClauses(Kit):
                     after = await read_all(writer), await read_records(writer, 1)
                     await writer.restore(pet_and_order(order.id + 100))
                     assert (await read_all(again), await read_records(again, 1)) == after
+                await opened.look()  # nothing is wrong with the store
                 assert (await read_all(opened), await read_records(opened, 1)) == before
                 assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
                 assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []

@@ -54,13 +54,13 @@ _ERRORS: Final = (
 )
 
 STATE: Final = """SELECT
-    pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
+    pg_is_in_recovery() OR current_setting('default_transaction_read_only')::bool,
     CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
     pg_postmaster_start_time(), current_setting('server_version_num')::int / 10000,
     current_setting('server_version'), current_setting('fsync'),
     current_setting('synchronous_commit'), current_setting('full_page_writes'),
     current_setting('synchronous_standby_names')"""
-"""Reads the fields of a `ServerState`."""
+"""Reads the fields of a `ServerState`; also in a transaction that is read-only for a snapshot."""
 
 _log = logging.getLogger("petstore.postgres")
 

@@ -68,6 +68,7 @@ def test_a_snapshot_ends_with_its_connection(server: Server) -> None:
             await writer.create_pet(REX)
             reads = (reader.list_pets(PetQuery(0, 9)) for _ in range(300))
             assert await asyncio.gather(*reads) == [[]] * 300, "over several connections"
+            await reader.look()
             unavailable = 0
             while unavailable < 3:  # in a row: one connection may be active or just being opened
                 await asyncio.to_thread(

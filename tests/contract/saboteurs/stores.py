@@ -6,7 +6,15 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from petstore.conformance.model import matching
-from petstore.contract import ChangeNeededError, Expected, Order, Pet, PetQuery, WrongStoreError
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    Order,
+    Pet,
+    PetQuery,
+    UnavailableError,
+    WrongStoreError,
+)
 from tests.contract.saboteurs.registry import SABOTEURS, breaks
 from tests.support.honest import STORES, Honest, Store, backend, find
 
@@ -68,6 +76,22 @@ class ReadsPresentRecords(Honest):
         copied = deepcopy(store)
         copied.records = store.records
         return copied
+
+
+@breaks("snapshot")
+class TakesASnapshotForAStandby(Honest):
+    """Its look asks for a server that can be written to, in the transaction of the snapshot."""
+
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        copied.extra["read only"] = True
+        return copied
+
+    async def look(self) -> None:
+        await super().look()
+        if "read only" in self.data.extra:
+            raise UnavailableError("it is a standby")
 
 
 @breaks("snapshot")
