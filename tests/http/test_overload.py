@@ -75,14 +75,14 @@ def request_much(live: Live) -> socket.socket:
 
 
 def test_more_requests_than_may_be_in_flight_are_503_at_once() -> None:
-    """Whoever has a key: without one it is 401. What needs no key needs no slot."""
+    """A request without a key is 401, and what needs no key needs no slot."""
     settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit=RateLimit.parse("100/h"))
     with in_thread(settings) as live:
         with held(live, 2) as waiting, live.anonymous() as anonymous:
             response = live.client.get("/v1/pets/1")
             check_error(response, 503, "unavailable")
             assert response.headers["retry-after"] == "1"
-            assert {"deprecation", "ratelimit"} <= response.headers.keys(), "as on its others"
+            assert {"deprecation", "ratelimit"} <= response.headers.keys(), "as always"
             assert anonymous.get("/v1/pets/1").status_code == 401
             for path in ("/livez", "/openapi.json", "/docs"):
                 assert anonymous.get(path).status_code == 200

@@ -18,7 +18,6 @@ from petstore.config.settings import RateLimit, Settings
 from petstore.http.limits import Ledger, RateLimiter, Row, ledger_bytes
 from tests.support.responses import check_error
 from tests.support.services import ONE_OR_TWO_WORKERS, OTHER_KEY, Start, in_thread
-from tests.support.waiting import HANG_SECONDS
 
 RATE_LIMIT = re.compile(r'"client";r=(\d+);t=(\d+)')
 
@@ -78,13 +77,14 @@ def test_every_response_says_what_is_left_and_one_request_too_many_is_429() -> N
         live.anonymous() as anonymous,
         live.new_client(OTHER_KEY) as other,
     ):
-        refused = [
+        keyless = [
             anonymous.get("/v1/pets"),
             anonymous.get("/livez"),
             anonymous.options("/v1/pets"),
         ]
-        assert [response.status_code for response in refused] == [401, 200, 204]
-        assert not [r for r in refused if "ratelimit" in r.headers or "retry-after" in r.headers]
+        assert [response.status_code for response in keyless] == [401, 200, 204]
+        assert not [r for r in keyless if "ratelimit" in r.headers or "retry-after" in r.headers]
+        begin = monotonic()
         responses = [
             live.client.get("/v1/pets"),
             live.client.get("/v1/pets/99"),
@@ -98,7 +98,7 @@ def test_every_response_says_what_is_left_and_one_request_too_many_is_429() -> N
         check_error(responses[-1], 429, "rate_limited")
         wait = int(responses[-1].headers["retry-after"])
         assert wait == remaining(responses[-1])[1]
-        assert 1200 - HANG_SECONDS < wait <= 1200
+        assert 1198 - (monotonic() - begin) <= wait <= 1200  # it is a second generous
         assert remaining(other.get("/v1/pets"))[0] == 2
 
 

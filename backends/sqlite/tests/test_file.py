@@ -28,7 +28,6 @@ from petstore.contract import (
 REX = NewPet("Rex", 7)
 VERSION = len(schema.MIGRATIONS)
 NOT_SQLITE = "it is corrupt, or not an SQLite database"
-NOT_OPENED = "it cannot be opened"
 LOCKED = "another process has it locked"
 
 

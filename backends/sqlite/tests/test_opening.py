@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import apsw
-import pytest
 from petstore_sqlite import schema
 from petstore_sqlite.file import LockWait
 
@@ -43,36 +42,27 @@ def test_processes_that_open_a_new_file_at_the_same_time_all_succeed(tmp_path: P
             assert sorted(ids) == ["1\n", "2\n", "3\n", "4\n"]
 
 
-class TestEnablingWal:
-    """SQLite refuses it at once while another connection writes, so `migrate` waits."""
+def test_enabling_wal_waits_for_a_connection_that_writes(tmp_path: Path) -> None:
+    """SQLite refuses it at once. The other connection begins to write just before."""
+    other = apsw.Connection(str(tmp_path / "pets.sqlite"))
+    waits = []
 
-    @pytest.fixture
-    def other(self, tmp_path: Path) -> apsw.Connection:
-        return apsw.Connection(str(tmp_path / "pets.sqlite"))
+    class ReleasingWait(LockWait):
+        def __call__(self, attempts: int) -> bool:
+            waits.append(attempts)
+            if len(waits) == 3:
+                other.execute("ROLLBACK")
+            return super().__call__(attempts)
 
-    def migrate(self, other: apsw.Connection, busy: LockWait) -> None:
-        """Open the file; the other connection begins to write just before WAL is enabled."""
+    def before(_: object, statement: str, __: object) -> bool:
+        if "journal_mode" in statement:
+            connection.exec_trace = None
+            other.execute("BEGIN IMMEDIATE")
+        return True
 
-        def before(_: object, statement: str, __: object) -> bool:
-            if "journal_mode" in statement:
-                connection.exec_trace = None
-                other.execute("BEGIN IMMEDIATE")
-            return True
-
-        with schema.connect(other.filename, busy, create=True) as connection:
-            connection.exec_trace = before
-            schema.migrate(connection, other.filename, busy, Expected())
-
-    def test_it_waits_for_the_lock(self, other: apsw.Connection) -> None:
-        waits = []
-
-        class ReleasingWait(LockWait):
-            def __call__(self, attempts: int) -> bool:
-                waits.append(attempts)
-                if len(waits) == 3:
-                    other.execute("ROLLBACK")
-                return super().__call__(attempts)
-
-        self.migrate(other, ReleasingWait(60))
-        assert waits == [0, 1, 2]
-        assert other.pragma("journal_mode") == "wal"
+    busy = ReleasingWait(60)
+    with schema.connect(other.filename, busy, create=True) as connection:
+        connection.exec_trace = before
+        schema.migrate(connection, other.filename, busy, Expected())
+    assert waits == [0, 1, 2]
+    assert other.pragma("journal_mode") == "wal"

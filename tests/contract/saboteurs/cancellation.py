@@ -102,7 +102,7 @@ class HandsAResponseToTheNextCaller(Honest):
 
 @breaks("after-cancellation")
 class HandsAnOrderToTheNextCaller(Honest):
-    """The same of orders; a restore takes a new connection."""
+    """The reply to a cancelled read of an order is returned to the next one, until a restore."""
 
     late: Order | None = None
 
