@@ -308,6 +308,16 @@ def test_a_client_may_send_its_body_before_it_reads_the_response(service: Live, 
         assert statuses(receive(connection)) == [401]
 
 
+@each("end", [CLOSE, "Connection: keep-alive"])
+def test_a_body_of_20_mb_is_sent_before_the_413_is_read(service: Live, end: str) -> None:
+    size = 20_000_000
+    head_ = head("POST /v1/pets", HOST, AUTHORIZED, JSON, end, f"Content-Length: {size}")
+    with connect(service) as connection:
+        connection.sendall(head_ + bytes(size))
+        connection.shutdown(socket.SHUT_WR)
+        assert statuses(receive(connection)) == [413]
+
+
 def test_the_body_of_a_refused_request_is_not_taken_for_a_request(service: Live) -> None:
     data = post(f"Content-Length: {len(get('smuggled'))}") + get("smuggled")
     assert statuses(service.raw(data + get("last"), half_close=True)) == [401, 200]
@@ -446,7 +456,7 @@ ENDLESS = {
 def test_an_endless_request_is_cut_off_and_uses_no_memory(start: Start, name: str) -> None:
     begin, piece, expected = ENDLESS[name]
     service = start()
-    size, sent, before = 50_000_000, 0, service.resident()
+    size, sent, before = 200_000_000, 0, service.resident()
     with connect(service) as connection:
         connection.sendall(begin)
         with contextlib.suppress(ConnectionError):

@@ -193,6 +193,28 @@ def test_the_time_for_a_request_begins_with_its_first_byte(method: bytes) -> Non
     asyncio.run(run())
 
 
+def test_a_body_may_arrive_after_the_last_response_for_as_long_as_before_it() -> None:
+    async def refuses(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def run() -> None:
+        connection, (near, far) = ours(refuses)(), socket.socketpair()
+        with near, far:
+            loop = asyncio.get_running_loop()
+            begin = loop.time()
+            await loop.connect_accepted_socket(lambda: connection, near)
+            connection.data_received(b"PUT / HTTP/1.0\r\nContent-Length: 9\r\n\r\n")
+            assert b" 413 " in await loop.run_in_executor(None, far.recv, 1000)
+            connection.sweep(begin + REQUEST_SECONDS)
+            assert not connection.transport.is_closing()
+            connection.sweep(loop.time() + REQUEST_SECONDS)
+            assert connection.transport.is_closing()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_connection_that_its_client_has_half_closed_ends_with_the_last_response(
     count: int,
