@@ -9,6 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install -q --no-compile --disable-pip-version-check
 OWN := -e . $(addprefix -e backends/,memory sqlite redis postgres)
+KIT := -e conformance
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
 # Tests often wait, so more of them run at the same time than there are cores.
@@ -35,9 +36,10 @@ $(VENV)/runtime: requirements.lock docker/requirements-build.lock $(SOURCES)
 	@$(PIP) --no-deps --no-build-isolation $(OWN)
 	@touch $@
 
-$(VENV)/dev: $(VENV)/runtime requirements-dev.lock
+$(VENV)/dev: $(VENV)/runtime requirements-dev.lock conformance/pyproject.toml
 	@echo "Adding the tools of the tests to $(VENV) (once; half a minute)"
 	@$(PIP) --require-hashes -r requirements-dev.lock
+	@$(PIP) --no-deps --no-build-isolation $(KIT)
 	@touch $@
 
 run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
@@ -51,15 +53,16 @@ lint: install ## format, lint, types, rooms
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
+	MYPYPATH=conformance $(BIN)/mypy conformance/petstore_conformance
 
 check: lint test ## what every commit passes
 
 check-all: install ## what CI adds: the tests marked slow, other backends: 19 minutes on two cores
 	tests/clients/linters/lint
 	$(PYTEST) --dist loadgroup -m slow
-	PETSTORE_FAULT_MINUTES=0.5 $(PYTEST) -m "" tests/contract/test_faults_backends.py
+	PETSTORE_FAULT_MINUTES=0.5 $(PYTEST) -m "" conformance/tests/test_faults_backends.py
 	PETSTORE_STREAMS=30000 $(PYTEST) tests/process/test_streams.py
-	PETSTORE_SEEDS=3 $(PYTEST) tests/contract/test_saboteurs.py
+	PETSTORE_SEEDS=3 $(PYTEST) conformance/tests/test_saboteurs.py
 	$(ON)=sqlite $(PYTEST) tests/http
 	$(ON)=postgres $(PYTEST) tests/http
 	$(ON)=redis PETSTORE_TEST_REDIS=cluster $(PYTEST) tests/http
@@ -107,7 +110,7 @@ lock: ## pin and hash the requirements of the distributions and the tests
 
 build: install ## wheels of all distributions, in dist/
 	rm -rf dist
-	for place in . backends/*/; do $(BIN)/python -m build -n --wheel -o dist $$place || exit 1; done
+	for place in . conformance backends/*/; do $(BIN)/python -m build -n --wheel -o dist $$place || exit 1; done
 
 clean: ## remove everything that make created
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

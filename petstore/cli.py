@@ -16,10 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from petstore.config.errors import ConfigurationError
-    from petstore.config.loading import Configuration
+    from petstore.commands import Command
 
 CONFIGURATION: Final = 2
 """The exit status for a configuration error."""
@@ -30,17 +27,11 @@ INVALID_DATA: Final = 65
 UNAVAILABLE: Final = 69
 """The exit status if the storage cannot be reached (EX_UNAVAILABLE)."""
 
-_FAULT_OPTIONS: Final = (
-    "minutes",
-    "only",
-    "timeout_seconds",
-    "server",
-    "server_stop",
-    "server_kill",
-    "server_start",
-    "server_empty",
-)
-
+_FROM_KIT: Final = {
+    "conformance": "run the conformance kit against a backend",
+    "new-backend": "write the project of a new backend",
+}
+"""The commands of the distribution petstore-conformance, which may not be installed."""
 
 _MEANT: Final = {
     "--bind": "--listen HOST:PORT",
@@ -61,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     warnings.showwarning = lambda message, *_: _report(logging.WARNING, str(message))
     status: int | str | None = 0
     try:
-        status = _run(_parser().parse_args(arguments))
+        status = _run(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as ended:  # --help, --version, a wrong option
         status = ended.code
     except KeyboardInterrupt:
@@ -92,7 +83,20 @@ def _open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        options = _parser(arguments).parse_args(arguments)
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except Exception as error:
+        status = _explain(error)
+        if status is None:
+            raise
+        return status
+
+
+def _explain(error: Exception) -> int | None:
+    """Print what is wrong and return the exit status; None for an error that no user causes."""
     from petstore.config.errors import ConfigurationError
     from petstore.contract import (
         ChangeNeededError,
@@ -101,18 +105,17 @@ def _run(options: argparse.Namespace) -> int:
         WrongStoreError,
     )
 
-    command: Callable[[argparse.Namespace], int] = options.command
-    try:
-        return command(options)
-    except ConfigurationError as error:
-        _warn(error.warnings)
-        return _fail(str(error), CONFIGURATION)
-    except (SettingsError, ChangeNeededError) as error:
-        return _fail(str(error), CONFIGURATION)
-    except WrongStoreError as error:
-        return _fail(str(error), UNAVAILABLE)
-    except UnavailableError as error:
-        return _fail(f"cannot reach the storage: {error}", UNAVAILABLE)
+    match error:
+        case ConfigurationError():
+            _warn(error.warnings)
+            return _fail(str(error), CONFIGURATION)
+        case SettingsError() | ChangeNeededError():
+            return _fail(str(error), CONFIGURATION)
+        case WrongStoreError():
+            return _fail(str(error), UNAVAILABLE)
+        case UnavailableError():
+            return _fail(f"cannot reach the storage: {error}", UNAVAILABLE)
+    return None
 
 
 def _fail(message: str, status: int) -> int:
@@ -181,7 +184,8 @@ _SETTINGS: Final = (
 )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of a further command only if that is called."""
     parser = _Parser(
         prog="petstore",
         description="The pet store service.",
@@ -219,26 +223,6 @@ def _parser() -> argparse.ArgumentParser:
     settings.add_argument("--backend", metavar="NAME", help=text)
     settings.set_defaults(command=_settings)
 
-    kit = commands.add_parser("conformance", help="run the conformance kit against a backend")
-    subject = kit.add_mutually_exclusive_group(required=True)
-    text = "the backend, configured as for serving"
-    subject.add_argument("name", metavar="NAME", nargs="?", help=text)
-    text = "instead, print each clause and its sentence, one per line"
-    subject.add_argument("--list", action="store_true", help=text)
-    text = "run this clause only; may be repeated"
-    kit.add_argument("--clause", metavar="CLAUSE", action="append", default=[], help=text)
-    text = "try fewer values, sequences and cancelled calls; takes seconds"
-    kit.add_argument("--quick", action="store_true", help=text)
-    kit.add_argument("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
-    text = (
-        "write a report as JSON (default: to standard output, and the progress to standard error)"
-    )
-    kit.add_argument("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
-    _add_faults(kit)
-    kit.set_defaults(command=_conformance)
-
-    _add_new_backend(commands)
-
     keys = commands.add_parser("keys", help="make API keys")
     key_commands = keys.add_subparsers(title="commands", metavar="COMMAND", required=True)
     new = key_commands.add_parser("new", help="make a key and its line for the key file")
@@ -251,8 +235,71 @@ def _parser() -> argparse.ArgumentParser:
 
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
+    _add_further(commands, next((each for each in arguments if not each.startswith("-")), ""))
     _add_completion(parser, commands, key_commands)
     return parser
+
+
+def _add_further(commands: Any, called: str) -> None:
+    """Add the commands of other distributions (`petstore.commands`).
+
+    called -- the command that is called: no other one is loaded, and only the kit's are named
+        without looking, which would take longer than all the rest
+    """
+    if called in commands.choices:
+        names = dict.fromkeys(_FROM_KIT)
+    else:
+        names = dict.fromkeys(_FROM_KIT) | _load_commands(called)
+    for name, command in names.items():
+        text = _FROM_KIT.get(name, "")
+        parser = commands.add_parser(name, help=f"{text} (petstore-conformance)")
+        if command is not None:
+            command.add_arguments(parser)
+            parser.set_defaults(command=partial(_further, command))
+
+
+def _load_commands(called: str) -> dict[str, "Command"]:
+    """Return a command by its name; all of them for ``completion``."""
+    from importlib.metadata import entry_points
+
+    from petstore.commands import COMMANDS
+    from petstore.config.errors import ConfigurationError
+
+    found: dict[str, Command] = {}
+    points = {(point.name, point.value): point for point in entry_points(group=COMMANDS)}
+    for (name, value), point in sorted(points.items()):
+        if called not in {name, "completion"}:
+            continue
+        if name in found:
+            raise ConfigurationError(
+                f"two distributions provide the command '{name}'; the second is {value}: uninstall"
+                " one of them"
+            )
+        try:
+            found[name] = point.load()
+        except ImportError as error:
+            raise ConfigurationError(f"cannot load the command '{name}': {error}") from None
+    if called in _FROM_KIT and called not in found:
+        raise ConfigurationError(
+            f"'petstore {called}' comes with the distribution petstore-conformance; install it, for"
+            " instance from a checkout: pip install ./conformance"
+        )
+    return found
+
+
+def _further(command: "Command", options: argparse.Namespace) -> int:
+    """Run a command of another distribution."""
+    from petstore.commands import Chosen, Host
+    from petstore.config.discovery import check_name
+    from petstore.config.loading import configure
+
+    def choose(name: str) -> Chosen:
+        configuration = configure(os.environ, {"PETSTORE_BACKEND": name}, keyless=True)
+        _warn(configuration.warnings)
+        plugin = configuration.plugin
+        return Chosen(plugin.name, plugin.backend, configuration.storage)
+
+    return command.run(options, Host(choose, check_name))
 
 
 def _add_completion(parser: argparse.ArgumentParser, commands: Any, key_commands: Any) -> None:
@@ -265,16 +312,6 @@ def _add_completion(parser: argparse.ArgumentParser, commands: Any, key_commands
     parsers = {"": parser, **commands.choices}
     parsers |= {f"keys {name}": each for name, each in key_commands.choices.items()}
     completion.set_defaults(command=partial(_completion, parsers, names))
-
-
-def _add_new_backend(commands: Any) -> None:
-    """Add the command for authors of backends."""
-    new_backend = commands.add_parser("new-backend", help="write the project of a new backend")
-    text = "its name: the project is written into a new folder of that name"
-    new_backend.add_argument("name", metavar="NAME", help=text)
-    text = "what to begin with: a blocking engine in a thread, or the client of a server"
-    new_backend.add_argument("--sketch", choices=("file", "server"), required=True, help=text)
-    new_backend.set_defaults(command=_new_backend)
 
 
 def _add_transfer(commands: Any) -> None:
@@ -292,23 +329,6 @@ def _add_transfer(commands: Any) -> None:
     text = "the export (default: standard input)"
     verify.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
     verify.set_defaults(command=_transfer, compares=True)
-
-
-def _add_faults(kit: argparse.ArgumentParser) -> None:
-    """Add the options of the level that kills."""
-    text = "instead, kill services and search what their clients saw for contradictions"
-    kit.add_argument("--faults", action="store_true", help=text)
-    faults = kit.add_argument_group("with --faults")
-    add = faults.add_argument
-    add("--minutes", metavar="N", type=float, help="how long it takes (default: 2)")
-    text = "run this fault only; may be repeated"
-    add("--fault", metavar="FAULT", action="append", dest="only", help=text)
-    text = "how long a call, and recovering, may take (default: 10)"
-    add("--timeout-seconds", metavar="N", type=float, help=text)
-    text = "the text in the settings that the proxy replaces (default: that of their URL)"
-    add("--server", metavar="HOST:PORT", help=text)
-    for verb in ("stop", "kill", "start", "empty"):
-        add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -397,123 +417,6 @@ def _check(options: argparse.Namespace) -> int:
             print("ok: the collector accepts traces")
         else:
             _warn(["traces cannot be sent; check the OTEL_EXPORTER_OTLP_ variables"])
-    return 0
-
-
-def _conformance(options: argparse.Namespace) -> int:
-    from petstore.config.errors import ConfigurationError, did_you_mean
-    from petstore.config.loading import configure
-
-    given = {
-        name: value for name in _FAULT_OPTIONS if (value := getattr(options, name)) is not None
-    }
-    if given and not options.faults:
-        name = {"only": "fault"}.get(min(given), min(given))
-        raise ConfigurationError(f"--{name.replace('_', '-')} needs --faults")
-    if options.faults and (options.clause or options.quick):
-        name = "--clause" if options.clause else "--quick"
-        raise ConfigurationError(f"{name} and --faults exclude each other")
-    if options.faults and options.report == "-":
-        raise ConfigurationError("--json needs a FILE with --faults")
-    if options.list:
-        return _list_clauses()
-    configuration = configure(os.environ, {"PETSTORE_BACKEND": options.name}, keyless=True)
-    _warn(configuration.warnings)
-    for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _interrupt)
-    _open_scratch(configuration)
-    try:
-        if options.faults:
-            return _faults(options, configuration, given)
-        from petstore.conformance import command
-        from petstore.conformance.kit import sentences
-        from petstore.conformance.reporter import Reporter
-    except ModuleNotFoundError as error:
-        raise _kit_needs(error) from None
-    if unknown := set(options.clause) - sentences().keys():
-        name = min(unknown)
-        raise ConfigurationError(
-            f"--clause: the contract has no clause {name} ('petstore conformance --list' prints"
-            f" them).{did_you_mean(name, sentences())}"
-        )
-    plugin = configuration.plugin
-    chosen = set(options.clause)
-    reporter = Reporter(plugin.backend, configuration.storage, chosen, quick=options.quick)
-    return command.run(plugin.name, reporter, options.seed, options.report)
-
-
-def _list_clauses() -> int:
-    try:
-        from petstore.conformance.kit import sentences
-    except ModuleNotFoundError as error:
-        raise _kit_needs(error) from None
-    for name, sentence in sentences().items():
-        print(f"{name:<20}{sentence}")
-    return 0
-
-
-def _kit_needs(error: ModuleNotFoundError) -> "ConfigurationError":
-    from petstore.config.errors import ConfigurationError
-
-    return ConfigurationError(
-        f"the conformance kit needs {error.name}; install the service with its extra"
-        " 'conformance', for instance from a checkout: pip install '.[conformance]'"
-    )
-
-
-def _interrupt(number: int, frame: "FrameType | None") -> None:
-    """Do what Ctrl-C does: `asyncio` then ends in order. A shell may have switched that off."""
-    handler = signal.getsignal(signal.SIGINT)
-    (handler if callable(handler) else signal.default_int_handler)(number, frame)
-
-
-def _faults(
-    options: argparse.Namespace, configuration: "Configuration", given: dict[str, Any]
-) -> int:
-    import secrets
-    from pathlib import Path
-
-    from petstore.conformance.faults import command
-    from petstore.conformance.faults.options import FaultOptions
-    from petstore.conformance.faults.subjects import Subject
-
-    plugin = configuration.plugin
-    if options.report is not None:
-        given["report"] = Path(options.report)
-    if "only" in given:
-        given["only"] = tuple(given["only"])
-    given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
-    chosen = FaultOptions(**given)
-    command.check(chosen)
-    subject = Subject(plugin.name, options.name, plugin.backend, configuration.storage)
-    return command.run(subject, chosen)
-
-
-def _open_scratch(configuration: "Configuration") -> None:
-    """Check that an empty location can be opened; the configured data is not touched."""
-    import asyncio
-
-    from petstore.contract import Expected
-
-    async def open_() -> None:
-        backend = configuration.plugin.backend
-        async with (
-            backend.scratch(configuration.storage) as location,
-            backend.open(location, Expected()),
-        ):
-            pass
-
-    asyncio.run(open_())
-
-
-def _new_backend(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from petstore.sketches import generator
-
-    generator.write(options.name, options.sketch, Path(options.name))
-    print(f"{options.name}/ is a working backend; backends/README.md says how to go on")
     return 0
 
 

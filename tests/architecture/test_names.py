@@ -10,6 +10,7 @@ import petstore
 from tests.support.documents import ROOT
 
 SOURCES = [*ROOT.glob("petstore/**/*.py"), *ROOT.glob("backends/*/petstore_*/**/*.py")]
+SOURCES += ROOT.glob("conformance/petstore_conformance/**/*.py")
 
 
 # The keys of the ASGI specification that are used.
@@ -55,7 +56,11 @@ def test_a_name_is_imported_from_the_module_that_defines_it() -> None:
 
 
 def test_the_version_of_all_distributions_is_in_one_file() -> None:
-    for file in [ROOT / "pyproject.toml", *ROOT.glob("backends/*/pyproject.toml")]:
+    for file in [
+        ROOT / "pyproject.toml",
+        *ROOT.glob("*/pyproject.toml"),
+        *ROOT.glob("backends/*/pyproject.toml"),
+    ]:
         project = tomllib.loads(file.read_text())
         path = file.parent / project["tool"]["hatch"]["version"]["path"]
         assert project["project"]["dynamic"] == ["version"]

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec import Struct
+from petstore_conformance.harness.kit import sentences
 
 from petstore.config import discovery
 from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
 from petstore.config.settings import Settings, setting_names
-from petstore.conformance.kit import sentences
 from petstore.http.errors import ErrorCode
 from tests.support.documents import README, ROOT, blocks
 

@@ -41,7 +41,7 @@ def messages() -> Iterator[str]:
     """Return a phrase of each message of the service and the backends: its first of three words."""
     files = [*ROOT.glob("petstore/**/*.py"), *ROOT.glob("backends/*/petstore_*/*.py")]
     for file in files:
-        if {"conformance", "sketches", "transfer"}.isdisjoint(file.parts):
+        if "transfer" not in file.parts:
             for node in ast.walk(ast.parse(file.read_text())):
                 if isinstance(node, ast.Call) and (found := message(node)) is not None:
                     phrases = re.split(r"[…:;,.()]+", template(found))

@@ -10,20 +10,19 @@ from functools import partial
 from typing import Any
 
 import pytest
-
-from petstore.conformance.faults import linearizability
-from petstore.conformance.faults.histories import (
+from petstore_conformance.faults import linearizability
+from petstore_conformance.faults.histories import (
     Attempt,
     Item,
     RecordedResponse,
     given_twice,
     lost,
 )
-from petstore.conformance.faults.linearizability import searches
-from petstore.conformance.faults.operations import operations_of
-from petstore.conformance.faults.races import Race
-from petstore.conformance.faults.services import RunningService
-from petstore.conformance.faults.verdicts import judge, shorten
+from petstore_conformance.faults.linearizability import searches
+from petstore_conformance.faults.operations import operations_of
+from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.services import RunningService
+from petstore_conformance.faults.verdicts import judge, shorten
 
 CONFLICT = RecordedResponse(409, b"{}")
 

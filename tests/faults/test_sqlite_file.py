@@ -10,9 +10,9 @@ from pathlib import Path
 import apsw
 import httpx
 import pytest
+from petstore_conformance.faults.services import children
 
 from petstore import cli
-from petstore.conformance.faults.services import children
 from petstore.observability.storage_health import LOOK_SECONDS
 from tests.support.command import error_message, in_process
 from tests.support.services import Live, Start

@@ -15,17 +15,17 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from petstore_conformance.faults.histories import Attempt, RecordedResponse
+from petstore_conformance.faults.linearizability import search
+from petstore_conformance.faults.operations import RecordedCall, State, Step
+from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.rounds import RoundOutcome
+from petstore_conformance.faults.services import RunningService
+from petstore_conformance.faults.verdicts import judge
 from petstore_memory import MemoryRepository
 
-from petstore.conformance.faults.histories import Attempt, RecordedResponse
-from petstore.conformance.faults.linearizability import search
-from petstore.conformance.faults.operations import RecordedCall, State, Step
-from petstore.conformance.faults.races import Race
-from petstore.conformance.faults.rounds import RoundOutcome
-from petstore.conformance.faults.services import RunningService
-from petstore.conformance.faults.verdicts import judge
-from tests.contract import fault_saboteurs
-from tests.contract.fault_saboteurs import FileSettings
+from conformance.tests import fault_saboteurs
+from conformance.tests.fault_saboteurs import FileSettings
 from tests.faults.torture import __main__ as command
 from tests.faults.torture import controls
 from tests.faults.torture.controls import RACY, Controls
@@ -120,7 +120,7 @@ def test_rounds_on_memory_find_nothing(tmp_path: Path) -> None:
 
 FORGETS = """
 import time
-from tests.contract import fault_saboteurs
+from conformance.tests import fault_saboteurs
 
 class Forgets(fault_saboteurs.Saved):
     seen = 0.0

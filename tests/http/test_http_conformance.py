@@ -14,9 +14,9 @@ import httpx
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+from petstore_conformance import RemoteConformance
 
 from petstore.config.settings import Settings
-from petstore.conformance import RemoteConformance
 from petstore.contract import (
     Backend,
     ConflictError,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from petstore_conformance.faults.services import NotServingError
 
 from backends.redis.tests.servers import AOF, single
 from backends.redis.tests.topologies import url_of
@@ -20,7 +21,6 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.keys import new_key
 from petstore.config.loading import configure
 from petstore.config.settings import Settings
-from petstore.conformance.faults.services import NotServingError
 from petstore.observability import metrics_server
 from tests.support.documents import ROOT
 from tests.support.key_files import replace

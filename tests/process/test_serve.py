@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from petstore_conformance.faults.services import children
 
-from petstore.conformance.faults.services import children
 from tests.support.command import running
 from tests.support.pets import AVAILABLE_REX
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, alive, process

@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 import pytest
+from petstore_conformance.faults.services import children
 
-from petstore.conformance.faults.services import children
 from tests.support.key_files import key_line, replace
 from tests.support.pets import REX
 from tests.support.responses import walk

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 import httpx
-
-from petstore.conformance.faults.histories import Item
+from petstore_conformance.faults.histories import Item
 
 
 def check_error(response: httpx.Response, status: int, code: str) -> str:

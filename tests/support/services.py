@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 from msgspec import Struct
+from petstore_conformance.faults import services
+from petstore_conformance.faults.services import SERVICE_KEY, RunningService
 
 from petstore.config import discovery
 from petstore.config.addresses import Address
 from petstore.config.keys import Keys
 from petstore.config.settings import Settings
-from petstore.conformance.faults import services
-from petstore.conformance.faults.services import SERVICE_KEY, RunningService
 from petstore.http import app
 from petstore.http.state import ServiceState
 from petstore.server.process import make_server

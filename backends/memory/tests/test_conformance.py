@@ -1,8 +1,7 @@
 """The memory backend keeps the storage contract."""
 
+from petstore_conformance import Conformance
 from petstore_memory import MemorySettings, backend
-
-from petstore.conformance import Conformance
 
 
 class TestMemory(Conformance):

@@ -8,10 +8,10 @@ from secrets import token_hex
 from typing import Any, Final
 
 import asyncpg
+from petstore_conformance.harness.kit import ANY_STORE
 from petstore_postgres import PostgresRepository, PostgresSettings, open_postgres
 
 from backends.postgres.tests.servers import Server, until
-from petstore.conformance.kit import ANY_STORE
 from petstore.contract import Expected, SettingsError, StorageError, UnavailableError
 from petstore.observability.storage_health import StorageHealth
 from tests.support import repositories

@@ -1,10 +1,10 @@
 """PostgreSQL fulfills the storage contract: on a new and an old version, and behind PgBouncer."""
 
 import pytest
+from petstore_conformance import Conformance
 from petstore_postgres import PostgresSettings, backend
 
 from backends.postgres.tests.servers import Server
-from petstore.conformance import Conformance
 
 
 class TestPostgres(Conformance):

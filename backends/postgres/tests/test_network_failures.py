@@ -6,11 +6,11 @@ from time import monotonic
 
 import asyncpg
 import pytest
+from petstore_conformance.faults.proxy import Proxy, proxy
 from petstore_postgres import pool
 
 from backends.postgres.tests.places import opened, unavailable, unavailable_for
 from backends.postgres.tests.servers import Server
-from petstore.conformance.faults.proxy import Proxy, proxy
 from petstore.contract import OrderQuery, UnavailableError
 from tests.support.repositories import AT, REX, again, make_token, pets
 

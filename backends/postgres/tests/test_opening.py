@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from petstore_conformance.faults.proxy import proxy
 from petstore_postgres import PostgresSettings, schema, scratch_postgres
 from petstore_postgres.servers import ReachedServer, Servers, ServerState, hosts
 
 from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.places import create, fresh, opened, refusal, session
 from backends.postgres.tests.servers import Server, single
-from petstore.conformance.faults.proxy import proxy
 from petstore.contract import Expected, Pet, SettingsError, StorageError, UnavailableError
 from tests.support.repositories import AT, REX, pets
 

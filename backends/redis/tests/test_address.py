@@ -9,12 +9,12 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from petstore_conformance.faults.proxy import proxy
 from petstore_redis import address
 from petstore_redis.address import Topology
 
 from backends.redis.tests.servers import REDIS, VALKEY, Server, certificate, single
 from backends.redis.tests.stores import opened, unavailable
-from petstore.conformance.faults.proxy import proxy
 from petstore.contract import SettingsError, UnavailableError
 from tests.support.repositories import REX, again
 

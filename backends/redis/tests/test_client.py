@@ -9,6 +9,7 @@ from typing import Any
 
 import hiredis
 import pytest
+from petstore_conformance.faults.proxy import close_server, proxy
 from petstore_redis.address import parse
 from petstore_redis.client import RedisClient, Reply
 from petstore_redis.masters import Master
@@ -16,7 +17,6 @@ from petstore_redis.replies import UnusableError, storage_error
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import TIMEOUT, opened, unavailable
-from petstore.conformance.faults.proxy import close_server, proxy
 from petstore.contract import PetQuery, StorageError, UnavailableError
 from tests.support.repositories import REX, pets
 from tests.support.waiting import HANG_SECONDS

@@ -1,11 +1,11 @@
 """Redis fulfills the storage contract: on one server, behind Sentinels, and on a cluster."""
 
 import pytest
+from petstore_conformance import Conformance
 from petstore_redis import RedisSettings, backend
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
-from petstore.conformance import Conformance
 
 
 class TestValkey(Conformance):

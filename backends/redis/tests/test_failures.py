@@ -8,10 +8,10 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import opened, unavailable, unavailable_at_once, unavailable_for
-from petstore.conformance.faults.proxy import Proxy
 from petstore.contract import OrderQuery
 from tests.support.repositories import AT, REX, again, make_token, pets
 

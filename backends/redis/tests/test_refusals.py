@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import redis as redis_client
+from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import Server, single, until
 from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_at_once
-from petstore.conformance.faults.proxy import Proxy
 from petstore.contract import OrderQuery, StorageError
 from tests.support.repositories import AT, REX, again, make_token, pets
 

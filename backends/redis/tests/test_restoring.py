@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from petstore_conformance.clauses.records import read_records, record_of
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import fresh, opened, unavailable
-from petstore.conformance.records import read_records, record_of
 from petstore.contract import (
     ConflictError,
     Order,

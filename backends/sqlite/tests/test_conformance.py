@@ -4,9 +4,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from petstore_conformance import Conformance
 from petstore_sqlite import SqliteSettings, backend, reader
-
-from petstore.conformance import Conformance
 
 
 class TestSqlite(Conformance):

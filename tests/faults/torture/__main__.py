@@ -11,11 +11,12 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
-from petstore.conformance.alarm import OverdueError, alarm
-from petstore.conformance.cores import TOO_SLOW
-from petstore.conformance.faults import command
-from petstore.conformance.faults.report import Tally
-from petstore.conformance.faults.rounds import RoundOutcome
+from petstore_conformance.faults import session
+from petstore_conformance.faults.report import Tally
+from petstore_conformance.faults.rounds import RoundOutcome
+from petstore_conformance.harness.alarm import OverdueError, alarm
+from petstore_conformance.harness.cores import TOO_SLOW
+
 from tests.faults.torture import partitions, power_cuts, soak
 from tests.faults.torture.controls import controls
 from tests.faults.torture.disk import seeded
@@ -48,7 +49,7 @@ def attempt(opened: Opened, run: Run) -> Tally:
             alarm(max(0.1, run.end - time.monotonic())),
             opened(Path(directory), run) as repeated,
         ):
-            command.repeat(repeated, tally)
+            session.repeat(repeated, tally)
     except LeftOutError as error:  # nothing passes by not running, where everything is required
         required = os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1"
         found = {"otherwise wrong": [f"left out: {error}"]} if required else {}

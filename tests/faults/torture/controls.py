@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.rounds import RoundOutcome
+from petstore_conformance.faults.verdicts import Findings, judge
 from petstore_memory import MemoryRepository
 
-from petstore.conformance.faults.races import Race
-from petstore.conformance.faults.rounds import RoundOutcome
-from petstore.conformance.faults.verdicts import Findings, judge
 from tests.faults.torture.runs import Run
 from tests.support.plugins import plugin_of
 from tests.support.racy import Careless, Forgetful, Outdated, Piecemeal

@@ -16,12 +16,12 @@ from random import Random
 from typing import Final
 
 import msgspec
+from petstore_conformance.faults.rounds import RoundOutcome, Rounds
+from petstore_conformance.harness.cores import TOO_SLOW
 from petstore_redis import RedisSettings
 
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, until
 from backends.redis.tests.topologies import DOWN_AFTER, HASTY, PINGS, SERVICE, Sentinels
-from petstore.conformance.cores import TOO_SLOW
-from petstore.conformance.faults.rounds import RoundOutcome, Rounds
 from tests.faults.torture.runs import LeftOutError, Opened, Run
 from tests.faults.torture.setups import replicated
 from tests.faults.torture.stage import rounds

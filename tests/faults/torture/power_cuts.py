@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 from msgspec.structs import replace
+from petstore_conformance.faults.rounds import RoundOutcome
 
 from backends.redis.tests.servers import REDIS, VALKEY, Port
-from petstore.conformance.faults.rounds import RoundOutcome
 from tests.faults.torture import recording, redis_cuts, service_cuts, sqlite_cuts
 from tests.faults.torture.disk import Fate, seeded
 from tests.faults.torture.recording import SYNCED, Log, Record

@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from msgspec import Struct
-
-from petstore.conformance.faults.command import Repeated
+from petstore_conformance.faults.session import Repeated
 
 
 class Run(Struct, frozen=True):

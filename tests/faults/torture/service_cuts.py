@@ -10,8 +10,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
+from petstore_conformance.faults.wire import ClientConnection, Endpoint
 
-from petstore.conformance.faults.wire import ClientConnection, Endpoint
 from petstore.contract import Pet
 from tests.faults.torture.promises import Mark, encoded, new_pet
 from tests.faults.torture.recording import Log

@@ -11,6 +11,8 @@ import petstore_memory
 import petstore_postgres
 import petstore_redis
 import petstore_sqlite
+from petstore_conformance.faults.proxy import proxy
+from petstore_conformance.faults.rounds import Rounds
 from petstore_memory import MemorySettings
 from petstore_postgres import PostgresSettings
 from petstore_redis import RedisSettings
@@ -20,8 +22,6 @@ from backends.postgres.tests import servers as postgres_servers
 from backends.postgres.tests import standbys
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
-from petstore.conformance.faults.proxy import proxy
-from petstore.conformance.faults.rounds import Rounds
 from tests.faults.torture.runs import Opened, Run
 from tests.faults.torture.stage import SHORT, SetUp, rounds
 from tests.support.failovers import Failovers, master_of

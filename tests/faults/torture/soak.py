@@ -19,11 +19,11 @@ from typing import Final
 
 import httpx
 import msgspec
+from petstore_conformance.faults.rounds import RoundOutcome
+from petstore_conformance.faults.services import children
+from petstore_conformance.faults.wire import ClientConnection, Endpoint
+from petstore_conformance.harness.cores import Cores
 
-from petstore.conformance.cores import Cores
-from petstore.conformance.faults.rounds import RoundOutcome
-from petstore.conformance.faults.services import children
-from petstore.conformance.faults.wire import ClientConnection, Endpoint
 from tests.faults.torture.runs import Opened, Run
 from tests.support.hostile_inputs import BAD_BODIES, BAD_QUERIES, ODD_IDS
 from tests.support.ports import free_port

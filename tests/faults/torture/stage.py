@@ -15,16 +15,16 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
+from petstore_conformance.faults.histories import given_twice, lost
+from petstore_conformance.faults.options import FaultOptions
+from petstore_conformance.faults.proxy import Proxy
+from petstore_conformance.faults.racers import Client
+from petstore_conformance.faults.rounds import Rounds
+from petstore_conformance.faults.services import RunningService
+from petstore_conformance.faults.stages import EMPTY, Stage
+from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.verdicts import Findings, judge
 
-from petstore.conformance.faults.histories import given_twice, lost
-from petstore.conformance.faults.options import FaultOptions
-from petstore.conformance.faults.proxy import Proxy
-from petstore.conformance.faults.racers import Client
-from petstore.conformance.faults.rounds import Rounds
-from petstore.conformance.faults.services import RunningService
-from petstore.conformance.faults.stages import EMPTY, Stage
-from petstore.conformance.faults.subjects import Subject
-from petstore.conformance.faults.verdicts import Findings, judge
 from petstore.contract import Backend, SettingsError
 from tests.faults.torture.clocks import Clock
 from tests.faults.torture.runs import Run

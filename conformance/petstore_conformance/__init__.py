@@ -1,0 +1,45 @@
+"""The conformance kit: tests that a backend keeps the storage contract, clause by clause.
+
+The tests of a backend need one class::
+
+    from petstore_conformance import Conformance
+
+    class TestAcme(Conformance):
+        backend = petstore_acme.backend
+        settings = petstore_acme.AcmeSettings(...)
+
+pytest finds the clauses in it. A clause that needs a capability which the backend does not claim
+is skipped. If the storage cannot be reached, all clauses are skipped; with
+``PETSTORE_REQUIRE_SERVICES=1`` they fail. ``petstore conformance NAME`` runs the same tests
+without any knowledge of pytest. `FaultConformance` is the level that kills.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from petstore_conformance.faults.suite import FaultConformance
+    from petstore_conformance.harness.kit import Kit
+    from petstore_conformance.suite import Conformance, RemoteConformance
+
+__all__ = ["Conformance", "FaultConformance", "Kit", "RemoteConformance"]
+
+REWRITTEN: Final = ("petstore_conformance.clauses", "petstore_conformance.model")
+"""The rooms with assertions, which pytest rewrites so that they show what they compared."""
+
+pytest.register_assert_rewrite(*REWRITTEN)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class when it is first used: pytest rewrites no module that it finds imported."""
+    if name not in __all__:
+        raise AttributeError(name)
+    if name == "FaultConformance":
+        from petstore_conformance.faults.suite import FaultConformance  # noqa: PLC0415 - see above
+
+        return FaultConformance
+    from petstore_conformance import suite  # noqa: PLC0415 - see above
+    from petstore_conformance.harness import kit  # noqa: PLC0415 - see above
+
+    return getattr(kit if name == "Kit" else suite, name)

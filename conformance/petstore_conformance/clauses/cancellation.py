@@ -1,0 +1,312 @@
+"""Clauses of cancelled calls: each method, at every tenth of the time that it takes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+from msgspec import Struct
+
+from petstore.contract import (
+    MAX_ID,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    RefusedError,
+    Repository,
+)
+from petstore_conformance.clauses.orders import add_pet, check_agreement, place_orders
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.model.calls import (
+    AnyCall,
+    Length,
+    Stored,
+    cancel,
+    measure,
+    read_all,
+    sample,
+    settle,
+)
+from petstore_conformance.model.values import AT, make_token
+
+TRIAL_SECONDS = 20.0
+"""After this time no trial begins, so a slow repository is cancelled at fewer moments."""
+
+ENDED: Final = 10
+TENTHS: Final = (5, 0, 9, ENDED, 2, 7, 4, 1, 8, 3, 6)
+"""When calls are cancelled. In this order, even a few trials are spread over a call."""
+
+MANY_CALLS: Final = 200
+"""How many calls are cancelled at once."""
+
+LARGE_PAGE: Final = 1000
+"""The pets on a page that is not read in one part."""
+
+LATER_SECONDS: Final = 0.3
+"""For how long the test looks for late effects of cancelled calls."""
+
+
+class Trial(Struct):
+    """A method and a moment at which its calls are cancelled.
+
+    number -- how many trials there were before, for names that no other trial has
+    make -- makes a call; if it writes, all calls of a trial write to the same pet or order
+    length -- how long it takes when it is not cancelled
+    tenth -- when it is to be cancelled, in tenths of this; `ENDED` is right after the first of
+        several has ended, in the same turn of the event loop
+    """
+
+    number: int
+    name: str
+    make: AnyCall
+    length: Length
+    tenth: int
+
+    async def cancel(self, count: int = 1, *, twice: bool = False) -> None:
+        """Make calls at the same time and cancel them; they must end with `CancelledError`."""
+        if self.tenth == ENDED and count > 1:
+            await self._cancel_at_the_end(count)
+            return
+        calls = [asyncio.create_task(self.make()) for _ in range(count)]
+        await self.length.wait(self.tenth)
+        ended = await cancel(calls, twice=twice)
+        assert [call.cancelled() for call in calls] == [not done for done in ended], self.name
+
+    async def _cancel_at_the_end(self, count: int) -> None:
+        """Make calls and cancel the others in the turn in which the first ends."""
+        cancelled: list[asyncio.Task[Any]] = []
+
+        async def first() -> None:
+            await _attempt(self.make)
+            cancelled.extend(call for call in others if call.cancel())
+
+        leading = asyncio.create_task(first())
+        others = [asyncio.create_task(self.make()) for _ in range(count - 1)]
+        await self.finish(leading)
+        await cancel(others)
+        assert all(call.cancelled() for call in cancelled), self.name
+
+    async def finish(self, result: Awaitable[Any]) -> Any:
+        """Wait for a result, which must not hang."""
+        async with within(CANCEL_SECONDS + 50 * self.length.seconds, "a call"):
+            return await result
+
+
+def methods(
+    repository: Repository, number: int, pet_id: int, order_id: int
+) -> Iterator[tuple[str, AnyCall]]:
+    """Yield the name of each method and a call of it, given an available pet and a placed order."""
+    new = NewPet("cancelled", number, PetStatus.SOLD)
+    token, placing = make_token(f"c {number}", new), make_token(f"p {number}", pet_id)
+    final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
+    yield "create_pet", lambda: repository.create_pet(new)
+    yield "place_order", lambda: repository.place_order(pet_id, AT)
+    yield "update_order", lambda: repository.update_order(order_id, final)
+    yield "create_pet with a token", lambda: repository.create_pet(new, token)
+    yield "place_order with a token", lambda: repository.place_order(pet_id, AT, placing)
+    yield "get_pet", lambda: repository.get_pet(pet_id)
+    yield "list_pets", lambda: repository.list_pets(PetQuery(0, 20))
+    yield "list_pets of a status", lambda: repository.list_pets(PetQuery(0, 20, PetStatus.SOLD))
+    yield "get_order", lambda: repository.get_order(order_id)
+    yield "list_orders", lambda: repository.list_orders(OrderQuery(0, 20))
+
+
+async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
+    """Yield a trial of each method for each tenth, while there is time."""
+    time = asyncio.get_running_loop().time
+    end, number, lengths = time() + TRIAL_SECONDS, 0, dict[str, Length]()
+    for tenth in (None, *TENTHS):
+        kinds = [name for name, _ in methods(repository, 0, 1, 1)]
+        for name in kinds + ["restore"] * kit.machine_restores:
+            if time() > end:
+                return
+            number += 1
+            pet_id, other = await add_pet(repository), await add_pet(repository)
+            order_id = (await repository.place_order(other, AT)).id
+            for id_ in (pet_id, other):  # it may cache what it has read
+                await repository.get_pet(id_)
+            call = dict(methods(repository, number, pet_id, order_id)).get(name)
+            if call is None:
+                call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
+            if tenth is None:
+                lengths[name], _ = await measure(call())
+            else:
+                yield Trial(number, name, call, lengths[name], tenth)
+
+
+def _restoring(repository: Repository, stored: Stored, *, highest: bool) -> AnyCall:
+    """Return a call that restores pets and orders under free ids: the lowest, or above all."""
+    pet_ids, order_ids = [pet.id for pet in stored.pets], [order.id for order in stored.orders]
+    above = max(*pet_ids, *order_ids) if highest else 0
+    free = (id_ for id_ in count(above + 1) if id_ not in pet_ids)
+    pets = [Pet(next(free), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
+    free = (id_ for id_ in count(above + 1) if id_ not in order_ids)
+    orders = [Order(next(free), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
+    return lambda: repository.restore([*pets, *orders])
+
+
+class CancellationClauses(Kit):
+    """Clauses of all methods of `Repository`, when their calls are cancelled."""
+
+    @clause("cancelled-write")
+    async def test_a_cancelled_write_takes_effect_completely_or_not_at_all(
+        self, repository: Repository
+    ) -> None:
+        """A pet and its order are stored in two steps, or an effect comes much later."""
+        longest, seen = Length(), set[int]()
+        async for trial in trials(self, repository):
+            await trial.cancel()
+            seen |= {pet.id for pet in await repository.list_pets(PetQuery(0, 9999))}
+            assert await add_pet(repository) not in seen, "an id is assigned again"
+            longest = max(longest, trial.length, key=lambda length: length.seconds)
+        stored = await settle(repository, longest)
+        await asyncio.sleep(LATER_SECONDS)
+        assert await read_all(repository) == stored, "a cancelled write took effect much later"
+        if self.machine_restores:
+            await self._cancel_between_distant_ids(repository)
+            stored = await read_all(repository)
+        found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
+        assert found == stored.pets
+        assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
+        ids = await sample(repository, range(1, 100))
+        for id_ in ids:  # found by its id only if it is listed, too
+            assert await repository.get_pet(id_) in (None, *stored.pets)
+            assert await repository.get_order(id_) in (None, *stored.orders)
+        await check_agreement(repository)
+
+    async def _cancel_between_distant_ids(self, repository: Repository) -> None:
+        """Cancel updates of orders whose ids are far from those of their pets."""
+        tenths = await sample(repository, TENTHS)
+        pet_ids = [await add_pet(repository) for _ in tenths]
+        distant = max(max(pet_ids) + 2**20, 2**33)
+        if distant < MAX_ID - 2**40:
+            await repository.restore([Pet(distant, "distant", 7)])
+        length = Length()
+        for tenth, pet_id in zip((0, *tenths), (await add_pet(repository), *pet_ids), strict=True):
+            placed = await repository.place_order(pet_id, AT)
+            update = repository.update_order(placed.id, OrderStatus.CANCELLED)
+            if not length.turns:
+                length, _ = await measure(update)
+                continue
+            call = asyncio.create_task(update)
+            await length.wait(tenth)
+            await cancel([call])
+        await settle(repository, length)
+        await check_agreement(repository)
+
+    @clause("cancellation")
+    async def test_a_cancelled_call_raises_cancelled_error(self, repository: Repository) -> None:
+        """A bare except or a retry loop swallows CancelledError, and the call continues."""
+        async for trial in trials(self, repository):
+            several = 1 + 3 * (trial.number % 2 and trial.name != "restore")
+            await trial.cancel(several, twice=trial.number % 3 == 0)
+
+    @clause("after-cancellation")
+    async def test_a_cancelled_call_disturbs_no_other_call(self, repository: Repository) -> None:
+        """A lock is not released, or a connection is reused with an unread reply in it."""
+        stored = [Pet(await add_pet(repository), "Rex", 7, PetStatus.AVAILABLE) for _ in range(3)]
+        written = {pet.id: pet for pet in stored}
+        async for trial in trials(self, repository):
+            alone = trial.name == "restore"  # no other write may overlap it
+            news = [NewPet(f"{trial.number}", n, PetStatus.SOLD) for n in range(0 if alone else 4)]
+            reads = [asyncio.create_task(repository.get_pet(pet.id)) for pet in stored]
+            cancelling = asyncio.create_task(
+                trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
+            )
+            await asyncio.sleep(0)  # those to be cancelled come first, and may lead a group
+            equal = [asyncio.create_task(_attempt(trial.make)) for _ in range(0 if alone else 2)]
+            writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
+            await cancelling
+            assert await trial.finish(asyncio.gather(*reads)) == stored, trial.name
+            await trial.finish(asyncio.gather(*equal))
+            receipts = await trial.finish(asyncio.gather(*writes))
+            for receipt, new in zip(receipts, news, strict=True):
+                pet = Pet(receipt.id, new.name, new.category_id, new.status)
+                assert await trial.finish(repository.get_pet(pet.id)) == pet, trial.name
+                assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
+            await trial.finish(self._use(repository, trial))
+        await self._cancel_many(repository)
+        await self._cancel_in_a_row(repository)
+        if self.machine_restores:
+            await self._cancel_large_pages(repository)
+        await check_agreement(repository)
+        found = {pet.id: pet for pet in (await read_all(repository)).pets}
+        assert written.items() <= found.items()
+        names = {pet.name for pet in written.values()} - {"Rex"}
+        twice = [p for p in found.values() if p.name in names and p.id not in written]
+        assert not twice, "a write that nobody cancelled was made twice"
+
+    async def _cancel_many(self, repository: Repository) -> None:
+        """Cancel many calls of each method at once: more than a pool has connections."""
+        pet_id = await add_pet(repository)
+        order_id = (await repository.place_order(await add_pet(repository), AT)).id
+        length, _ = await measure(repository.get_pet(pet_id))
+        limit = Length(0, 10 * length.seconds)  # it may be closing as many connections
+        for number, (name, make) in enumerate(methods(repository, -1, pet_id, order_id)):
+            count = len(await sample(repository, range(MANY_CALLS)))
+            calls = [asyncio.create_task(_attempt(make)) for _ in range(count)]
+            await asyncio.sleep(0)
+            await cancel(calls)
+            trial = Trial(-2 - number, name, make, limit, 0)
+            await trial.finish(self._use(repository, trial))
+
+    async def _cancel_in_a_row(self, repository: Repository) -> None:
+        """Cancel two reads, one after the other; the second may be cleaning up after the first."""
+        orders = await place_orders(repository, 3)
+        turns = [(first, second) for first in range(3) for second in range(5)]
+        for first, second in await sample(repository, turns):
+            for read, ids in (
+                (repository.get_pet, [order.pet_id for order in orders]),
+                (repository.get_order, [order.id for order in orders]),
+            ):
+                for waiting, id_ in zip((first, second), ids, strict=False):
+                    call = asyncio.ensure_future(read(id_))
+                    for _ in range(waiting):
+                        await asyncio.sleep(0)
+                    await cancel([call])
+                for id_ in ids:
+                    found = await read(id_)
+                    assert found is not None
+                    assert found.id == id_, "the reply to another call is returned"
+
+    async def _cancel_large_pages(self, repository: Repository) -> None:
+        """Cancel large pages; a cursor that stays open shows later reads an old store."""
+        used = {pet.id for pet in (await read_all(repository)).pets}
+        free = (id_ for id_ in count(1) if id_ not in used)
+        await repository.restore([Pet(next(free), "restored", n) for n in range(LARGE_PAGE)])
+        query = PetQuery(0, LARGE_PAGE)
+        length, _ = await measure(repository.list_pets(query))
+        for tenth in await sample(repository, TENTHS):
+            pages = [asyncio.create_task(repository.list_pets(query)) for _ in range(4)]
+            await length.wait(tenth)
+            await cancel(pages)
+            pet_id = await add_pet(repository)
+            found = await asyncio.gather(*(repository.get_pet(pet_id) for _ in range(20)))
+            assert None not in found, "a read shows the store as it was when a page was cancelled"
+
+    async def _use(self, repository: Repository, trial: Trial) -> None:
+        """Call every method, and check its result."""
+        new = NewPet(f"after {trial.name}", trial.number, PetStatus.AVAILABLE)
+        receipt = await repository.create_pet(new, make_token(f"after {trial.number}", new))
+        pet = Pet(receipt.id, new.name, new.category_id, new.status)
+        assert not receipt.replayed
+        assert await repository.list_pets(PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)) == [pet], (
+            trial.name
+        )
+        placed = await repository.place_order(pet.id, AT)
+        order = Order(placed.id, pet.id, OrderStatus.PLACED, AT)
+        assert await repository.list_orders(OrderQuery(order.id - 1, 1)) == [order], trial.name
+        assert await repository.get_order(order.id) == order, trial.name
+        updated = await repository.update_order(order.id, OrderStatus.COMPLETED)
+        assert updated == Order(order.id, pet.id, OrderStatus.COMPLETED, AT), trial.name
+
+
+async def _attempt(make: AnyCall) -> None:
+    with suppress(RefusedError):
+        await make()

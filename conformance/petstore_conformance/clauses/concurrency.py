@@ -1,0 +1,365 @@
+"""Clauses of overlapping calls."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from itertools import count
+from math import inf
+from time import process_time
+from typing import Any
+
+from msgspec import Struct
+
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    Repository,
+    TokenReusedError,
+)
+from petstore_conformance.clauses.orders import (
+    FINAL_STATUSES,
+    absent_ids,
+    add_pet,
+    check_agreement,
+    place_orders,
+)
+from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
+from petstore_conformance.model.calls import Length, kind, measure, sample
+from petstore_conformance.model.values import AT, REX, make_token
+
+
+class ConcurrencyClauses(Kit):
+    """Clauses of calls that overlap, and of pages while others write."""
+
+    @clause("overlapping-calls")
+    async def test_hundreds_of_calls_may_overlap(self, repository: Repository) -> None:
+        """A check and its change are not atomic, or calls disturb each other on one connection."""
+        numbers = await sample(repository, range(200))
+        news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
+        creates = [repository.create_pet(new) for new in news]
+        reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
+        receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
+        expected = {
+            receipt.id: Pet(receipt.id, new.name, new.category_id, new.status)
+            for receipt, new in zip(receipts, news, strict=True)
+        }
+        assert len(expected) == len(news)
+        for page in pages:
+            assert all(expected[pet.id] == pet for pet in page)
+            assert len({pet.id for pet in page}) == len(page)
+        assert {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 400))} == expected
+        equal = await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+        assert len({receipt.id for receipt in equal}) == 20
+        await self._order_together(repository, [receipt.id for receipt in equal])
+        expected |= await self._create_beside_refused_writes(repository)
+        stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
+        assert expected.items() <= stored.items()
+        absent = [id_ + 1 for id_ in stored if id_ + 1 not in stored and id_ < MAX_ID]
+        some = await sample(repository, [*expected, *absent[-50:]] * 2)
+        by_position = (repository.get_pet(pet_id) for pet_id in some)
+        by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
+        for found in (await asyncio.gather(*by_position), await asyncio.gather(*by_name)):
+            assert found == [stored.get(pet_id) for pet_id in some]
+        orders = {order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))}
+        ids = await sample(repository, [*orders, *absent_ids(*orders)[-50:]] * 5)
+        read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
+        assert read == [orders.get(order_id) for order_id in ids]
+
+    async def _order_together(self, repository: Repository, pet_ids: list[int]) -> None:
+        """Order pets at once; only those that are in an order already are refused."""
+        taken = pet_ids[::4]
+        await asyncio.gather(*(repository.place_order(pet_id, AT) for pet_id in taken))
+        pet_ids = [*pet_ids[:9], -1, *pet_ids[9:]]  # one of them does not exist
+        results = await asyncio.gather(
+            *(
+                repository.place_order(pet_id, AT, make_token(f"{n}", pet_id) if n % 3 else None)
+                for n, pet_id in enumerate(pet_ids)
+            ),
+            return_exceptions=True,
+        )
+        expected: dict[int, type] = {
+            pet_id: ConflictError if pet_id in taken else Receipt for pet_id in pet_ids
+        }
+        expected[-1] = NotFoundError
+        assert [kind(result) for result in results] == list(expected.values()), results
+        placed = {
+            order.id
+            for order in await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        }
+        assert {result.id for result in results if isinstance(result, Receipt)} <= placed
+        await check_agreement(repository)
+
+    async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
+        """Create pets while other writes are refused; return them by id."""
+        order = (await place_orders(repository))[0]
+        absent = absent_ids(order.id)[-1]
+        await repository.create_pet(REX, make_token("used", REX))
+        other = NewPet("other", 1)
+        numbers = await sample(repository, range(56))
+        news = [NewPet("beside", number, PetStatus.SOLD) for number in numbers]
+        creates, refused = list[Any](), list[Any]()
+        for number, new in enumerate(news):
+            token = make_token(f"beside {number}", new) if number % 3 else None
+            creates.append(asyncio.ensure_future(repository.create_pet(new, token)))
+            call = (
+                lambda: repository.place_order(-1, AT),
+                lambda: repository.place_order(order.pet_id, AT),
+                lambda: repository.update_order(absent, OrderStatus.COMPLETED),
+                lambda: repository.create_pet(other, make_token("used", other)),
+            )[number % 4]
+            refused.append(asyncio.ensure_future(call()))
+            if number % 5 == 0:  # the calls meet in different states
+                await asyncio.sleep(0)
+        results = await asyncio.gather(*refused, return_exceptions=True)
+        errors = (NotFoundError, ConflictError, NotFoundError, TokenReusedError)
+        expected = [errors[number % 4] for number in range(len(news))]
+        assert [kind(result) for result in results] == expected, results
+        pets = [
+            Pet(receipt.id, new.name, new.category_id, new.status)
+            for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
+        ]
+        found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
+        assert [pet for pet in found if pet.name == "beside"] == sorted(
+            pets, key=lambda pet: pet.id
+        )
+        return {pet.id: pet for pet in pets}
+
+    @location_clause("healthy")
+    async def test_contention_is_not_an_outage(self, location: Location) -> None:
+        """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
+        async with AsyncExitStack() as stack:
+            openings = 4 if location.backend.shared else 1
+            opened = [await stack.enter_async_context(location.open()) for _ in range(openings)]
+            pet_ids = [await add_pet(opened[0]) for _ in range(3)]
+
+            async def write(repository: Repository, client: int) -> None:
+                for pet_id in pet_ids[:: 1 - client % 2 * 2]:  # half of them the other way round
+                    token = make_token(f"{client % 5} {pet_id}", pet_id)
+                    for attempt in (token, None):
+                        with suppress(RefusedError):
+                            placed = await repository.place_order(pet_id, AT, attempt)
+                            await repository.update_order(placed.id, OrderStatus.CANCELLED)
+                    await repository.create_pet(REX, make_token(f"create {client % 5}", REX))
+                    await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
+                    await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
+
+            clients = await sample(opened[0], range(40))
+            await asyncio.gather(*(write(opened[n % openings], n) for n in clients))
+            await check_agreement(opened[0])
+
+    @clause("read-after-write")
+    async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:
+        """Reads go to a replica that lags, or a write is acknowledged before it takes effect."""
+
+        async def write_and_read(number: int) -> None:
+            status = list(PetStatus)[number % 3]
+            receipt = await repository.create_pet(NewPet(f"{number}", number, status))
+            pet = Pet(receipt.id, f"{number}", number, status)
+            assert await repository.get_pet(receipt.id) == pet
+            assert await repository.list_pets(PetQuery(receipt.id - 1, 1)) == [pet]
+            assert await repository.list_pets(PetQuery(receipt.id - 1, 1, status)) == [pet]
+            if status is PetStatus.AVAILABLE:
+                placed = await repository.place_order(receipt.id, AT)
+                order = Order(placed.id, receipt.id, OrderStatus.PLACED, AT)
+                assert await repository.get_order(placed.id) == order
+                assert await repository.list_orders(OrderQuery(placed.id - 1, 1)) == [order]
+                done = await repository.update_order(placed.id, OrderStatus.COMPLETED)
+                assert await repository.get_order(placed.id) == done
+                assert await repository.list_orders(OrderQuery(placed.id - 1, 1, done.status)) == [
+                    done
+                ]
+
+        for number in await sample(repository, range(9)):
+            await write_and_read(number)
+        await asyncio.gather(*(write_and_read(number) for number in range(40)))
+        await self._read_beside_equal_reads(repository)
+
+    async def _read_beside_equal_reads(self, repository: Repository) -> None:
+        """Read while equal reads are in flight that began before the write; nothing vanishes."""
+        reading = True
+
+        async def read() -> None:
+            pet, order, pets, orders, _ = await asyncio.gather(
+                repository.get_pet(pet_id),
+                repository.get_order(order_id),
+                repository.list_pets(PetQuery(pet_id - 1, 1)),
+                repository.list_orders(OrderQuery(order_id - 1, 1)),
+                repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED)),
+            )
+            found = [item and item.id for item in (pet, *pets, order, *orders)]
+            assert found == [pet_id, pet_id, order_id, order_id], "it is gone while it changes"
+
+        async def read_again_and_again() -> None:
+            while reading:
+                await read()
+                await asyncio.sleep(0)  # a repository in memory may never wait
+
+        for turn in await sample(repository, range(12)):
+            pet_id = await add_pet(repository)
+            order_id = (await repository.place_order(pet_id, AT)).id
+            length, _ = await measure(read())
+            readers = [asyncio.create_task(read_again_and_again()) for _ in range(3)]
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            await length.wait(turn % 6 * 2)
+            order = await repository.update_order(order_id, FINAL_STATUSES[turn // 6])
+            pet, listed, found, placed = await asyncio.gather(
+                repository.get_pet(pet_id),
+                repository.list_pets(PetQuery(pet_id - 1, 1)),
+                repository.get_order(order_id),
+                repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED)),
+            )
+            reading = False
+            await asyncio.gather(*readers)
+            reading = True
+            assert pet is not None
+            assert pet.status is PET_STATUS_BY_ORDER[order.status]
+            assert listed == [pet]
+            assert found == order
+            assert order_id not in [other.id for other in placed]
+
+    @clause("page-overlap")
+    async def test_a_page_shows_what_was_stored_during_the_call(
+        self, repository: Repository
+    ) -> None:
+        """A page is read by offset, or its items are read after they were selected."""
+        ids = sorted([await add_pet(repository) for _ in await sample(repository, range(140))])
+        length, _ = await measure(repository.list_orders(OrderQuery(0, 100)))
+        overlap = Overlap(repository, ids, length)
+        reading = asyncio.gather(overlap.read(0, 200), overlap.read(ids[5], 4), overlap.read(0, 7))
+        changing = enumerate(ids[:30:2])  # the others stay
+        selling = [overlap.sell(pet_id, reading, n % 4) for n, pet_id in changing]
+        await asyncio.gather(reading, *selling)
+        for page in overlap.pages:
+            page.check()
+
+
+class Overlap:
+    """Reads pages and changes pets at the same time, and records the moments around each call.
+
+    length -- how long it takes to read a page
+    """
+
+    def __init__(self, repository: Repository, pet_ids: list[int], length: Length) -> None:
+        self.pages: list[Page] = []
+        self._repository = repository
+        self._length = length
+        self._moments = count(1)
+        self._pets, self._orders = Changes(), Changes()
+        for pet_id in pet_ids:
+            self._pets.by_id[pet_id].append((PetStatus.AVAILABLE, 0, 0))
+
+    async def read(self, after: int, most: int) -> None:
+        """Walk through the pages of every status, from an id, at least one page of each."""
+        kinds: Any = (
+            (self._repository.list_pets, self._pets, PetQuery, PetStatus),
+            (self._repository.list_orders, self._orders, OrderQuery, OrderStatus),
+        )
+        rounds, time = 0, asyncio.get_running_loop().time
+        end, end_cpu = time() + 10, process_time() + 1
+        begins = defaultdict[object, int](lambda: after)
+        # CPU time, because a second on a busy machine may be hardly any rounds.
+        while rounds < 1 or (rounds < 100 and process_time() < end_cpu and time() < end):
+            rounds += 1
+            await asyncio.sleep(0)  # a repository in memory may never wait
+            for read, changes, query, statuses in kinds:
+                for status in (None, *statuses):
+                    start, begun = begins[read, status], next(self._moments)
+                    items = await read(query(start, most, status))
+                    ended = next(self._moments)
+                    self.pages.append(Page(changes, start, most, status, items, begun, ended))
+                    begins[read, status] = items[-1].id if len(items) == most else after
+
+    async def sell(self, pet_id: int, reading: "asyncio.Future[Any]", pages: int) -> None:
+        """Order a pet and cancel, until all pages have been read; then complete the last order.
+
+        pages -- for about how many pages each order stays
+        """
+        status, turn = OrderStatus.CANCELLED, 0
+        while status is OrderStatus.CANCELLED:
+            status = OrderStatus.COMPLETED if reading.done() else OrderStatus.CANCELLED
+            begun = next(self._moments)
+            receipt = await self._repository.place_order(pet_id, AT)
+            self._change(receipt.id, pet_id, OrderStatus.PLACED, begun)
+            if turn % 2:  # a slow reader finds each status
+                await asyncio.sleep(0.001)
+            if pages:
+                await asyncio.wait({reading}, timeout=pages * (0.002 + self._length.seconds))
+            begun = next(self._moments)
+            await self._repository.update_order(receipt.id, status)
+            self._change(receipt.id, pet_id, status, begun)
+            turn += 1
+            if turn % 3:
+                await asyncio.sleep(0.001)
+
+    def _change(self, order_id: int, pet_id: int, status: OrderStatus, begun: int) -> None:
+        ended = next(self._moments)
+        self._orders.by_id[order_id].append((status, begun, ended))
+        self._pets.by_id[pet_id].append((PET_STATUS_BY_ORDER[status], begun, ended))
+
+
+class Changes:
+    """The statuses of pets or orders by id: each with the moments around the call that set it."""
+
+    def __init__(self) -> None:
+        self.by_id = defaultdict[int, list[tuple[str, float, float]]](list)
+
+    def possible(self, id_: int, begin: float, end: float) -> set[str]:
+        """Return the statuses that it may have had at some moment between these."""
+        changes = self.by_id[id_]
+        gone = [*(ended for _, _, ended in changes[1:]), inf]
+        return {
+            status
+            for (status, begun, _), until in zip(changes, gone, strict=False)
+            if begun <= end and until >= begin
+        }
+
+    def certain(self, id_: int, begin: float, end: float) -> set[str]:
+        """Return the status that it had at all moments between these, if it is known."""
+        changes = self.by_id[id_]
+        going = [*(begun for _, begun, _ in changes[1:]), inf]
+        return {
+            status
+            for (status, _, ended), until in zip(changes, going, strict=False)
+            if ended <= begin and until >= end
+        }
+
+
+class Page(Struct):
+    """What a call returned, and the moments around it."""
+
+    changes: Changes
+    after: int
+    most: int
+    status: str | None
+    items: Sequence[Pet | Order]
+    begin: float
+    end: float
+
+    def check(self) -> None:
+        """Check that the items are in ascending id and a state of the call, and none is missing."""
+        for item in self.items:
+            assert self.status in (None, item.status)
+            assert item.status in self.changes.possible(item.id, self.begin, self.end)
+        ids = [item.id for item in self.items]
+        assert ids == sorted(set(ids))
+        full = len(self.items) == self.most
+        last = self.items[-1].id if full else inf
+        for id_, changes in list(self.changes.by_id.items()):
+            if self.status is None:
+                matched = changes[0][2] <= self.begin
+            else:
+                matched = self.status in self.changes.certain(id_, self.begin, self.end)
+            assert id_ in ids or not (matched and self.after < id_ <= last), "an item is missing"

@@ -1,0 +1,433 @@
+"""Clauses of orders: placed, completed, cancelled, listed, and never two of one pet."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import pairwise
+from typing import TypeVar
+
+import pytest
+
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    PetQuery,
+    PetStatus,
+    RefusedError,
+    Repository,
+)
+from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.model.calls import cancel, check_types, kind, sample
+from petstore_conformance.model.values import AT, MANY, MANY_SECONDS, TIMES, make_token
+
+FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
+
+READERS = 8
+"""How many look at a change while it is made."""
+
+AnyResult = TypeVar("AnyResult")
+
+
+async def add_pet(repository: Repository) -> int:
+    """Add an available pet; return its id."""
+    return (await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))).id
+
+
+async def place_orders(repository: Repository, count: int = 1) -> list[Order]:
+    """Add and order `count` pets; return the orders as they must be now, in ascending id."""
+    orders = []
+    for number in range(count):
+        pet_id, at = await add_pet(repository), AT + timedelta(microseconds=number)
+        receipt = await repository.place_order(pet_id, at)
+        orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
+    return sorted(orders, key=lambda order: order.id)
+
+
+async def _place_order(repository: Repository) -> Order:
+    (order,) = await place_orders(repository)
+    return order
+
+
+async def update_orders(repository: Repository, orders: Sequence[Order]) -> list[Order]:
+    """Leave, complete and cancel orders in turn; return all as they must be now."""
+    updated = []
+    for number, order in enumerate(orders):
+        status = list(OrderStatus)[number % 3]
+        updated.append(Order(order.id, order.pet_id, status, order.placed_at))
+        assert await repository.update_order(order.id, status) == updated[-1]
+    return updated
+
+
+async def status_of(repository: Repository, pet_id: int) -> object:
+    """Return the status of a pet, after checking that every filtered list agrees with it."""
+    pet = await repository.get_pet(pet_id)
+    assert pet is not None
+    for status in PetStatus:
+        found = await repository.list_pets(PetQuery(pet_id - 1, 1, status))
+        assert (pet in found) == (pet.status is status)
+    return pet.status
+
+
+def absent_ids(*stored: int) -> list[int]:
+    """Return ids that nothing has, low ones, high ones and neighbors, given all that are stored."""
+    near = {id_ + distance for id_ in stored for distance in (-1, 1, 1000, 2**31, 2**32)}
+    found = {1, 2, 5, 2**31, MAX_ID - 1, MAX_ID, *near} - {*stored}
+    return sorted(id_ for id_ in found if 1 <= id_ <= MAX_ID)
+
+
+async def check_agreement(repository: Repository) -> None:
+    """Check that no pet is in two placed or completed orders, and that its status matches.
+
+    Every pet that is pending must be in such an order. If an order changes meanwhile, because a
+    cancelled write takes effect, everything is read again.
+    """
+    while True:
+        orders = await repository.list_orders(OrderQuery(0, 9999))
+        pets = {pet.id: pet.status for pet in await repository.list_pets(PetQuery(0, 9999))}
+        found = {
+            status: await repository.list_pets(PetQuery(0, 9999, status)) for status in PetStatus
+        }
+        single = [await repository.get_pet(pet_id) for pet_id in {o.pet_id for o in orders}]
+        if await repository.list_orders(OrderQuery(0, 9999)) == orders:
+            break
+    live = [order for order in orders if order.status is not OrderStatus.CANCELLED]
+    counts = Counter(order.pet_id for order in live)
+    assert not [pet_id for pet_id, count in counts.items() if count > 1], "sold twice"
+    expected = {order.pet_id: PetStatus.AVAILABLE for order in orders}
+    expected |= {order.pet_id: PET_STATUS_BY_ORDER[order.status] for order in live}
+    assert {pet_id: pets.get(pet_id) for pet_id in expected} == expected
+    assert {pet.id: pet.status for pet in single if pet is not None} == expected
+    for order_status in OrderStatus:
+        listed = await repository.list_orders(OrderQuery(0, 9999, order_status))
+        assert listed == [order for order in orders if order.status is order_status]
+        check_types([], listed)
+    for status in PetStatus:
+        check_types(found[status], [])
+        of_status = {pet.id for pet in found[status]}
+        assert of_status & expected.keys() == {id_ for id_ in expected if expected[id_] is status}
+        if status is PetStatus.PENDING:
+            assert of_status <= expected.keys(), "a pet is pending, but in no order"
+
+
+async def watch(change: Awaitable[AnyResult], look: Callable[[], Awaitable[None]]) -> AnyResult:
+    """Make a change and return its result; meanwhile several readers look, again and again.
+
+    Each begins a turn later than the one before it, so that some read between any two steps.
+    """
+    changing = True
+
+    async def look_again_and_again(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        while changing:
+            await look()
+            await asyncio.sleep(0)  # the reads may never yield
+
+    readers = [asyncio.create_task(look_again_and_again(turns)) for turns in range(READERS)]
+    for _ in readers:
+        await asyncio.sleep(0)
+    try:
+        result = await change
+    finally:
+        changing = False
+        failures = await asyncio.gather(*readers, return_exceptions=True)
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return result
+
+
+class OrderClauses(Kit):
+    """Clauses of `place_order`, `get_order`, `list_orders` and `update_order`."""
+
+    @clause("order-id")
+    async def test_order_ids_are_in_range_and_never_repeat(self, repository: Repository) -> None:
+        """The id is that of the pet, or the number of placed orders."""
+        seen = []
+        for status in (*FINAL_STATUSES, *FINAL_STATUSES):
+            pet_id = await add_pet(repository)
+            for _ in range(1 + 4 * (status is OrderStatus.CANCELLED)):
+                receipt = await repository.place_order(pet_id, AT)
+                assert type(receipt.id) is int
+                assert 1 <= receipt.id <= MAX_ID
+                seen.append(receipt.id)
+                await repository.update_order(receipt.id, status)
+        assert len(set(seen)) == len(seen)
+
+    @clause("order-exact")
+    async def test_an_order_is_returned_as_it_was_placed(self, repository: Repository) -> None:
+        """The time is converted to a float, or loses its microseconds or its time zone."""
+        orders = []
+        for at in await sample(repository, TIMES):
+            pet_id = await add_pet(repository)
+            receipt = await repository.place_order(pet_id, at)
+            orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
+        orders.sort(key=lambda order: order.id)
+        for change in (None, update_orders):  # a change must not touch the time
+            orders = await change(repository, orders) if change else orders
+            reads = (repository.get_order(order.id) for order in orders)
+            assert await asyncio.gather(*reads) == orders
+            for status in (None, *OrderStatus):
+                listed = await repository.list_orders(OrderQuery(0, 999, status))
+                assert listed == [order for order in orders if status in (None, order.status)]
+
+    @clause("order-reserves")
+    async def test_the_pet_of_a_placed_order_is_pending(self, repository: Repository) -> None:
+        """Order and pet are written in two steps, or a filtered list has the old status."""
+        others = [await add_pet(repository) for _ in range(3)]
+        pet_id = await add_pet(repository)
+
+        async def look() -> None:
+            before = await repository.list_orders(OrderQuery(0, 9))
+            pet = await repository.get_pet(pet_id)
+            after = await repository.list_orders(OrderQuery(0, 9))
+            assert pet is not None
+            assert not before or pet.status is PetStatus.PENDING, "the order changes first"
+            assert after or pet.status is PetStatus.AVAILABLE, "the pet changes first"
+            if after:  # from now on, every list shows it
+                assert await status_of(repository, pet_id) is PetStatus.PENDING
+                placed = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
+                assert [order.id for order in placed] == [order.id for order in after]
+
+        await watch(repository.place_order(pet_id, AT), look)
+        assert await status_of(repository, pet_id) is PetStatus.PENDING
+        for other in others:
+            assert await status_of(repository, other) is PetStatus.AVAILABLE
+        available = await repository.list_pets(PetQuery(0, 9, PetStatus.AVAILABLE))
+        assert [pet.id for pet in available] == sorted(others)
+
+    @clause("order-of-nothing")
+    async def test_an_absent_pet_cannot_be_ordered(self, repository: Repository) -> None:
+        """The order is stored anyway, or an id out of range raises some other error."""
+        pet_id = await add_pet(repository)
+        outside = {0, -1, -pet_id, 2**53, 2**63 - 1, -(2**63), MAX_ID + 1}
+        for bits in (31, 32, 53, 62, 63):  # what wraps at these ends up at the pet
+            outside |= {pet_id - 2**bits, (pet_id + 2**bits) % 2**63}
+        for absent in (*absent_ids(pet_id), *(outside - {pet_id})):
+            with pytest.raises(NotFoundError):
+                await repository.place_order(absent, AT)
+        assert await repository.list_orders(OrderQuery(0, 9)) == []
+        assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
+
+    @clause("order-refused")
+    async def test_only_an_available_pet_can_be_ordered(self, repository: Repository) -> None:
+        """Only pending pets are refused, or a refused order is stored anyway."""
+        news = [NewPet("Rex", 7), *(NewPet("Rex", 7, s) for s in PetStatus if s != "available")]
+        for new in news:
+            receipt = await repository.create_pet(new)
+            with pytest.raises(ConflictError):
+                await repository.place_order(receipt.id, AT)
+            assert await status_of(repository, receipt.id) is new.status
+        assert await repository.list_orders(OrderQuery(0, 9)) == []
+        for order in await update_orders(repository, await place_orders(repository, 3)):
+            if order.status is not OrderStatus.CANCELLED:
+                for at in await sample(repository, TIMES):
+                    with pytest.raises(ConflictError):
+                        await repository.place_order(order.pet_id, at)
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 3
+
+    @clause("order-get")
+    async def test_an_order_is_returned_in_its_current_state(self, repository: Repository) -> None:
+        """Orders are looked up by the pet's id, or returned as they were when they were placed."""
+        assert await repository.get_order(1) is None
+        orders = await place_orders(repository, 7)
+        for order in await update_orders(repository, orders):
+            assert await repository.get_order(order.id) == order
+        for absent in absent_ids(*(order.id for order in orders)):
+            assert await repository.get_order(absent) is None
+
+    @clause("orders-page")
+    async def test_orders_are_paged_as_pets_are(self, repository: Repository) -> None:
+        """Orders are sorted by pet, or pages overlap, or a page skips an order."""
+        assert await repository.list_orders(OrderQuery(0, 20)) == []
+        orders = await place_orders(repository, 25)
+        beyond = min(orders[-1].id + 1, MAX_ID)
+        for after in {0, *(order.id for order in orders), beyond, MAX_ID}:
+            expected = [order for order in orders if order.id > after]
+            for count in (1, 2, 20, 21, 25, 500):
+                assert await repository.list_orders(OrderQuery(after, count)) == expected[:count]
+        time = asyncio.get_running_loop().time
+        end = time() + MANY_SECONDS
+        while len(orders) < MANY and time() < end:
+            orders += await asyncio.gather(*(_place_order(repository) for _ in range(50)))
+        orders.sort(key=lambda order: order.id)
+        for count in (len(orders) - 1, 9999):
+            assert await repository.list_orders(OrderQuery(0, count)) == orders[:count]
+            placed = await repository.list_orders(OrderQuery(0, count, OrderStatus.PLACED))
+            assert placed == orders[:count]
+
+    @clause("orders-status")
+    async def test_a_status_selects_the_orders_that_have_it(self, repository: Repository) -> None:
+        """An order stays in the index under a status that it no longer has."""
+        orders = await place_orders(repository, 12)
+        for change in (None, update_orders):
+            orders = await change(repository, orders) if change else orders
+            for status in OrderStatus:
+                matching = [order for order in orders if order.status is status]
+                for count in (1, 3, 50):
+                    listed = await repository.list_orders(OrderQuery(0, count, status))
+                    assert listed == matching[:count]
+                for one, other in pairwise(matching):
+                    assert await repository.list_orders(OrderQuery(one.id, 1, status)) == [other]
+
+    @clause("order-completed")
+    async def test_the_pet_of_a_completed_order_is_sold(self, repository: Repository) -> None:
+        """Order and pet are written in two steps, or another pet is sold."""
+        await self._update_and_watch(repository, OrderStatus.COMPLETED, PetStatus.SOLD)
+
+    @clause("order-cancelled")
+    async def test_the_pet_of_a_cancelled_order_is_available(self, repository: Repository) -> None:
+        """The pet stays pending, or cannot be ordered again."""
+        pet_id = await self._update_and_watch(
+            repository, OrderStatus.CANCELLED, PetStatus.AVAILABLE
+        )
+        again = await repository.place_order(pet_id, AT)
+        assert await status_of(repository, pet_id) is PetStatus.PENDING
+        assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.CANCELLED))) == 1
+        assert (await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED)))[
+            0
+        ].id == again.id
+        for _ in await sample(repository, range(150)):
+            await repository.update_order(again.id, OrderStatus.CANCELLED)
+            again = await repository.place_order(pet_id, AT)
+        assert await status_of(repository, pet_id) is PetStatus.PENDING
+
+    async def _update_and_watch(
+        self, repository: Repository, status: OrderStatus, expected: PetStatus
+    ) -> int:
+        (order,) = await place_orders(repository)
+
+        async def look() -> None:
+            before = await repository.get_order(order.id)
+            pet = await repository.get_pet(order.pet_id)
+            after = await repository.get_order(order.id)
+            assert before is not None
+            assert pet is not None
+            assert after is not None
+            assert before.status is OrderStatus.PLACED or pet.status is expected
+            assert after.status is status or pet.status is PetStatus.PENDING
+            if after.status is status:  # from now on, every list shows it
+                assert await status_of(repository, order.pet_id) is expected
+                assert await repository.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
+
+        updated = Order(order.id, order.pet_id, status, order.placed_at)
+        assert await watch(repository.update_order(order.id, status), look) == updated
+        assert await repository.get_order(order.id) == updated
+        assert await status_of(repository, order.pet_id) is expected
+        return order.pet_id
+
+    @clause("order-same")
+    async def test_setting_the_status_that_an_order_has_changes_nothing(
+        self, repository: Repository
+    ) -> None:
+        """A repeated change is refused, or changes the pet a second time."""
+        for order in await update_orders(repository, await place_orders(repository, 3)):
+            expected = PET_STATUS_BY_ORDER[order.status]
+            if order.status is OrderStatus.CANCELLED:  # its pet can be in another order by now
+                await repository.place_order(order.pet_id, AT)
+                expected = PetStatus.PENDING
+            assert await repository.update_order(order.id, order.status) == order
+            assert await repository.get_order(order.id) == order
+            assert await status_of(repository, order.pet_id) is expected
+
+    @clause("order-final")
+    async def test_a_completed_or_cancelled_order_is_final(self, repository: Repository) -> None:
+        """A completed order can be cancelled, so that its pet can be sold a second time."""
+        for order in (await update_orders(repository, await place_orders(repository, 3)))[1:]:
+            for status in set(OrderStatus) - {order.status}:
+                with pytest.raises(ConflictError):
+                    await repository.update_order(order.id, status)
+            assert await repository.get_order(order.id) == order
+            assert await status_of(repository, order.pet_id) is PET_STATUS_BY_ORDER[order.status]
+
+    @clause("order-absent")
+    async def test_an_absent_order_cannot_be_updated(self, repository: Repository) -> None:
+        """None is returned, or an update that matches no order is taken for a success."""
+        (order,) = await place_orders(repository)
+        for absent in absent_ids(order.id):
+            for status in OrderStatus:
+                with pytest.raises(NotFoundError):
+                    await repository.update_order(absent, status)
+            assert await repository.get_order(absent) is None
+        assert await repository.list_orders(OrderQuery(0, 9)) == [order]
+
+    @clause("sold-once")
+    async def test_no_pet_is_sold_twice(self, repository: Repository) -> None:
+        """The pet's status is checked first and changed in a later step, not both in one."""
+        pet_ids = [await add_pet(repository) for _ in range(4)]
+        completed: list[int] = []
+
+        async def buy(client: int, times: int) -> None:
+            for turn in range(3):
+                pet_id = pet_ids[(client + turn) % len(pet_ids)]
+                with suppress(RefusedError):
+                    token = make_token(f"{client} {turn} {times}", pet_id) if client % 3 else None
+                    receipt = await repository.place_order(pet_id, AT, token)
+                    status = FINAL_STATUSES[(client + turn) % 9 > 0]
+                    await repository.update_order(receipt.id, status)
+                    if status is OrderStatus.COMPLETED:
+                        completed.append(pet_id)
+
+        for times in range(2):
+            await asyncio.gather(*(buy(client, times) for client in range(30)))
+            await check_agreement(repository)
+            assert len(set(completed)) == len(completed)
+        sold = await repository.list_orders(OrderQuery(0, 99, OrderStatus.COMPLETED))
+        assert sorted(order.pet_id for order in sold) == sorted(completed)
+        await self._update_together(repository)
+        await self._place_together(repository)
+        await check_agreement(repository)
+
+    async def _update_together(self, repository: Repository) -> None:
+        """Complete and cancel orders at once; order their pets again meanwhile."""
+        for order in await place_orders(repository, 4):
+            results = await asyncio.gather(
+                *(repository.update_order(order.id, FINAL_STATUSES[n % 2]) for n in range(6)),
+                return_exceptions=True,
+            )
+            changed = [result for result in results if isinstance(result, Order)]
+            refused = [result for result in results if isinstance(result, ConflictError)]
+            assert (len(changed), len(refused)) == (3, 3)
+            assert changed == [await repository.get_order(order.id)] * 3
+        for turns, order in enumerate(await place_orders(repository, 6)):
+            again = asyncio.create_task(self._order_again(repository, order))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await repository.update_order(order.id, OrderStatus.CANCELLED)
+            await again
+            with pytest.raises(ConflictError):  # the later one has not released the pet again
+                await repository.place_order(order.pet_id, AT)
+
+    async def _place_together(self, repository: Repository) -> None:
+        """Order pets while their orders are cancelled, or while another call is cancelled."""
+        for turn, order in enumerate(await place_orders(repository, 6)):
+            calls = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
+            tokens = (None, make_token(f"together {turn}", order.pet_id), None)
+            places = [repository.place_order(order.pet_id, AT, token) for token in tokens]
+            together = (*places[:turn], *calls[:1], *places[turn:], *calls[1:])
+            found = await asyncio.gather(*together, return_exceptions=True)
+            kinds = Counter(kind(result) for result in found)
+            assert kinds[Order] == 3, found
+            assert kinds[ConflictError] >= 2, found
+        for turns in range(5):
+            pet_id = await add_pet(repository)
+            tasks = [asyncio.create_task(repository.place_order(pet_id, AT)) for _ in range(4)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cancel([tasks.pop(1)])  # it may be waiting for the first
+            receipts = await asyncio.gather(*tasks, return_exceptions=True)
+            kinds = Counter(kind(result) for result in receipts)
+            assert kinds[ConflictError] >= 2, receipts
+
+    async def _order_again(self, repository: Repository, order: Order) -> None:
+        """Cancel an order, and order its pet as soon as that has returned."""
+        await repository.update_order(order.id, OrderStatus.CANCELLED)
+        await repository.place_order(order.pet_id, AT)

@@ -1,0 +1,217 @@
+"""Clauses of lists: which pets, how many, in what order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Repository,
+)
+from petstore_conformance.clauses.orders import FINAL_STATUSES, place_orders, update_orders
+from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.model.calls import sample
+from petstore_conformance.model.model import matching
+from petstore_conformance.model.values import AT, BORDERS, MANY, MANY_SECONDS, PET_STATUSES
+
+
+async def add_pets(repository: Repository, count: int) -> list[Pet]:
+    """Add `count` pets, of every status and of none in turn; return them in ascending id."""
+    pets = []
+    for number in range(count):
+        new = NewPet(f"{number}", number, PET_STATUSES[number % 4])
+        receipt = await repository.create_pet(new)
+        pets.append(Pet(receipt.id, new.name, new.category_id, new.status))
+    return sorted(pets, key=lambda pet: pet.id)
+
+
+async def check_counts(repository: Repository, pets: list[Pet]) -> None:
+    """Check that pages of every size are full, given all pets that are stored."""
+    counts = (len(pets), *BORDERS, len(pets) + 1, 40_000, 2**31, 2**63 - 1)
+    for number, count in enumerate(await sample(repository, counts)):
+        after = pets[number % 7].id if number % 3 else 0
+        for status in (None, list(PetStatus)[number % 3]):
+            query = PetQuery(after, count, status)
+            assert await repository.list_pets(query) == matching(pets, query)[:count]
+
+
+class PageClauses(Kit):
+    """Clauses of `list_pets`, and the one of returned lists."""
+
+    @clause("page-order")
+    async def test_pets_are_in_ascending_id(self, repository: Repository) -> None:
+        """Ids are sorted as text, or not at all."""
+        await add_pets(repository, 130)
+        for status in (None, *PetStatus):
+            ids = [pet.id for pet in await repository.list_pets(PetQuery(0, 200, status))]
+            assert ids == sorted(ids)
+
+    @clause("page-after")
+    async def test_a_page_begins_right_after_the_given_id(self, repository: Repository) -> None:
+        """The pet with the given id is repeated, or the one after it is skipped."""
+        pets = await add_pets(repository, 12)
+        beyond = {min(pet.id + 1, MAX_ID) for pet in pets}
+        for after in {0, *(pet.id for pet in pets), *beyond}:
+            expected = [pet for pet in pets if pet.id > after]
+            assert await repository.list_pets(PetQuery(after, 50)) == expected
+            sold = [pet for pet in expected if pet.status is PetStatus.SOLD]
+            assert await repository.list_pets(PetQuery(after, 50, PetStatus.SOLD)) == sold
+        pages = [(pet.id, count) for pet in pets for count in range(1, 30)]
+        for after, count in await sample(repository, pages):  # nothing changes between them
+            expected = [pet for pet in pets if pet.id > after]
+            assert await repository.list_pets(PetQuery(after, count)) == expected[:count]
+
+    @clause("page-count")
+    async def test_a_page_is_full_while_there_are_pets(self, repository: Repository) -> None:
+        """The limit is applied before the filter, or the backend limits the page itself."""
+        pets = await add_pets(repository, 40)
+        time = asyncio.get_running_loop().time
+        end = time() + MANY_SECONDS
+        while len(pets) < MANY and time() < end:
+            some = range(len(pets), len(pets) + 100)
+            # Those of a status come in a row, so that others must be skipped; some have long names.
+            names = [f"{n}" * (1 if n % 60 else self.longest_name(80_000) // 4) for n in some]
+            statuses = [PET_STATUSES[n // 400 % 3] for n in some]
+            news = [NewPet(*fields) for fields in zip(names, some, statuses, strict=True)]
+            receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
+            for receipt, new in zip(receipts, news, strict=True):
+                pets.append(Pet(receipt.id, new.name, new.category_id, new.status))
+        pets.sort(key=lambda pet: pet.id)
+        await check_counts(repository, pets)
+        ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
+        ordered = len(await sample(repository, ids[:300]))  # no page may stop at what has changed
+        await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ids[:ordered]))
+        available = await repository.list_pets(PetQuery(0, 3, PetStatus.AVAILABLE))
+        assert [pet.id for pet in available] == ids[ordered : ordered + 3]
+
+    @clause("page-status")
+    async def test_a_status_selects_exactly_its_pets(self, repository: Repository) -> None:
+        """Pets without a status match, or a page that is not full is not filtered."""
+        pets = await add_pets(repository, 23)
+        for status in PetStatus:
+            for after in (0, *(pet.id for pet in pets)):
+                query = PetQuery(after, 50, status)
+                expected = matching(pets, query)
+                assert await repository.list_pets(query) == expected
+                assert await repository.list_pets(replace(query, count=1)) == expected[:1]
+
+    @clause("page-empty")
+    async def test_the_page_is_empty_if_nothing_matches(self, repository: Repository) -> None:
+        """None is returned, an error is raised, or a page past the end has the first pets."""
+        for status in (None, *PetStatus):
+            assert await repository.list_pets(PetQuery(0, 20, status)) == []
+            assert await repository.list_pets(PetQuery(MAX_ID, 20, status)) == []
+        receipt = await repository.create_pet(NewPet("Rex", 7, PetStatus.PENDING))
+        for after in (receipt.id, min(receipt.id + 1, MAX_ID), MAX_ID):
+            assert await repository.list_pets(PetQuery(after, 20)) == []
+            assert await repository.list_pets(PetQuery(after, 20, PetStatus.PENDING)) == []
+        assert await repository.list_pets(PetQuery(0, 20, PetStatus.SOLD)) == []
+
+    @clause("page-walk")
+    async def test_a_walk_returns_every_pet_once_while_others_are_added(
+        self, repository: Repository
+    ) -> None:
+        """Pages are read by offset or from a snapshot, or lack a pet while others are added."""
+        before = await add_pets(repository, 40)
+        for status in (None, PetStatus.AVAILABLE):
+            for count in (1, 7):
+                adding = asyncio.create_task(_add_slowly(repository, 25))
+                seen: list[int] = []
+                while page := await repository.list_pets(
+                    PetQuery(seen[-1] if seen else 0, count, status)
+                ):
+                    assert len(page) <= count
+                    seen += [pet.id for pet in page]
+                    await asyncio.sleep(0)
+                await adding
+                assert seen == sorted(set(seen))
+                assert {pet.id for pet in before if status in (None, pet.status)} <= set(seen)
+        orders = dict[int, int]()
+
+        async def order(pet: Pet) -> PetStatus:
+            orders[pet.id] = (await repository.place_order(pet.id, AT)).id
+            return PetStatus.PENDING
+
+        async def finish(pet: Pet) -> PetStatus:
+            status = FINAL_STATUSES[len(orders) % 2]
+            await repository.update_order(orders.pop(pet.id), status)
+            return PET_STATUS_BY_ORDER[status]
+
+        for pets, change, filters in (
+            (lambda pet: pet.status is PetStatus.AVAILABLE, order, (None, PetStatus.AVAILABLE)),
+            (lambda pet: pet.id in orders, finish, (None, PetStatus.PENDING)),
+        ):
+            for status in filters:
+                await _walk_while_pets_change(repository, status, pets, change)
+
+    @clause("no-aliasing")
+    async def test_a_returned_list_belongs_to_the_caller(self, repository: Repository) -> None:
+        """A list that the store itself uses is returned, not a copy."""
+        (await repository.list_pets(PetQuery(0, 10))).append(Pet(1, "", 1))
+        assert await repository.list_pets(PetQuery(0, 10)) == [], "empty pages are one list"
+        order = Order(1, 1, OrderStatus.PLACED, AT)
+        (await repository.list_orders(OrderQuery(0, 10))).append(order)
+        assert await repository.list_orders(OrderQuery(0, 10)) == [], "empty pages are one list"
+        pets = []
+        for number in range(5):
+            receipt = await repository.create_pet(NewPet(f"{number}", number, PetStatus.SOLD))
+            pets.append(Pet(receipt.id, f"{number}", number, PetStatus.SOLD))
+        for status in (None, PetStatus.SOLD):
+            page = await repository.list_pets(PetQuery(0, 10, status))
+            page.clear()
+            later = await repository.list_pets(PetQuery(0, 10, status))
+            await repository.create_pet(NewPet("later", 1, PetStatus.SOLD))
+            expected = sorted(pets, key=lambda pet: pet.id)
+            assert [pet for pet in later if pet.name != "later"] == expected
+            assert len(later) == (5 if status is None else 6)
+        orders = await place_orders(repository, 3)
+        for count in (3, 99):
+            listed = await repository.list_orders(OrderQuery(0, count))
+            listed.clear()
+            assert await repository.list_orders(OrderQuery(0, count)) == orders
+        kept: list[Sequence[Pet | Order]] = [
+            await repository.list_pets(PetQuery(0, 99)),
+            await repository.list_pets(PetQuery(0, 99, PetStatus.PENDING)),
+            await repository.list_orders(OrderQuery(0, 99)),
+            await repository.list_orders(OrderQuery(0, 99, OrderStatus.PLACED)),
+        ]
+        before = [list(page) for page in kept]
+        await update_orders(repository, orders)
+        await place_orders(repository, 2)
+        assert [list(page) for page in kept] == before, "a page has changed afterwards"
+
+
+async def _walk_while_pets_change(
+    repository: Repository,
+    status: PetStatus | None,
+    changes: Callable[[Pet], bool],
+    change: Callable[[Pet], Awaitable[PetStatus]],
+) -> None:
+    """Read three pages; after each, change two of the pets that follow it.
+
+    changes -- whether a pet can be changed
+    change -- changes a pet and returns its new status
+    """
+    pets, after = await repository.list_pets(PetQuery(0, 9999)), 0
+    for _ in range(3):
+        query = PetQuery(after, 4, status)
+        found = await repository.list_pets(query)
+        assert found == matching(pets, query)[:4]
+        after = found[-1].id
+        for pet in [pet for pet in pets if pet.id > after and changes(pet)][:2]:
+            pets[pets.index(pet)] = replace(pet, status=await change(pet))
+
+
+async def _add_slowly(repository: Repository, count: int) -> None:
+    for _ in range(count):
+        await repository.create_pet(NewPet("added", 1, PetStatus.AVAILABLE))
+        await asyncio.sleep(0)

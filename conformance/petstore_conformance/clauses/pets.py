@@ -1,0 +1,173 @@
+"""Clauses of single pets: each is returned as it was stored, under its own id."""
+
+import asyncio
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    Repository,
+)
+from petstore_conformance.clauses.orders import absent_ids
+from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.model.calls import check_types, sample
+from petstore_conformance.model.values import AT, CATEGORIES, LONG_NAMES, NAMES, make_token
+
+
+async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
+    """Create pets, and order, cancel and complete those that are available.
+
+    After each step, every way to read them must return their current state.
+    """
+    receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
+    pets = [
+        Pet(receipt.id, new.name, new.category_id, new.status)
+        for receipt, new in zip(receipts, news, strict=True)
+    ]
+    await check_pets(repository, pets)
+    available = [pet for pet in pets if pet.status is PetStatus.AVAILABLE]
+    if not available:
+        return
+    orders = await asyncio.gather(*(repository.place_order(pet.id, AT) for pet in available))
+    await check_pets(repository, [replace(pet, status=PetStatus.PENDING) for pet in available])
+    done = [list(OrderStatus)[1 + number % 2] for number in range(len(orders))]
+    pairs = zip(orders, done, strict=True)
+    await asyncio.gather(*(repository.update_order(order.id, status) for order, status in pairs))
+    updated = [
+        replace(pet, status=PET_STATUS_BY_ORDER[status])
+        for pet, status in zip(available, done, strict=True)
+    ]
+    await check_pets(repository, updated)
+
+
+async def check_pets(repository: Repository, pets: Sequence[Pet]) -> None:
+    """Check that these pets are returned one by one, and in the lists where they belong."""
+    for pet, found in zip(
+        pets, await asyncio.gather(*(repository.get_pet(pet.id) for pet in pets)), strict=True
+    ):
+        assert found == pet
+    expected = {pet.id: pet for pet in pets}
+    for status in (None, *PetStatus):
+        listed = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999, status))}
+        for id_, pet in expected.items():
+            assert listed.get(id_) == (pet if status in (None, pet.status) else None)
+
+
+class PetClauses(Kit):
+    """Clauses of `create_pet` and `get_pet`."""
+
+    @clause("id-range")
+    async def test_ids_are_between_1_and_the_maximum(self, repository: Repository) -> None:
+        """The first id is 0, or the id in the receipt is not an int."""
+        for _ in range(3):
+            receipt = await repository.create_pet(NewPet("Rex", 7))
+            assert type(receipt) is Receipt
+            assert type(receipt.id) is int
+            assert 1 <= receipt.id <= MAX_ID
+
+    @clause("id-once")
+    async def test_no_id_is_assigned_twice(self, repository: Repository) -> None:
+        """The counter is read and written in two steps, or ids come from something that repeats."""
+        ids = [(await repository.create_pet(NewPet("Rex", 7))).id for _ in range(200)]
+        assert len(set(ids)) == len(ids)
+
+    @clause("name-exact")
+    async def test_names_are_returned_exactly(self, repository: Repository) -> None:
+        """The name is trimmed, folded, normalized or cut, or ends at a null character."""
+        for status, length in ((UNSET, 2**24), (PetStatus.AVAILABLE, 2**20)):
+            longest = "n" * self.longest_name(length)
+            names = await sample(repository, (*NAMES, *LONG_NAMES, longest))
+            news = [NewPet(name, 7, status) for name in names]
+            await check_lives(repository, self.storable(news))
+
+    @clause("category-exact")
+    async def test_categories_are_returned_exactly(self, repository: Repository) -> None:
+        """The category is converted to a float or to a narrower integer."""
+        categories = await sample(repository, CATEGORIES)
+        for status in (UNSET, PetStatus.AVAILABLE):
+            await check_lives(repository, [NewPet("Rex", c, status) for c in categories])
+
+    @clause("status-exact")
+    async def test_statuses_are_returned_and_absent_ones_stay_absent(
+        self, repository: Repository
+    ) -> None:
+        """An absent status is replaced by a default, or by None."""
+        news = [NewPet("Rex", 7), *(NewPet("Rex", 7, status) for status in PetStatus)]
+        for new in news:
+            receipt = await repository.create_pet(new)
+            pet = await repository.get_pet(receipt.id)
+            assert pet is not None
+            assert pet.status is new.status
+        listed = await repository.list_pets(PetQuery(0, len(news)))
+        assert {pet.status for pet in listed} == {new.status for new in news}
+
+    @clause("get-stored")
+    async def test_a_stored_pet_is_found_by_its_id(self, repository: Repository) -> None:
+        """Another pet is returned, or one with fields of another pet."""
+        stored = {}
+        for number in range(50):
+            new = NewPet(f"pet {number}", number, list(PetStatus)[number % 3])
+            receipt = await repository.create_pet(new)
+            stored[receipt.id] = Pet(receipt.id, new.name, new.category_id, new.status)
+        for pet_id, pet in reversed(stored.items()):
+            assert await repository.get_pet(pet_id) == pet
+
+    @clause("get-absent")
+    async def test_an_absent_pet_is_none(self, repository: Repository) -> None:
+        """The id is taken for a position, or an error is raised instead of returning None."""
+        assert await repository.get_pet(1) is None
+        ids = {(await repository.create_pet(NewPet("Rex", 7))).id for _ in range(3)}
+        for absent in absent_ids(*ids):
+            assert await repository.get_pet(absent) is None
+
+    @clause("exact-types")
+    async def test_results_have_exactly_the_types_of_the_contract(
+        self, repository: Repository
+    ) -> None:
+        """A status is a plain string, an integer a float or a string, or a struct a subclass."""
+        if self.machine_restores:
+            await repository.restore(items=())
+        pets, orders = list[Pet](), list[Order]()
+        statuses = (UNSET, *PetStatus, PetStatus.AVAILABLE, PetStatus.AVAILABLE)
+        for category, status in enumerate(statuses):
+            new = NewPet("1", category, status)
+            token = make_token(f"create {category}", new)
+            receipt = await repository.create_pet(new=new, token=token)
+            _check_receipt(receipt)
+            again = await repository.create_pet(new=new, token=token)
+            assert again == Receipt(receipt.id, replayed=True)
+            pets += [pet] if (pet := await repository.get_pet(pet_id=receipt.id)) else []
+        available = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
+        for pet_id, order_status in zip(available, OrderStatus, strict=True):
+            for _ in range(2):
+                token = make_token(f"place {pet_id}", pet_id)
+                receipt = await repository.place_order(pet_id=pet_id, at=AT, token=token)
+                _check_receipt(receipt)
+            orders.append(await repository.update_order(order_id=receipt.id, status=order_status))
+            orders += [order] if (order := await repository.get_order(order_id=receipt.id)) else []
+        for status in (None, *PetStatus):
+            listed = await repository.list_pets(query=PetQuery(0, 99, status))
+            assert type(listed) is list
+            pets += listed
+        for order_status in (None, *OrderStatus):
+            placed = await repository.list_orders(query=OrderQuery(0, 99, order_status))
+            assert type(placed) is list
+            orders += placed
+        assert (len(pets), len(orders)) == (6 + 6 + 5, 3 + 3 + 3 + 3)
+        check_types(pets, orders)
+
+
+def _check_receipt(receipt: Receipt) -> None:
+    assert type(receipt) is Receipt
+    assert (type(receipt.id), type(receipt.replayed)) == (int, bool)

@@ -1,0 +1,198 @@
+"""Clauses of locations that several processes open, and of processes that are killed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    Backend,
+    ConflictError,
+    Expected,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    Repository,
+    UnavailableError,
+)
+from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, check_agreement
+from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.harness.child import Child, child
+from petstore_conformance.harness.kit import Kit, Location, location_clause
+from petstore_conformance.model.calls import kind
+from petstore_conformance.model.values import AT, REX, TIMES, make_token
+
+
+@asynccontextmanager
+async def _open_new(
+    backend: Backend, settings: Any, expected: Expected
+) -> AsyncIterator[Repository]:
+    async with (
+        backend.scratch(settings) as scratch,
+        backend.open(scratch, expected) as repository,
+    ):
+        yield repository
+
+
+class ProcessClauses(Kit):
+    """Clauses of `Backend` for which a second process is started."""
+
+    @location_clause("shared-processes", needs="shared")
+    async def test_two_processes_share_a_location(self, location: Location) -> None:
+        """A lock, counter or cache is local to a process, or two get the same scratch location."""
+        async with location.open() as one, child(location) as other:
+            openings: tuple[Repository, Repository] = one, other
+            assert other.store == one.store, "each process has an identity of its own"
+            creates = [r.create_pet(NewPet(f"{n}", n)) for n in range(40) for r in openings]
+            receipts = await asyncio.gather(*creates)
+            assert len({receipt.id for receipt in receipts}) == 80
+            for opening in openings:
+                listed = await opening.list_pets(PetQuery(0, 999))
+                assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
+            for number in range(20):
+                writer, reader = openings if number % 2 else openings[::-1]
+                pet_id = await add_pet(writer)
+                pet = Pet(pet_id, "Rex", 7, PetStatus.AVAILABLE)
+                assert await reader.get_pet(pet_id) == pet
+                assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))
+                order = await self._sell_once(openings, pet_id, number)
+                for opening in openings:
+                    assert await opening.get_order(order.id) == order
+                    assert order in await opening.list_orders(OrderQuery(0, 999, order.status))
+            await check_agreement(other)
+            for reader, writer in (openings, openings[::-1]):
+                await self._only_read(reader, writer)
+        await self._make_new_locations(location)
+
+    async def _only_read(self, reader: Repository, writer: Repository) -> None:
+        """Read all that may change through one process, while only the other one writes."""
+        pet_ids, order_ids = set[int](), set[int]()
+
+        async def views(repository: Repository) -> list[Any]:
+            # The ids that come next, too: it may remember that they were not there.
+            near = {id_ + more for id_ in (*pet_ids, *order_ids) for more in range(2)} | {1}
+            near = {id_ for id_ in near if id_ <= MAX_ID}
+            after = max(0, max(near) - 3)
+            reads: list[Coroutine[Any, Any, Any]] = [repository.get_pet(id_) for id_ in near]
+            reads += [repository.get_order(id_) for id_ in near]
+            for first, count in ((0, 999), (after, 2)):
+                queries = (PetQuery(first, count, status) for status in (None, *PetStatus))
+                reads += [repository.list_pets(query) for query in queries]
+                of_orders = (OrderQuery(first, count, status) for status in (None, *OrderStatus))
+                reads += [repository.list_orders(query) for query in of_orders]
+            return await asyncio.gather(*reads)
+
+        async def create() -> None:
+            pet_ids.add(await add_pet(writer))
+
+        async def place() -> None:
+            token = make_token(f"{len(order_ids)} of {max(pet_ids)}", max(pet_ids))
+            order_ids.add((await writer.place_order(max(pet_ids), AT, token)).id)
+
+        async def restore() -> None:
+            id_ = min(max(*pet_ids, *order_ids) + 1, MAX_ID)
+            await writer.restore(pet_and_order(id_))
+
+        for write in (
+            create,
+            place,
+            lambda: writer.update_order(max(order_ids), OrderStatus.CANCELLED),
+            place,
+            lambda: writer.update_order(max(order_ids), OrderStatus.COMPLETED),
+            restore,
+            create,
+        ):
+            before = await views(reader)
+            await write()
+            after = await views(reader)
+            assert after == await views(writer), "it does not see what only the other has written"
+            assert after != before
+
+    async def _make_new_locations(self, location: Location) -> None:
+        """Let two processes make their first new location at once: each must have its own."""
+        backend = replace(location.backend, open=partial(_open_new, location.backend))
+        new = Location(backend, self.settings)
+        async with child(new, closes=True) as one, child(new, closes=True) as other:
+            for opening in (one, other):
+                assert await opening.list_pets(PetQuery(0, 9)) == []
+                await add_pet(opening)
+            assert len(await one.list_pets(PetQuery(0, 9))) == 1
+
+    async def _sell_once(
+        self, openings: tuple[Repository, Repository], pet_id: int, number: int
+    ) -> Order:
+        """Order a pet through both, with a token and without; then complete and cancel at once."""
+        token = make_token(f"place {number}", pet_id)
+        placings = [opening.place_order(pet_id, AT, token) for opening in openings * 2]
+        placings += [opening.place_order(pet_id, AT) for opening in openings * 2]
+        results = await asyncio.gather(*placings, return_exceptions=True)
+        receipts = [result for result in results if isinstance(result, Receipt)]
+        assert len([receipt for receipt in receipts if not receipt.replayed]) == 1, results
+        assert {kind(result) for result in results} == {Receipt, ConflictError}, results
+        assert len({receipt.id for receipt in receipts}) == 1
+        updates = [
+            opening.update_order(receipts[0].id, status)
+            for opening, status in zip(openings, FINAL_STATUSES, strict=True)
+        ]
+        updated = await asyncio.gather(*updates, return_exceptions=True)
+        (order,) = [result for result in updated if isinstance(result, Order)]
+        assert {kind(result) for result in updated} == {Order, ConflictError}, updated
+        return order
+
+    @location_clause("durable-killed", needs="durable")
+    async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
+        """What was written is saved on closing, or by a timer."""
+        pets, orders = dict[int, Pet](), dict[int, Order]()
+        for turn in range(3):
+            async with child(location) as killed:
+                receipts = await self._write_until_killed(killed, turn, pets, orders)
+            async with location.open() as repository:
+                stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
+                placed = {
+                    order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))
+                }
+                assert pets.items() <= stored.items()
+                assert orders.items() <= placed.items()
+                for name, receipt in receipts.items():
+                    again = await repository.create_pet(REX, make_token(name, REX))
+                    assert again == Receipt(receipt.id, replayed=True)
+                assert await add_pet(repository) not in stored, "an id is assigned again"
+                await check_agreement(repository)
+
+    async def _write_until_killed(
+        self, killed: Child, turn: int, pets: dict[int, Pet], orders: dict[int, Order]
+    ) -> dict[str, Receipt]:
+        """Write, note what must be stored, and kill while more is written; return receipts."""
+        receipts = {}
+        for number in range(6):
+            name = f"{turn} {number}"
+            receipts[name] = receipt = await killed.create_pet(REX, make_token(name, REX))
+            order_id = (await killed.place_order(receipt.id, TIMES[number])).id
+            orders[order_id] = await killed.update_order(order_id, list(OrderStatus)[number % 3])
+            pet = await killed.get_pet(receipt.id)
+            assert pet is not None
+            pets[pet.id] = pet
+        highest = max(*pets, *orders)
+        if turn == 1:
+            restored = Pet(highest + 100, "restored", turn, PetStatus.SOLD)
+            await killed.restore([restored])
+            pets[restored.id] = restored
+        last = range(1 if turn == 2 else 20)  # one that nothing follows, or others in flight
+        more = [asyncio.create_task(killed.create_pet(NewPet("last", n))) for n in last]
+        await asyncio.wait(more, return_when=asyncio.FIRST_COMPLETED)
+        await killed.kill()
+        for number, result in enumerate(await asyncio.gather(*more, return_exceptions=True)):
+            if isinstance(result, Receipt):
+                pets[result.id] = Pet(result.id, "last", number)
+            else:
+                assert isinstance(result, UnavailableError), result
+        return receipts

@@ -1,0 +1,235 @@
+"""Clauses of the records of tokens: listed in pages, and restored in another store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from itertools import count
+
+import pytest
+from msgspec.structs import replace
+
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    Repository,
+    TokenRecord,
+    TokenReusedError,
+)
+from petstore_conformance.clauses.orders import add_pet
+from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
+from petstore_conformance.model.calls import read_all, sample
+from petstore_conformance.model.values import (
+    AT,
+    DAY_SECONDS,
+    DIGESTS,
+    NOW,
+    PAST,
+    REX,
+    SPANS,
+    make_token,
+)
+
+MANY_RECORDS = 2500
+"""More than an engine returns at once, or takes in one statement."""
+
+
+RESTORED_ORDER = Order(2**42, 2**40, OrderStatus.COMPLETED, AT)
+
+
+def record_of(token: IdempotencyToken, id_: int) -> TokenRecord:
+    """Return what a store must remember of a write that was assigned this id."""
+    return TokenRecord(token.value, token.fingerprint, token.until, id_)
+
+
+def token_of(record: TokenRecord, now: int = NOW) -> IdempotencyToken:
+    """Return the token of a retry of the write that left this record."""
+    return IdempotencyToken(record.value, record.fingerprint, now, now + DAY_SECONDS)
+
+
+def many_records(id_: int, until: int = NOW + DAY_SECONDS) -> list[TokenRecord]:
+    """Return records of writes that were all assigned this id."""
+    tokens = (make_token(f"many {number}", REX) for number in range(MANY_RECORDS))
+    return [TokenRecord(token.value, token.fingerprint, until, id_) for token in tokens]
+
+
+async def walk(
+    repository: Repository, count: int, now: int = NOW
+) -> AsyncIterator[list[TokenRecord]]:
+    """Yield the records of each page; fail if the pages do not end."""
+    cursor, pages = "", 0
+    while pages == 0 or cursor:
+        page = await repository.list_tokens(cursor=cursor, count=count, now=now)
+        for record in page.records:
+            assert type(record) is TokenRecord
+            types = type(record.value), type(record.fingerprint), type(record.until)
+            assert (*types, type(record.id)) == (bytes, bytes, int, int)
+        yield page.records
+        assert type(page.next) is str
+        cursor, pages = page.next, pages + 1
+        assert pages < 100_000, "the walk does not end"
+
+
+async def read_records(repository: Repository, count: int, now: int = NOW) -> set[TokenRecord]:
+    """Return all records, in pages of about this size."""
+    return {record async for records in walk(repository, count, now) for record in records}
+
+
+class RecordClauses(Kit):
+    """Clauses of `list_tokens`, and the one of restoring what it returns."""
+
+    @clause("token-walk")
+    async def test_a_walk_returns_every_record_that_has_not_expired(
+        self, repository: Repository
+    ) -> None:
+        """The cursor is a token as text, or the records of orders are left out, or too many."""
+        for size in (1, 10_000):
+            assert await read_records(repository, size) == set()
+        await self._walk_while_records_expire(repository, PAST - 3 * DAY_SECONDS)
+        stored = await self._write_with_tokens(repository, PAST)
+        assert await read_records(repository, 3, PAST) == stored
+        stored = await self._write_with_tokens(repository, NOW)
+        for size in await sample(repository, (1000, 1, 2, 3, 7, 64, 100, 10, 5, 500)):
+            assert await read_records(repository, size) == stored
+        for now in await sample(repository, sorted({record.until for record in stored})):
+            living = {record for record in stored if record.until > now}
+            assert await read_records(repository, 4, now) == living
+        await self._walk_while_others_write(repository, now)
+
+    async def _write_with_tokens(self, repository: Repository, now: int) -> set[TokenRecord]:
+        """Create and order with hostile tokens; return what must be remembered."""
+        digests = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        used = set()
+        for number, digest in enumerate(digests):
+            until = now + SPANS[number % len(SPANS)]
+            token = IdempotencyToken(digest, digests[-1 - number], now, until)
+            if number % 3:
+                receipt = await repository.create_pet(REX, token)
+            else:
+                receipt = await repository.place_order(await add_pet(repository), AT, token)
+            used.add(record_of(token, receipt.id))
+        return used
+
+    async def _walk_while_records_expire(self, repository: Repository, now: int) -> None:
+        """Walk while writes delete expired records, also that at which a page has ended."""
+        numbers = await sample(repository, range(8))
+        tokens = [
+            replace(make_token(f"{number} {span}", REX, now), until=now + span)
+            for span in (1, DAY_SECONDS)
+            for number in numbers
+        ]
+        stored = [
+            record_of(token, (await repository.create_pet(REX, token)).id) for token in tokens
+        ]
+        found = set[TokenRecord]()
+        async for records in walk(repository, 1, now):
+            found |= set(records)
+            if any(record.until == now + 1 for record in records):
+                for number in numbers:
+                    await repository.create_pet(REX, make_token(f"late {number}", REX, now + 1))
+        assert {record for record in stored if record.until > now + 1} <= found
+
+    async def _walk_while_others_write(self, repository: Repository, now: int) -> None:
+        """Walk through many records while others use tokens: none of the many is missing."""
+        many = set(many_records((await repository.create_pet(REX)).id, now + DAY_SECONDS))
+        await repository.restore([*many])
+        added, walking = set[TokenRecord](), True
+
+        async def write() -> None:
+            for number in count():
+                token = make_token(f"added {number}", REX, now)
+                added.add(record_of(token, (await repository.create_pet(REX, token)).id))
+                await repository.create_pet(REX, token)  # replayed
+                await asyncio.sleep(0)
+                if not walking:
+                    return
+
+        writing = asyncio.create_task(write())
+        found = set[TokenRecord]()
+        async for records in walk(repository, 50, now):
+            found |= set(records)
+            await asyncio.sleep(0)
+        walking = False
+        await writing
+        assert many <= found <= many | added
+        last = replace(make_token("last", REX, now), until=now + 2 * DAY_SECONDS)
+        left = record_of(last, (await repository.create_pet(REX, last)).id)
+        assert await read_records(repository, 50, now + DAY_SECONDS) == {left}, "all others expire"
+
+    @location_clause("restore-token")
+    async def test_a_restored_record_is_in_force_at_once(self, location: Location) -> None:
+        """Records are skipped, or kept where only a restore looks, or replaced."""
+        async with location.open() as repository:
+            pets = [Pet(2**40 + n, "Rex", 7, PetStatus.SOLD) for n in range(3)]
+            created = [record_of(make_token(f"create {pet.id}", pet), pet.id) for pet in pets]
+            await repository.restore([*pets, RESTORED_ORDER, *created])
+            ids = pets[0].id, RESTORED_ORDER.id
+            digests = await sample(repository, list(dict.fromkeys(DIGESTS)))
+            hostile = [
+                TokenRecord(value, other, NOW + DAY_SECONDS, ids[number % 2])
+                for number, (value, other) in enumerate(zip(digests, digests[::-1], strict=True))
+            ]
+            many = many_records(pets[1].id)
+            await repository.restore(hostile)
+            await repository.restore([*many, *created])
+            records = await sample(repository, [*created, *hostile, *many[::100]])
+            await self._replay(repository, records)
+            if location.backend.shared:
+                async with location.open() as other:
+                    await self._replay(other, records)
+                    late = record_of(make_token("late", REX), pets[2].id)
+                    await other.restore([late])
+                    await self._replay(repository, [late])
+            await self._restore_again(repository, records)
+            for record in records[::50]:
+                await self._refuse_different(repository, record)
+        if location.backend.durable:
+            async with location.open() as repository:
+                await self._replay(repository, records)
+                expired = token_of(created[0], created[0].until)
+                assert not (await repository.create_pet(REX, expired)).replayed
+
+    async def _replay(self, repository: Repository, records: Sequence[TokenRecord]) -> None:
+        """Retry the writes of records; and use their tokens for others, which is refused."""
+        before = await read_all(repository)
+        for record in records:
+            token, receipt = token_of(record), Receipt(record.id, replayed=True)
+            other = replace(token, fingerprint=bytes(255 - byte for byte in token.fingerprint))
+            if record.id == RESTORED_ORDER.id:
+                assert await repository.place_order(RESTORED_ORDER.pet_id, AT, token) == receipt
+                with pytest.raises(TokenReusedError):
+                    await repository.place_order(-1, AT, other)
+            else:
+                assert await repository.create_pet(REX, token) == receipt
+                with pytest.raises(TokenReusedError):
+                    await repository.create_pet(REX, other)
+        assert await read_all(repository) == before
+
+    async def _restore_again(self, repository: Repository, records: Sequence[TokenRecord]) -> None:
+        """Restore what is stored, and what a write has left: all of it is skipped."""
+        token = make_token("written", REX)
+        written = record_of(token, (await repository.create_pet(REX, token)).id)
+        pet = Pet(2**41, "Rex", 7)
+        new = record_of(make_token("new", REX), pet.id)
+        await repository.restore([*records, written, pet, written, new, new, *reversed(records)])
+        assert await repository.get_pet(pet.id) == pet
+        with pytest.raises(ConflictError):
+            await repository.restore([replace(written, id=pet.id)])
+        await self._replay(repository, [*records[:2], written, new])
+
+    async def _refuse_different(self, repository: Repository, record: TokenRecord) -> None:
+        """Restore records that differ in one field, after others, which are stored."""
+        flipped = bytes([*record.fingerprint[:-1], record.fingerprint[-1] ^ 1])
+        for other in (
+            replace(record, fingerprint=flipped),
+            replace(record, until=record.until + 1),
+            replace(record, until=record.until - 1),
+            replace(record, id=record.id + 1),
+        ):
+            before = record_of(make_token(f"before {other}", REX), record.id)
+            with pytest.raises(ConflictError):
+                await repository.restore([before, other])
+            await self._replay(repository, [before, record])

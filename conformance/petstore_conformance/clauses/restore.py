@@ -1,0 +1,478 @@
+"""Clauses of `restore`: pets and orders of another store, under the ids that they have there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import count, cycle
+from typing import Any, Final
+
+import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    Repository,
+    StorageError,
+    UnavailableError,
+)
+from petstore_conformance.clauses.orders import absent_ids, add_pet, place_orders, status_of, watch
+from petstore_conformance.clauses.pages import check_counts
+from petstore_conformance.clauses.tokens import count_stored
+from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
+from petstore_conformance.model.calls import read_all, sample
+from petstore_conformance.model.values import (
+    AT,
+    BORDERS,
+    HOSTILE_PETS,
+    IDS,
+    PET_STATUSES,
+    REX,
+    TIMES,
+    make_token,
+)
+
+ORDER_STATUS_BY_PET: Final = {
+    PetStatus.AVAILABLE: OrderStatus.CANCELLED,
+    PetStatus.PENDING: OrderStatus.PLACED,
+    PetStatus.SOLD: OrderStatus.COMPLETED,
+    UNSET: OrderStatus.CANCELLED,
+}
+"""A status that an order of a pet may have, by the status of the pet."""
+
+HIGHEST: Final = 2**52
+"""The highest id that is restored; the ids above it are left to be assigned, with any gaps."""
+
+RESTORED_PETS: Final = [
+    Pet(3, "Rex", 7, PetStatus.AVAILABLE),
+    Pet(4, "", -(2**63), PetStatus.PENDING),
+    Pet(9, " \0 ", 2**63 - 1, PetStatus.SOLD),
+    Pet(300, "\U0001f436", 0),
+    Pet(70_000, "é", 2**53 + 1, PetStatus.AVAILABLE),
+    Pet(70_001, "e\u0301", -1, PetStatus.PENDING),
+    Pet(2**31 + 7, "x" * 300, 7, PetStatus.SOLD),
+    Pet(2**40, "null", 7),
+    Pet(HIGHEST, "Rex", 7, PetStatus.AVAILABLE),
+]
+RESTORED_PET_IDS: Final = [pet.id for pet in RESTORED_PETS]
+RESTORED_ORDERS: Final = [
+    # Any pet may have been in cancelled orders, also one without a status.
+    *(
+        Order(id_, pet.id, OrderStatus.CANCELLED, AT + timedelta(microseconds=id_ % 999_999))
+        for id_, pet in zip((1, 2, 8, 500, 2**33, HIGHEST - 1), RESTORED_PETS, strict=False)
+    ),
+    Order(70, 4, OrderStatus.PLACED, AT.replace(year=1970, microsecond=0)),
+    Order(7, 9, OrderStatus.COMPLETED, AT.replace(year=2099, microsecond=999_999)),
+    Order(HIGHEST, 70_001, OrderStatus.PLACED, AT),
+]
+
+
+def restored_items() -> list[Pet | Order]:
+    """Return the pets and orders to restore, not sorted by id, each pet before its orders."""
+    return [*RESTORED_PETS[4:], *RESTORED_PETS[:4], *reversed(RESTORED_ORDERS)]
+
+
+def pet_and_order(id_: int) -> list[Pet | Order]:
+    """Return an available pet and a cancelled order of it, both with this id."""
+    pet = Pet(id_, "Rex", 7, PetStatus.AVAILABLE)
+    return [pet, Order(id_, id_, OrderStatus.CANCELLED, AT)]
+
+
+async def check_stored(
+    repository: Repository, pets: Sequence[Pet], orders: Sequence[Order]
+) -> None:
+    """Check that exactly these are stored, in every list where they belong."""
+    pets = sorted(pets, key=lambda pet: pet.id)
+    orders = sorted(orders, key=lambda order: order.id)
+    for status in (None, *PetStatus):
+        matching = [pet for pet in pets if status in (None, pet.status)]
+        assert await repository.list_pets(PetQuery(0, 999, status)) == matching
+    for order_status in (None, *OrderStatus):
+        of_status = [order for order in orders if order_status in (None, order.status)]
+        assert await repository.list_orders(OrderQuery(0, 999, order_status)) == of_status
+    for pet in pets:
+        assert await repository.get_pet(pet.id) == pet
+        assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
+    for order in orders:
+        assert await repository.get_order(order.id) == order
+        query = OrderQuery(order.id - 1, 1, order.status)
+        assert await repository.list_orders(query) == [order]
+
+
+def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
+    """Yield items that have the id of this one and differ from it in one other field."""
+    if isinstance(item, Pet):
+        yield replace(item, name=item.name + " ")
+        if item.name != item.name.swapcase():
+            yield replace(item, name=item.name.swapcase())
+        yield replace(item, category_id=item.category_id ^ 1)
+        if item.category_id > 9:  # the same text if one field follows the other
+            digits = str(item.category_id)
+            yield replace(item, name=item.name + digits[0], category_id=int(digits[1:]))
+        for status in set(PET_STATUSES) - {item.status}:
+            yield replace(item, status=status)
+    else:
+        yield replace(item, placed_at=item.placed_at + timedelta(microseconds=1))
+        yield replace(item, pet_id=3 if item.pet_id != 3 else 4)
+        for order_status in set(OrderStatus) - {item.status}:
+            yield replace(item, status=order_status)
+
+
+class RestoreClauses(Kit):
+    """Clauses of `restore`."""
+
+    @clause("restore-exact")
+    async def test_restored_items_are_returned_exactly(self, repository: Repository) -> None:
+        """New ids are assigned, filtered lists show restored items later, or times are cut."""
+        await repository.restore([])
+        await check_stored(repository, [], [])
+        await repository.restore(restored_items())
+        await check_stored(repository, RESTORED_PETS, RESTORED_ORDERS)
+        order_ids = [order.id for order in RESTORED_ORDERS]
+        for id_ in range(1, 12):  # beside the first ones, too
+            assert (await repository.get_pet(id_) is None) == (id_ not in RESTORED_PET_IDS)
+            assert (await repository.get_order(id_) is None) == (id_ not in order_ids)
+        for found in await repository.list_orders(OrderQuery(0, 99)):
+            assert found.placed_at.utcoffset() == timedelta(0)
+            assert type(found.status) is OrderStatus
+        page = await repository.list_pets(PetQuery(0, 3))
+        listed = await repository.list_orders(OrderQuery(0, 3))
+        pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
+        await repository.restore([pet, order])  # lower than the end of these pages
+        next_pets = await repository.list_pets(PetQuery(page[-1].id, 3))
+        next_orders = await repository.list_orders(OrderQuery(listed[-1].id, 3))
+        assert next_pets == RESTORED_PETS[3:6]
+        assert next_orders[0].id == 8
+        # Restored orders can be updated, and restored pets ordered, like any others.
+        completed = await repository.update_order(70, OrderStatus.COMPLETED)
+        assert completed == replace(RESTORED_ORDERS[6], status=OrderStatus.COMPLETED)
+        assert await status_of(repository, 4) is PetStatus.SOLD
+        for old in (RESTORED_ORDERS[6], RESTORED_PETS[1]):  # as they were
+            with pytest.raises(ConflictError):
+                await repository.restore([old])
+        await repository.update_order(HIGHEST, OrderStatus.CANCELLED)
+        assert await status_of(repository, 70_001) is PetStatus.AVAILABLE
+        for pet_id in (3, 70_001):
+            await repository.place_order(pet_id, AT)
+            assert await status_of(repository, pet_id) is PetStatus.PENDING
+        await self._restore_hostile_items(repository)
+
+    async def _restore_hostile_items(self, repository: Repository) -> None:
+        """Restore hostile pets, and orders of them, under ids of every number of digits."""
+        stored = await read_all(repository)
+        used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
+        ids = [id_ for id_ in (*IDS, *range(70_100, 70_200)) if id_ not in used]
+        pets = [
+            Pet(id_, new.name, new.category_id, new.status)
+            for id_, new in zip(ids, self.storable(HOSTILE_PETS), strict=False)
+        ]
+        orders = [
+            Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[number % len(TIMES)])
+            for number, pet in enumerate(pets)
+        ]
+        await repository.restore([*pets, *orders])
+        all_ = await read_all(repository)
+        assert all_.pets == sorted([*stored.pets, *pets], key=lambda pet: pet.id)
+        assert all_.orders == sorted([*stored.orders, *orders], key=lambda order: order.id)
+        for pet, order in await sample(repository, list(zip(pets, orders, strict=True))):
+            assert await repository.get_pet(pet.id) == pet
+            assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
+            assert await repository.get_order(order.id) == order
+            query = OrderQuery(order.id - 1, 1, order.status)
+            assert await repository.list_orders(query) == [order]
+        await self._read_meanwhile(repository)
+
+    async def _read_meanwhile(self, repository: Repository) -> None:
+        """Restore pets with orders while others read: what one read shows, all later ones show."""
+        pairs = [
+            (Pet(id_, "Rex", 7, status), Order(id_, id_, ORDER_STATUS_BY_PET[status], AT))
+            for id_, status in zip(range(83_000, 83_100), cycle(PetStatus), strict=False)
+        ]
+        turns = cycle(pairs)
+
+        async def look() -> None:
+            pet, order = next(turns)
+            pet_query = PetQuery(pet.id - 1, 1, pet.status or None)
+            order_query = OrderQuery(order.id - 1, 1, order.status)
+            listed = await repository.list_orders(order_query) == [order]
+            if await repository.get_order(order.id) or listed:
+                assert await repository.get_order(order.id) == order
+                assert await repository.list_orders(order_query) == [order]
+                assert await repository.get_pet(pet.id) == pet, "the order is there before its pet"
+            listed = await repository.list_pets(pet_query) == [pet]
+            if await repository.get_pet(pet.id) or listed:
+                assert await repository.get_pet(pet.id) == pet
+                assert await repository.list_pets(pet_query) == [pet]
+
+        await watch(repository.restore([item for pair in pairs for item in pair]), look)
+
+    @location_clause("restore-sizes")
+    async def test_any_number_of_items_is_restored(self, location: Location) -> None:
+        """A call is cut into parts, and what is at their borders is lost; or ids are padded."""
+        long = "n" * self.longest_name(130_000)  # together more than 16 MiB
+        news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
+        # Pets of a status come in a row, so that others must be skipped to find them.
+        news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
+        pets = [Pet(1000 + 3 * n, p.name, p.category_id, p.status) for n, p in enumerate(news)]
+        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in IDS if id_ < 1000]
+        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in IDS if id_ > 20_000]
+        orders = [
+            Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[pet.id % len(TIMES)])
+            for pet in pets[::3]
+        ]
+        left: list[Pet | Order] = [*pets[4200:], *(o for o in orders if o.pet_id > 13_600)]
+        many: tuple[Pet | Order, ...] = (*pets[:4200], *(o for o in orders if o.pet_id <= 13_600))
+        refused = [*(Pet(500_000 + n, "Rex", n) for n in range(150)), replace(pets[0], name="x")]
+        more = [Pet(600_000 + n, "Rex", n) for n in range(150)]
+        async with location.open() as repository:
+            for size in await sample(repository, BORDERS):
+                await repository.restore(tuple(left[:size]))
+                del left[:size]
+            await repository.restore(left)
+            restoring = asyncio.create_task(repository.restore(many))
+            if location.backend.shared:  # an opening meanwhile changes nothing
+                for turns in (1, 3, 20):
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+                    async with location.open() as other:
+                        await other.get_pet(1)
+            await restoring
+            with pytest.raises(ConflictError):
+                await repository.restore(refused)
+            assert await repository.get_pet(refused[-1].id) == pets[0]  # at once
+            assert await repository.get_pet(refused[-2].id) == refused[-2]
+            with pytest.raises(NotFoundError):
+                await repository.restore(
+                    [*refused[70:-1], *more, Order(700_000, 700_000, OrderStatus.CANCELLED, AT)]
+                )
+            refused[-1:] = more
+            pets = sorted([*pets, *refused], key=lambda pet: pet.id)
+            orders.sort(key=lambda order: order.id)
+            await self._check_all(repository, pets, orders)
+            # With four values for each, more values than one statement of any database may have.
+            rows = [Pet(2**41 + n, f"{n}", n) for n in range(17_000)]
+            last = replace(rows[-1], status=PetStatus.SOLD)
+            rows[-1] = last
+            # Of the many orders of the last pet, only the last one is not cancelled.
+            cancelled = [Order(2**41 + n, last.id, OrderStatus.CANCELLED, AT) for n in range(1500)]
+            completed = Order(2**41 + 1500, last.id, OrderStatus.COMPLETED, AT)
+            await repository.restore([*rows, *cancelled, completed])
+            for size in (1, 3):
+                found = await repository.list_pets(PetQuery(2**41, size, PetStatus.SOLD))
+                assert found[0] == last
+                done = await repository.list_orders(OrderQuery(2**41, size, OrderStatus.COMPLETED))
+                assert done[0] == completed
+            for begin in range(0, len(rows), 5000):
+                some = rows[begin : begin + 5000]
+                assert await repository.list_pets(PetQuery(some[0].id - 1, len(some))) == some
+        if location.backend.durable:
+            async with location.open() as repository:
+                pets = sorted([*pets, *rows], key=lambda pet: pet.id)
+                assert await repository.list_pets(PetQuery(0, 30_000)) == pets
+                orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
+                assert await repository.list_orders(OrderQuery(0, 9999)) == orders
+
+    async def _check_all(
+        self, repository: Repository, pets: list[Pet], orders: list[Order]
+    ) -> None:
+        """Read pages of many sizes, which begin at ids of many sizes."""
+        await check_counts(repository, pets)
+        for status in (None, *OrderStatus):
+            matching = [order for order in orders if status in (None, order.status)]
+            for size in await sample(repository, (9999, *BORDERS[-12:])):
+                assert await repository.list_orders(OrderQuery(0, size, status)) == matching[:size]
+                after = matching[size % 97].id
+                later = [order for order in matching if order.id > after]
+                assert await repository.list_orders(OrderQuery(after, size, status)) == later[:size]
+        for id_ in await sample(repository, IDS):
+            page = [pet for pet in pets if pet.id >= id_]
+            assert await repository.list_pets(PetQuery(id_ - 1, 3)) == page[:3]
+
+    @clause("restore-again")
+    async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
+        """An equal item is refused like a different one, or its order takes effect again."""
+        (order,) = await place_orders(repository)
+        pet = await repository.get_pet(order.pet_id)
+        assert pet is not None
+        pets, orders = [*RESTORED_PETS, pet], [*RESTORED_ORDERS, order]
+        if pet.id in RESTORED_PET_IDS or order.id in [other.id for other in RESTORED_ORDERS]:
+            pets, orders = [pet], [order]
+        given: list[Pet | Order] = [*pets, *orders]
+        for part in (given[: len(given) // 2], given, given[::-1], given + given):
+            await repository.restore(part)
+        new: list[Any] = pet_and_order(2**45)
+        await repository.restore([*new, *new])  # the second time in the same call
+        assert await repository.get_pet(2**45) == new[0]
+        between: list[Any] = pet_and_order(2**45 + 1)
+        await repository.restore([given[0], between[0], given[1], between[1], given[-1]])
+        for pair in (new, between):
+            pets, orders = [*pets, pair[0]], [*orders, pair[1]]
+        await check_stored(repository, pets, orders)
+        if order in given[-1:]:  # what has changed since is a different item
+            await repository.update_order(order.id, OrderStatus.COMPLETED)
+            for old in (pet, order):
+                with pytest.raises(ConflictError):
+                    await repository.restore([old])
+            changed = await repository.get_order(order.id)
+            assert changed == replace(order, status=OrderStatus.COMPLETED)
+
+    @clause("restore-other")
+    async def test_a_different_item_with_a_stored_id_is_refused(
+        self, repository: Repository
+    ) -> None:
+        """The stored item is replaced, or the refused one undoes those before it."""
+        created = await add_pet(repository)
+        with pytest.raises(ConflictError):
+            await repository.restore([Pet(created, "other", 7)])
+        free = (id_ for id_ in count(2**45) if id_ != created)
+        pets, orders = [*RESTORED_PETS], [*RESTORED_ORDERS]
+        if created not in RESTORED_PET_IDS:
+            pets.append(Pet(created, "Rex", 7, PetStatus.AVAILABLE))
+            await repository.restore(restored_items())
+        else:  # the first id may be any
+            pets, orders = [Pet(created, "Rex", 7, PetStatus.AVAILABLE)], []
+        given: list[Pet | Order] = [*pets, *orders]
+        for item in given:
+            for other in conflicting(item):
+                before = Pet(next(free), "before", 1)
+                with pytest.raises(ConflictError):
+                    await repository.restore([before, other])
+                pets.append(before)
+        for one in (Pet(next(free), "first", 1), Pet(next(free), "first", 1, PetStatus.SOLD)):
+            with pytest.raises(ConflictError):  # both in one call
+                await repository.restore([one, replace(one, name="second")])
+            pets.append(one)
+        await check_stored(repository, pets, orders)
+
+    @clause("restore-next")
+    async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
+        """The counter is not raised, or is set to the last id, or only one of several is raised."""
+        ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
+        highest, order_ids = 0, list[int]()
+        for distance in (100, 1000):  # an order alone
+            order_id = (await place_orders(repository))[0].id + distance
+            completed = Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)
+            await repository.restore([completed])
+            assert (await place_orders(repository))[0].id > order_id
+        for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
+            if not await repository.get_pet(id_) and not await repository.get_order(id_):
+                await repository.restore(pet_and_order(id_))
+                highest = max(highest, id_)
+            if highest < HIGHEST:  # stored before an item that is refused, so it counts, too
+                stored = await read_all(repository)
+                highest = max(stored.pets[-1].id, stored.orders[-1].id) + 3 + 30 * (id_ % 2)
+                several = [item for n in (0, -1) for item in pet_and_order(highest + n)]
+                refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
+                with pytest.raises(NotFoundError):
+                    await repository.restore([*several, refused])
+            for _ in range(8):
+                pet_id = await add_pet(repository)
+                assert highest < pet_id <= MAX_ID
+                token = make_token(f"{pet_id}", pet_id)
+                receipt = await repository.place_order(pet_id, AT, token)
+                assert highest < receipt.id <= MAX_ID
+                order_ids.append(receipt.id)
+            replay = replace(receipt, replayed=True)
+            assert await repository.place_order(pet_id, AT, token) == replay
+            created = await repository.create_pet(REX, make_token(f"at {id_}", REX))
+            replayed = await repository.create_pet(REX, make_token(f"at {id_}", REX))
+            assert replayed == replace(created, replayed=True)
+        pets = await repository.list_pets(PetQuery(0, 999))
+        assert len({pet.id for pet in pets}) == len(pets) > 9 * 8
+        placed = {
+            order.id
+            for order in await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        }
+        assert len(set(order_ids)) == len(order_ids) == len(placed & set(order_ids))
+        await repository.restore(pet_and_order(MAX_ID))
+        writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
+            lambda: repository.create_pet(REX),
+            lambda: repository.create_pet(REX, make_token("full", REX)),
+            lambda: repository.place_order(pet_id, AT),
+            lambda: repository.place_order(pet_id, AT, make_token("no order", pet_id)),
+        )
+        counts = await count_stored(repository)
+        await repository.update_order(receipt.id, OrderStatus.CANCELLED)
+        for write in (*writes, *writes):
+            with pytest.raises(StorageError) as raised:
+                await write()
+            assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
+        assert await count_stored(repository) == counts
+        assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
+        assert await repository.place_order(pet_id, AT, token) == replay  # it needs no id
+        assert await repository.create_pet(REX, make_token(f"at {id_}", REX)) == replayed
+
+    @clause("restore-order")
+    async def test_an_order_needs_its_pet(self, repository: Repository) -> None:
+        """Orders are stored without checking that the pet is."""
+        pet_id = await add_pet(repository)
+        for status in OrderStatus:
+            for absent in absent_ids(pet_id):
+                with pytest.raises(NotFoundError):
+                    await repository.restore([Order(9, absent, status, AT)])
+        late = {2**45, 2**46}
+        for id_ in late:  # its pet comes too late in the same call
+            with pytest.raises(NotFoundError):
+                await repository.restore(pet_and_order(id_)[::-1])
+        assert await repository.list_orders(OrderQuery(0, 9)) == []
+        stored = {pet.id for pet in await repository.list_pets(PetQuery(0, 9))}
+        assert {pet_id} <= stored <= {pet_id} | late
+
+    @clause("restore-live")
+    async def test_an_order_needs_the_matching_status_of_its_pet(
+        self, repository: Repository
+    ) -> None:
+        """An order is stored whose pet has another status, or is in another such order."""
+        ids = iter(range(1000, 2000))
+        cancelled = OrderStatus.CANCELLED
+        pets, orders = [], []
+        for live in (OrderStatus.PLACED, OrderStatus.COMPLETED):
+            matching = PET_STATUS_BY_ORDER[live]
+            for status in PET_STATUSES:
+                pets.append(Pet(next(ids), "Rex", 7, status))
+                order = Order(next(ids), pets[-1].id, live, AT)
+                await repository.restore([pets[-1]])
+                if status is matching:
+                    orders.append(order)
+                    await repository.restore([order])
+                refused = {OrderStatus.PLACED, OrderStatus.COMPLETED}
+                for other in refused if status is matching else {live}:
+                    for distance in (0, 5000, 2**31, 2**45):
+                        second = Order(next(ids) + distance, pets[-1].id, other, AT)
+                        with pytest.raises(ConflictError):
+                            await repository.restore([second])
+                orders.append(Order(next(ids), pets[-1].id, cancelled, AT))
+                await repository.restore([orders[-1]])
+                if status is matching:  # the last order is cancelled, and an earlier one is not
+                    with pytest.raises(ConflictError):
+                        await repository.restore([Order(next(ids), pets[-1].id, live, AT)])
+            for distance in (0, 200):  # between two orders in one call
+                pets.append(Pet(next(ids), "both at once", 7, matching))
+                both = [Order(next(ids), pets[-1].id, live, AT) for _ in range(2)]
+                with pytest.raises(ConflictError):
+                    await repository.restore([pets[-1], both[0], *[pets[-1]] * distance, both[1]])
+                orders.append(both[0])
+        await check_stored(repository, pets, orders)
+        receipt = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
+        placed = await repository.place_order(receipt.id, AT)
+        with pytest.raises(ConflictError):
+            await repository.restore([Order(placed.id + 1, receipt.id, OrderStatus.PLACED, AT)])
+        with pytest.raises(ConflictError):  # a lower id, if there is one
+            await repository.restore(
+                [Order(placed.id - 1 or 2, receipt.id, OrderStatus.PLACED, AT)]
+            )
+        await repository.update_order(placed.id, cancelled)
+        with pytest.raises(ConflictError):
+            await repository.restore([Order(placed.id + 1, receipt.id, OrderStatus.PLACED, AT)])

@@ -1,0 +1,80 @@
+"""The clause [model]: whole sequences of calls, made by the state machine within a minute."""
+
+import asyncio
+from collections import Counter
+from time import monotonic
+from typing import ClassVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from petstore_conformance.harness.alarm import OverdueError, alarm
+from petstore_conformance.harness.kit import LIMIT_SECONDS, Kit, Location, in_scratch, judged
+from petstore_conformance.model.machine import ModelMachine
+
+DEFAULT_EXAMPLES = 40
+"""How many sequences of steps are tried."""
+
+MAX_STEPS = 30
+"""How many steps a sequence has at most."""
+
+MODEL_SECONDS = 40.0
+"""After this time no call is made: a slow repository is tried with fewer sequences.
+
+The rest of the minute is left to repeat the calls of a failure, in order to show them.
+"""
+
+PHASES = [Phase.generate, Phase.shrink]
+
+
+class ModelClause(Kit):
+    """The clause of whole sequences of calls."""
+
+    machine_examples: ClassVar[int] = DEFAULT_EXAMPLES
+    """How many sequences are run, at least 10, unless the time is over before."""
+
+    def test_it_returns_what_plain_lists_would(self) -> None:
+        """Methods that work alone fail in combination."""
+        __tracebackhide__ = True
+        reached = Counter[str]()
+
+        class Machine(ModelMachine):
+            pass
+
+        Machine.kit, Machine.reached = self, reached
+        Machine.end = monotonic() + MODEL_SECONDS
+        with judged(), alarm(LIMIT_SECONDS):
+            with asyncio.Runner() as runner:
+                runner.run(in_scratch(self, _no_test))  # skips if the storage cannot be reached
+            try:
+                run_state_machine_as_test(
+                    Machine,
+                    settings=settings(
+                        max_examples=max(10, self.machine_examples),
+                        stateful_step_count=MAX_STEPS,
+                        deadline=None,
+                        database=None,
+                        derandomize=False,  # the default where CI is set: it ignores the seed
+                        phases=PHASES,
+                        suppress_health_check=list(HealthCheck),
+                    ),
+                )
+            except Exception:
+                if Machine.failure is None:
+                    raise
+                raise Machine.failure from None  # time was over when Hypothesis tried it again
+            if not reached["sequences"]:
+                raise OverdueError(f"no sequence of calls has ended within {MODEL_SECONDS:g} s")
+        # A machine that stores hardly anything would pass with every repository.
+        sequences = reached["sequences"]
+        assert reached["pets"] >= 5 * sequences, reached
+        if sequences >= 10:  # otherwise time was over, and they may lack something by chance
+            assert reached["steps"] >= 10 * sequences, reached
+            for name in ("orders", "updates", "replays", "refusals", "overlaps"):
+                assert reached[name] >= sequences / 5, reached
+
+    test_it_returns_what_plain_lists_would.__dict__["clause"] = "model"
+
+
+async def _no_test(_kit: Kit, _location: Location) -> None:
+    """Do nothing: `in_scratch` alone checks that a location can be opened."""

@@ -1,0 +1,177 @@
+"""Clauses of the identity of a store: which one is open, and which one may be made."""
+
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import pytest
+
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    StorageError,
+    UnavailableError,
+    WrongStoreError,
+)
+from petstore_conformance.clauses.locations import calls_of_all_methods
+from petstore_conformance.clauses.orders import place_orders
+from petstore_conformance.clauses.records import read_records
+from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.harness.kit import Kit, Location, location_clause
+from petstore_conformance.model.calls import read_all
+from petstore_conformance.model.values import REX, make_token
+
+ONLY_OPEN = Expected(create=False, upgrade=False)
+
+
+class StoreClauses(Kit):
+    """Clauses of `Repository.store`, `Repository.look` and `Expected`."""
+
+    @location_clause("store-identity")
+    async def test_all_openings_of_a_store_have_its_identity(self, location: Location) -> None:
+        """The identity is made when the store is opened, or is that of the server."""
+        backend = location.backend
+        async with location.open() as one, location.new() as other, other.open() as two:
+            identity: Any = one.store
+            assert type(identity) is str
+            assert 1 <= len(identity) <= 64
+            assert identity.isascii()
+            assert identity.isprintable()
+            assert two.store != identity, "two stores have one identity"
+            for repository in (one, two):
+                await repository.look()
+                await repository.restore(pet_and_order(7))
+                await place_orders(repository)
+                await repository.look()
+            if backend.shared:
+                async with location.open() as again:
+                    assert again.store == identity
+                    await again.look()
+            assert one.store == identity
+        if backend.durable:
+            for expected in (Expected(), Expected(store=identity), ONLY_OPEN):
+                async with location.open(expected) as again:
+                    assert again.store == identity
+                    await again.look()
+
+    @location_clause("store-gone", needs="durable")
+    async def test_a_store_that_is_gone_is_not_served_and_not_made_again(
+        self, location: Location
+    ) -> None:
+        """Calls find nothing where the store was, or the connection makes the store anew."""
+        async with AsyncExitStack() as stack:
+            removed = await stack.enter_async_context(AsyncExitStack())
+            lost = await removed.enter_async_context(location.new())
+            openings = 2 if location.backend.shared else 1
+            opened = [await stack.enter_async_context(lost.open()) for _ in range(openings)]
+            (placed,) = await place_orders(opened[0])
+            token = make_token("create", REX)
+            pet_id = (await opened[0].create_pet(REX, token)).id
+            for repository in opened:  # it may cache what it reads
+                await read_all(repository)
+                await repository.get_pet(pet_id)
+                await repository.get_order(placed.id)
+            await removed.aclose()
+            for repository in opened:
+                for _ in range(2):
+                    with pytest.raises(UnavailableError):
+                        await repository.look()
+                    pet = Pet(pet_id, "Rex", 7)
+                    for call in calls_of_all_methods(repository, token, pet, placed.id):
+                        with pytest.raises(UnavailableError):
+                            await call()
+            await self._check_absent(lost, opened[0].store)
+        await self._check_absent(lost, opened[0].store)
+        async with location.open() as repository:  # another one is not affected
+            await repository.look()
+
+    async def _check_absent(self, location: Location, identity: str) -> None:
+        """Check that there is no store at a location, and that none is made by looking for one."""
+        for expected, error in (
+            (Expected(store=identity), UnavailableError),
+            (Expected(store=identity, create=False), UnavailableError),
+            (ONLY_OPEN, StorageError),  # the location may be gone, too
+        ):
+            with pytest.raises(error):
+                async with location.open(expected):
+                    pass
+
+    @location_clause("store-expected")
+    async def test_only_the_expected_store_is_opened(self, location: Location) -> None:
+        """Another store is opened, or one is made where the expected one is missing."""
+        backend = location.backend
+        async with location.open() as repository:
+            await place_orders(repository, 3)
+            stored, identity = await read_all(repository), repository.store
+            others = {"x", f"{identity}x", identity[:-1] + "~", identity.swapcase()} - {identity}
+            for other in others:
+                if backend.shared or not backend.durable:
+                    with pytest.raises(WrongStoreError):
+                        async with location.open(Expected(store=other)):
+                            pass
+            if backend.shared:
+                async with location.open(Expected(store=identity)) as again:
+                    assert await read_all(again) == stored
+            assert await read_all(repository) == stored
+        async with location.new() as empty:
+            for other in (*others, identity):
+                with pytest.raises(WrongStoreError):
+                    async with empty.open(Expected(store=other)):
+                        pass
+            if backend.durable:
+                with pytest.raises(ChangeNeededError):
+                    async with empty.open(ONLY_OPEN):
+                        pass
+        if backend.durable:
+            for other in others:
+                with pytest.raises(WrongStoreError):
+                    async with location.open(Expected(store=other)):
+                        pass
+            async with location.open(Expected(store=identity)) as again:
+                assert await read_all(again) == stored
+
+    @location_clause("snapshot", needs="snapshots")
+    async def test_a_snapshot_shows_one_moment(self, location: Location) -> None:
+        """Some reads show what was written later, or it begins with the first read."""
+        async with AsyncExitStack() as stack:
+            writer = await stack.enter_async_context(location.open())
+            orders = await place_orders(writer, 3)
+            await writer.create_pet(REX, make_token("before", REX))
+            before = await read_all(writer), await read_records(writer, 1)
+            snapshot = Expected(store=writer.store, create=False, upgrade=False, snapshot=True)
+            opened = await stack.enter_async_context(location.open(snapshot))
+            for order in orders:
+                await writer.create_pet(REX, make_token(f"after {order.id}", REX))
+                await writer.update_order(order.id, OrderStatus.COMPLETED)
+                async with location.open(snapshot) as again:
+                    after = await read_all(writer), await read_records(writer, 1)
+                    await writer.restore(pet_and_order(order.id + 100))
+                    assert (await read_all(again), await read_records(again, 1)) == after
+                await opened.look()  # nothing is wrong with the store
+                assert (await read_all(opened), await read_records(opened, 1)) == before
+                assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
+                assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []
+                assert await opened.get_pet(order.pet_id) in before[0].pets
+                assert await opened.get_order(order.id) == order
+
+    @location_clause("store-kept")
+    async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:
+        """The store is created all the same, or half of it, before the error is raised."""
+        async with location.new() as empty:
+            for _ in range(2):
+                with suppress(ChangeNeededError):
+                    async with empty.open(ONLY_OPEN) as repository:
+                        assert not location.backend.durable, "a store was created without leave"
+                        await place_orders(repository)
+            async with empty.open() as repository:
+                await place_orders(repository)
+                stored = await read_all(repository)
+                assert len(stored.pets) == len(stored.orders) == 1
+            if location.backend.durable:
+                async with empty.open(ONLY_OPEN) as repository:
+                    assert await read_all(repository) == stored
+                    await place_orders(repository)

@@ -1,0 +1,354 @@
+"""Clauses of tokens: a write that is repeated with the same token takes effect once."""
+
+import asyncio
+import hashlib
+
+import pytest
+from msgspec.structs import replace
+
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    OrderStatus,
+    PetStatus,
+    Receipt,
+    Repository,
+    TokenReusedError,
+)
+from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement
+from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.model.calls import cancel, kind, measure, read_all, sample
+from petstore_conformance.model.values import (
+    AT,
+    DAY_SECONDS,
+    DIGESTS,
+    MANY,
+    MANY_SECONDS,
+    NOW,
+    PAST,
+    REX,
+    SPANS,
+    make_token,
+)
+
+
+async def count_stored(repository: Repository) -> tuple[int, int]:
+    """Return how many pets and how many orders are stored."""
+    stored = await read_all(repository)
+    return len(stored.pets), len(stored.orders)
+
+
+async def create_many(repository: Repository, count: int = MANY, now: int = NOW) -> list[Receipt]:
+    """Create pets, each with its own token; the same tokens in each call. Return the receipts.
+
+    There are fewer than `count` if it takes longer than `MANY_SECONDS`.
+    """
+    receipts: list[Receipt] = []
+    time = asyncio.get_running_loop().time
+    end = time() + MANY_SECONDS
+    while len(receipts) < count and time() < end:
+        some = range(len(receipts), min(len(receipts) + 100, count))
+        tokens = (make_token(f"many {number}", REX, now) for number in some)
+        receipts += await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
+    return receipts
+
+
+class TokenClauses(Kit):
+    """Clauses of `create_pet` and `place_order` with an `IdempotencyToken`."""
+
+    @clause("token-replayed")
+    async def test_a_repeated_write_changes_nothing(self, repository: Repository) -> None:
+        """The write takes effect again, or the receipt of another write is returned."""
+        first = await repository.create_pet(REX, make_token("create", REX))
+        placed = await repository.place_order(first.id, AT, make_token("place", first.id))
+        assert not first.replayed
+        assert not placed.replayed
+        for status in (None, OrderStatus.COMPLETED):
+            if status is not None:
+                await repository.update_order(placed.id, status)
+            again = await repository.create_pet(REX, make_token("create", REX))
+            assert again == Receipt(first.id, replayed=True)
+            assert type(again.replayed) is bool
+            assert type(again.id) is int
+            replayed = await repository.place_order(first.id, AT, make_token("place", first.id))
+            assert replayed == Receipt(placed.id, replayed=True)
+        assert await count_stored(repository) == (1, 1)
+        sold = await repository.get_pet(first.id)
+        assert sold is not None
+        assert sold.status is PetStatus.SOLD
+        receipts = await create_many(repository)
+        await self._order_again_and_again(repository)
+        for number, receipt in list(enumerate(receipts))[::37]:
+            again = await repository.create_pet(REX, make_token(f"many {number}", REX))
+            assert again == Receipt(receipt.id, replayed=True)
+
+    async def _order_again_and_again(self, repository: Repository) -> None:
+        """Order a pet several times, each with its own token; none must be forgotten."""
+        pet_id, placed = await add_pet(repository), dict[str, int]()
+        for turn in range(5):
+            name = f"again {turn}"
+            receipt = await repository.place_order(pet_id, AT, make_token(name, pet_id))
+            placed[name] = receipt.id
+            final = OrderStatus.COMPLETED if turn == 4 else OrderStatus.CANCELLED
+            await repository.update_order(receipt.id, final)
+            for known, order_id in placed.items():
+                again = await repository.place_order(pet_id, AT, make_token(known, pet_id))
+                assert again == Receipt(order_id, replayed=True)
+
+    @clause("token-reused")
+    async def test_a_token_cannot_be_used_for_another_write(self, repository: Repository) -> None:
+        """The fingerprint is not compared, or only after the pet has been checked."""
+        first = await repository.create_pet(REX, make_token("create", REX))
+        placed = await repository.place_order(first.id, AT, make_token("place", first.id))
+        for new in (NewPet("Rex", 8, PetStatus.AVAILABLE), NewPet("Rex", 7), NewPet("", 7)):
+            with pytest.raises(TokenReusedError):
+                await repository.create_pet(new, make_token("create", new))
+        other = await add_pet(repository)
+        for pet_id in (other, *absent_ids(first.id, other), -1):
+            with pytest.raises(TokenReusedError):
+                await repository.place_order(pet_id, AT, make_token("place", pet_id))
+        assert await count_stored(repository) == (2, 1)
+        again = await repository.place_order(first.id, AT, make_token("place", first.id))
+        assert again == Receipt(placed.id, replayed=True), "the record was changed"
+        await self._write_two_at_once(repository)
+        if not self.machine_advances_time:  # a service makes the tokens, for each operation
+            return
+        with pytest.raises(TokenReusedError):  # a token of one operation in another
+            await repository.place_order(other, AT, make_token("create", other))
+        with pytest.raises(TokenReusedError):
+            await repository.create_pet(REX, make_token("place", REX))
+        await self._try_fingerprints(repository)
+
+    async def _try_fingerprints(self, repository: Repository) -> None:
+        """Reuse tokens with fingerprints that differ from the recorded ones in little."""
+        values = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        bases = [bytes(32), b"\xff" * 32, DIGESTS[-1], b"token".ljust(32, b"\0")]
+        tokens = [IdempotencyToken(base, base, NOW, NOW + DAY_SECONDS) for base in bases]
+        for token in tokens:
+            await repository.create_pet(REX, token)
+        stored = await count_stored(repository)
+
+        def bits(one: bytes, other: bytes) -> int:
+            return (int.from_bytes(one) ^ int.from_bytes(other)).bit_count()
+
+        nearest = [min(tokens, key=lambda t: bits(t.value, value)) for value in values]
+        results = await asyncio.gather(
+            *(
+                repository.create_pet(REX, replace(token, fingerprint=value))
+                for token, value in zip(nearest, values, strict=True)
+                if token.value != value
+            ),
+            return_exceptions=True,
+        )
+        assert {kind(result) for result in results} == {TokenReusedError}, results
+        assert await count_stored(repository) == stored
+
+    @clause("token-apart")
+    async def test_different_tokens_do_not_affect_each_other(self, repository: Repository) -> None:
+        """Tokens are cut or treated as text, or writes are identified by what they store."""
+        values = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        tokens = [  # with hostile fingerprints, too, each of which two of them have
+            IdempotencyToken(value, values[number // 2], NOW, NOW + DAY_SECONDS)
+            for number, value in enumerate(values)
+        ]
+        receipts = await asyncio.gather(*(repository.create_pet(REX, token) for token in tokens))
+        assert not any(receipt.replayed for receipt in receipts)
+        assert len({receipt.id for receipt in receipts}) == len(values)
+        again = await asyncio.gather(*(repository.create_pet(REX, token) for token in tokens))
+        assert again == [Receipt(receipt.id, replayed=True) for receipt in receipts]
+        without = await repository.create_pet(REX)
+        assert not without.replayed
+        assert await count_stored(repository) == (len(values) + 1, 0)
+
+    @clause("token-atomic")
+    async def test_of_overlapping_writes_with_one_token_one_takes_effect(
+        self, repository: Repository
+    ) -> None:
+        """The record is stored before or after the effect, not in the same atomic step."""
+        creates = [repository.create_pet(REX, make_token("create", REX)) for _ in range(40)]
+        receipts = await asyncio.gather(*creates)
+        (pet_id,) = {receipt.id for receipt in receipts}
+        assert [receipt.replayed for receipt in receipts].count(False) == 1
+        placings = [repository.place_order(pet_id, AT, make_token("p", pet_id)) for _ in range(40)]
+        receipts = await asyncio.gather(*placings)
+        assert len({receipt.id for receipt in receipts}) == 1
+        assert [receipt.replayed for receipt in receipts].count(False) == 1
+        assert await count_stored(repository) == (1, 1)
+        if self.machine_advances_time:  # one token after the other has expired
+            for turn in range(1, 4):
+                token = make_token("create", REX, NOW + turn * DAY_SECONDS)
+                creates = [repository.create_pet(REX, token) for _ in range(3)]
+                receipts = await asyncio.gather(*creates)
+                assert [receipt.replayed for receipt in receipts].count(False) == 1
+                assert len({receipt.id for receipt in receipts}) == 1
+        length, _ = await measure(repository.create_pet(REX, make_token("measured", REX)))
+        for tenth in range(10):
+            pets, orders = await count_stored(repository)
+            token = make_token(f"cancelled {tenth}", REX)
+            tasks = [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(3)]
+            await length.wait(tenth)
+            cancelled = tasks.pop(tenth % 3)  # one that leads the others, or waits for them
+            ending = asyncio.create_task(cancel([cancelled]))
+            await asyncio.sleep(0)
+            tasks += [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(2)]
+            await ending
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            assert len(receipts) == 4, results
+            (pet_id,) = {receipt.id for receipt in receipts}
+            token = make_token(f"cancelled order {tenth}", pet_id)
+            first, second = (
+                asyncio.create_task(repository.place_order(pet_id, AT, token)) for _ in range(2)
+            )
+            await length.wait(tenth)
+            await cancel([first])
+            receipt = await repository.place_order(pet_id, AT, token)
+            assert (await second).id == receipt.id
+            assert await count_stored(repository) == (pets + 1, orders + 1)
+            found = await repository.get_order(receipt.id)
+            assert found is not None
+            assert found.pet_id == pet_id
+        await check_agreement(repository)
+
+    async def _write_two_at_once(self, repository: Repository) -> None:
+        """Make two different writes with one token at once: one of them is refused."""
+        for turn in range(5):
+            pets, orders = await count_stored(repository)
+            news = [NewPet("Rex", number % 2, PetStatus.AVAILABLE) for number in range(8)]
+            creates = [repository.create_pet(n, make_token(f"two {turn}", n)) for n in news]
+            results = await asyncio.gather(*creates, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            reused = [result for result in results if isinstance(result, TokenReusedError)]
+            assert (len(receipts), len(reused)) == (4, 4), results
+            assert [receipt.replayed for receipt in receipts].count(False) == 1
+            (pet_id,) = {receipt.id for receipt in receipts}
+            pet_ids = [pet_id, await add_pet(repository)] * 4
+            placings = [
+                repository.place_order(pet_id, AT, make_token(f"two orders {turn}", pet_id))
+                for pet_id in pet_ids
+            ]
+            results = await asyncio.gather(*placings, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            assert len({receipt.id for receipt in receipts}) == 1
+            assert {kind(result) for result in results} == {Receipt, TokenReusedError}, results
+            assert await count_stored(repository) == (pets + 2, orders + 1)
+        await check_agreement(repository)
+
+    @clause("token-refused")
+    async def test_a_refused_write_records_nothing(self, repository: Repository) -> None:
+        """The record is stored before it is known whether the write is refused."""
+        pet_id = await add_pet(repository)
+        first = await repository.place_order(pet_id, AT)
+        token = make_token("place", pet_id)
+        for _ in range(2):
+            with pytest.raises(ConflictError):
+                await repository.place_order(pet_id, AT, token)
+        await repository.update_order(first.id, OrderStatus.CANCELLED)
+        receipt = await repository.place_order(pet_id, AT, token)
+        assert not receipt.replayed
+        assert receipt.id != first.id
+        absent = absent_ids(pet_id)[-1]
+        with pytest.raises(NotFoundError):
+            await repository.place_order(absent, AT, make_token("absent", absent))
+        other = await add_pet(repository)
+        again = await repository.place_order(other, AT, make_token("absent", other))
+        assert not again.replayed
+
+
+class ExpiryClauses(Kit):
+    """The clause that needs control of the clock, which a running service does not give."""
+
+    @clause("token-expired")
+    async def test_an_expired_record_counts_as_absent(self, repository: Repository) -> None:
+        """The backend reads its own clock, a replay extends the record, or it never expires."""
+        for now in (PAST, PAST + DAY_SECONDS - 1):
+            receipt = await repository.create_pet(REX, make_token("past", REX, now))
+            assert receipt.replayed == (now > PAST), "expired by the backend's own clock"
+        first = await repository.create_pet(REX, make_token("create", REX))
+        placed = await repository.place_order(first.id, AT, make_token("place", first.id))
+        for now in (NOW, NOW + 1, NOW + DAY_SECONDS - 1):
+            again = await repository.create_pet(REX, make_token("create", REX, now))
+            assert again == Receipt(first.id, replayed=True)
+            expiring = replace(make_token("place", first.id, now), until=now)  # only this one
+            again = await repository.place_order(first.id, AT, expiring)
+            assert again == Receipt(placed.id, replayed=True)
+        new = NewPet("other", 8)
+        second = await repository.create_pet(new, make_token("create", new, NOW + DAY_SECONDS))
+        assert not second.replayed
+        assert second.id != first.id
+        for _ in range(2):  # a refused write must not revive the record
+            with pytest.raises(ConflictError):
+                await repository.place_order(
+                    first.id, AT, make_token("place", first.id, NOW + DAY_SECONDS)
+                )
+        for _ in range(2):  # expired from the beginning
+            at_once = replace(make_token("at once", REX), until=NOW)
+            assert not (await repository.create_pet(REX, at_once)).replayed
+        for other in range(20):  # dropping expired records must not drop the new one
+            name = f"other {other}"
+            await repository.create_pet(REX, make_token(name, REX, NOW + DAY_SECONDS + other))
+        again = await repository.create_pet(
+            new, make_token("create", new, NOW + 2 * DAY_SECONDS - 1)
+        )
+        assert again == Receipt(second.id, replayed=True)
+        third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
+        assert not third.replayed
+        await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
+        await self._expire_together(repository, NOW + 190 * DAY_SECONDS)
+        for turn in range(4):
+            await self._expire_beside_slow_clocks(
+                repository, NOW + (200 + turn) * DAY_SECONDS, turn
+            )
+
+    async def _expire_beside_slow_clocks(
+        self, repository: Repository, begin: int, turn: int
+    ) -> None:
+        """Use a token that has expired, while callers with slower clocks use others."""
+        expired = replace(make_token("expired", REX, begin), until=begin + 10)
+        await repository.create_pet(REX, expired)
+        tokens = [make_token(f"slow {n}", REX, begin) for n in range(3)]
+        tokens.insert(turn, replace(expired, now=begin + 10, until=begin + 20))
+        creates = [repository.create_pet(REX, token) for token in tokens]
+        assert not any(receipt.replayed for receipt in await asyncio.gather(*creates))
+        pet_id, token = await add_pet(repository), make_token("expired order", turn, begin)
+        placed = await repository.place_order(pet_id, AT, replace(token, until=begin + 10))
+        await repository.update_order(placed.id, OrderStatus.CANCELLED)
+        others = [await add_pet(repository) for _ in range(3)]
+        writes = [(id_, make_token(f"slow order {id_}", id_, begin)) for id_ in others]
+        writes.insert(turn, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
+        placings = [repository.place_order(id_, AT, token) for id_, token in writes]
+        assert not any(receipt.replayed for receipt in await asyncio.gather(*placings))
+
+    async def _expire_together(self, repository: Repository, begin: int) -> None:
+        """Use hundreds of tokens again at once, of which the records have just expired."""
+        number = len(await sample(repository, range(300)))
+        first = await create_many(repository, number, begin)
+        second = await create_many(repository, number, begin + DAY_SECONDS)
+        assert len({receipt.id for receipt in (*first, *second)}) == len(first) + len(second)
+        for receipt, again in zip(
+            second, await create_many(repository, number, begin + DAY_SECONDS), strict=False
+        ):
+            assert again == replace(receipt, replayed=True)
+
+    async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
+        """Let many records expire, each when it must, whatever is tried with it before."""
+        order = sorted(SPANS, key=lambda seconds: hashlib.sha256(b"%d" % seconds).digest())
+        tokens = {
+            seconds: replace(make_token(f"for {seconds}", REX, begin), until=begin + seconds)
+            for seconds in order  # in no order of time
+        }
+        receipts = {seconds: await repository.create_pet(REX, tokens[seconds]) for seconds in order}
+        await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire
+        for seconds, token in sorted(tokens.items()):
+            for now in (begin - 1000, begin, token.until - 1):  # also if a caller's clock is slow
+                if now < begin + max((s for s in SPANS if s < seconds), default=-1000):
+                    continue  # records that expired before may be gone
+                later = replace(token, now=now, until=now + 10 * DAY_SECONDS)
+                again = await repository.create_pet(REX, later)
+                assert again == Receipt(receipts[seconds].id, replayed=True)
+                with pytest.raises(TokenReusedError):
+                    await repository.create_pet(REX, replace(later, fingerprint=bytes(32)))
+            expired = replace(token, now=token.until, until=token.until + 1, fingerprint=bytes(32))
+            assert not (await repository.create_pet(REX, expired)).replayed

@@ -1,0 +1,165 @@
+"""The commands ``petstore conformance`` and ``petstore new-backend``.
+
+What a command needs is imported when it runs: the kit takes half a second.
+"""
+
+import asyncio
+import secrets
+import signal
+from argparse import ArgumentParser, Namespace
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from petstore.commands import Chosen, Host
+from petstore.contract import Expected, SettingsError
+
+_FAULT_OPTIONS: Final = (
+    "minutes",
+    "only",
+    "timeout_seconds",
+    "server",
+    "server_stop",
+    "server_kill",
+    "server_start",
+    "server_empty",
+)
+
+
+class NewBackend:
+    """``petstore new-backend NAME``: write the project of a new backend."""
+
+    @staticmethod
+    def add_arguments(parser: ArgumentParser) -> None:
+        """Add the name and the template."""
+        text = "its name: the project is written into a new folder of that name"
+        parser.add_argument("name", metavar="NAME", help=text)
+        text = "what to begin with: a blocking engine in a thread, or the client of a server"
+        parser.add_argument("--template", choices=("file", "server"), required=True, help=text)
+
+    @staticmethod
+    def run(options: Namespace, host: Host) -> int:
+        """Write the project. Raises `SettingsError` for an invalid name, or if it exists."""
+        from petstore_conformance.templates import generator
+
+        host.check_name(options.name)
+        generator.write(options.name, options.template, Path(options.name))
+        print(f"{options.name}/ is a working backend; backends/README.md says how to go on")
+        return 0
+
+
+class Conformance:
+    """``petstore conformance NAME``: run the kit, or inject faults."""
+
+    @staticmethod
+    def add_arguments(parser: ArgumentParser) -> None:
+        """Add those of the kit and of fault injection."""
+        subject = parser.add_mutually_exclusive_group(required=True)
+        text = "the backend, configured as for serving"
+        subject.add_argument("name", metavar="NAME", nargs="?", help=text)
+        text = "instead, print each clause and its sentence, one per line"
+        subject.add_argument("--list", action="store_true", help=text)
+        add = parser.add_argument
+        text = "run this clause only; may be repeated"
+        add("--clause", metavar="CLAUSE", action="append", default=[], help=text)
+        text = "try fewer values, sequences and cancelled calls; takes seconds"
+        add("--quick", action="store_true", help=text)
+        add("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
+        text = "write a JSON report (default: to standard output, the progress to standard error)"
+        add("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
+        text = "instead, kill services and search what their clients saw for contradictions"
+        add("--faults", action="store_true", help=text)
+        add = parser.add_argument_group("with --faults").add_argument
+        add("--minutes", metavar="N", type=float, help="how long it takes (default: 2)")
+        text = "run this fault only; may be repeated"
+        add("--fault", metavar="FAULT", action="append", dest="only", help=text)
+        text = "how long a call, and recovering, may take (default: 10)"
+        add("--timeout-seconds", metavar="N", type=float, help=text)
+        text = "the text in the settings that the proxy replaces (default: that of their URL)"
+        add("--server", metavar="HOST:PORT", help=text)
+        for verb in ("stop", "kill", "start", "empty"):
+            add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
+
+    @staticmethod
+    def run(options: Namespace, host: Host) -> int:
+        """Run what was chosen. Raises `SettingsError`, and the errors of opening a location."""
+        given = _fault_options(options)
+        if options.list:
+            from petstore_conformance.harness.kit import sentences
+
+            for name, sentence in sentences().items():
+                print(f"{name:<20}{sentence}")
+            return 0
+        chosen = host.choose(options.name)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _interrupt)
+        asyncio.run(_open_scratch(chosen))
+        if options.faults:
+            return _inject_faults(options, chosen, given)
+        return _run_clauses(options, chosen)
+
+
+def _fault_options(options: Namespace) -> dict[str, Any]:
+    """Return the options of fault injection that were given. Raises `SettingsError`."""
+    given = {
+        name: value for name in _FAULT_OPTIONS if (value := getattr(options, name)) is not None
+    }
+    if given and not options.faults:
+        name = {"only": "fault"}.get(min(given), min(given))
+        raise SettingsError(f"--{name.replace('_', '-')} needs --faults")
+    if options.faults and (options.clause or options.quick):
+        name = "--clause" if options.clause else "--quick"
+        raise SettingsError(f"{name} and --faults exclude each other")
+    if options.faults and options.report == "-":
+        raise SettingsError("--json needs a FILE with --faults")
+    return given
+
+
+def _run_clauses(options: Namespace, chosen: Chosen) -> int:
+    from petstore_conformance import run
+    from petstore_conformance.harness.kit import sentences
+    from petstore_conformance.reporter import Reporter
+
+    if unknown := set(options.clause) - sentences().keys():
+        name = min(unknown)
+        close = get_close_matches(name, sentences(), 1)
+        raise SettingsError(
+            f"--clause: the contract has no clause {name} ('petstore conformance --list' prints"
+            f" them).{f' Did you mean {close[0]}?' if close else ''}"
+        )
+    clauses = set(options.clause)
+    reporter = Reporter(chosen.backend, chosen.settings, clauses, quick=options.quick)
+    return run.run(chosen.name, reporter, options.seed, options.report)
+
+
+def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) -> int:
+    from petstore_conformance.faults import session
+    from petstore_conformance.faults.options import FaultOptions
+    from petstore_conformance.faults.subjects import Subject
+
+    if options.report is not None:
+        given["report"] = Path(options.report)
+    if "only" in given:
+        given["only"] = tuple(given["only"])
+    given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
+    fault_options = FaultOptions(**given)
+    session.check(fault_options)
+    subject = Subject(chosen.name, options.name, chosen.backend, chosen.settings)
+    return session.run(subject, fault_options)
+
+
+async def _open_scratch(chosen: Chosen) -> None:
+    """Check that an empty location can be opened; the configured data is not touched."""
+    async with (
+        chosen.backend.scratch(chosen.settings) as location,
+        chosen.backend.open(location, Expected()),
+    ):
+        pass
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Do what Ctrl-C does: `asyncio` then ends in order. A shell may have switched that off."""
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(number, frame)

@@ -1,0 +1,151 @@
+"""Whether a history is that of one store in which each request took effect at one moment.
+
+The moment lies between the request and its response. The search is that of Wing and Gong; it
+remembers the states that it has tried. A history is searched pet by pet, each with its orders, and
+in pairs, because only pages show several pets at the same moment: all at once would take too long.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+from petstore_conformance.faults.histories import Attempt
+from petstore_conformance.faults.operations import RecordedCall, State, operations_of
+
+BUDGET = 200_000
+"""How many states are tried before a search gives up."""
+
+NEAR = 8
+"""A pet is searched for together with so many of the next ones: those that clients used with it."""
+
+Reached = tuple[int, int, tuple[State, ...]]
+"""The index of the first operation that has not taken effect, those after it that have as bits,
+and the states of the pets."""
+
+Change = tuple[float, Reached]
+"""The time by which an operation must have taken effect, and what follows if it is next."""
+
+
+Searched = tuple[list[int], list[RecordedCall], bool | None, RecordedCall | None]
+"""Some pets, the operations on them, and what `search` has found."""
+
+
+def searches(
+    history: list[Attempt], *, pages_are_moments: bool
+) -> tuple[list[str], list[Searched]]:
+    """Search a history in parts; return what is wrong with the ids in it, and the results."""
+    operations, found = operations_of(history, pages_are_moments=pages_are_moments)
+    pets = sorted({pet for operation in operations for pet in operation.steps})
+    parts = [[pet] for pet in pets]
+    if pages_are_moments:
+        parts += [
+            [one, other] for n, one in enumerate(pets) for other in pets[n + 1 : n + 1 + NEAR]
+        ]
+    results = []
+    for part in parts:
+        concerned = [o for o in operations if any(pet in o.steps for pet in part)]
+        results.append((part, concerned, *search(concerned, part)))
+    return found, results
+
+
+def stuck_at(operations: Sequence[RecordedCall], pets: Sequence[int]) -> bool:
+    """Return whether it is certain that there is no order of these operations."""
+    return search(operations, pets)[0] is False
+
+
+def search(
+    operations: Sequence[RecordedCall], pets: Sequence[int], budget: int = BUDGET
+) -> tuple[bool | None, RecordedCall | None]:
+    """Return whether there is an order, or None after so many states, and where it got stuck.
+
+    An operation with an unknown outcome must change nothing a second time, as all in `operations`
+    do: the search does not remember which of them have taken effect.
+    """
+    known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
+    unknown = [operation for operation in operations if operation.ended == inf]
+    stack: list[Reached] = [(0, 0, tuple(State() for _ in pets))]
+    tried = set(stack)
+    furthest, stuck = -1, None
+    while stack:
+        (first, later, state), changes, deadline, urgent = _advance(known, pets, stack.pop())
+        if first == len(known):
+            return True, None
+        if not changes and first > furthest:
+            furthest, stuck = first, urgent
+        changes.sort(key=lambda change: -change[0])
+        for operation in unknown:
+            after = _after(operation, pets, state) if operation.sent < deadline else None
+            if after is not None and after is not state:
+                changes.insert(0, (inf, (first, later, after)))
+        stack += [reached for _, reached in changes if reached not in tried]
+        tried.update(stack)
+        if len(tried) > budget:
+            return None, None
+    return False, stuck
+
+
+def _advance(
+    known: Sequence[RecordedCall], pets: Sequence[int], configuration: Reached
+) -> tuple[Reached, list[Change], float, RecordedCall | None]:
+    """Take operations that change nothing as soon as they fit: later they would explain no more.
+
+    Return what is left, the changes that may be next, by when one must be, and which one.
+    """
+    while True:
+        following, changes, deadline, urgent = _next(known, pets, *configuration)
+        if following is None:
+            return configuration, changes, deadline, urgent
+        configuration = (*following, configuration[2])
+
+
+def _next(
+    known: Sequence[RecordedCall],
+    pets: Sequence[int],
+    first: int,
+    later: int,
+    state: tuple[State, ...],
+) -> tuple[tuple[int, int] | None, list[Change], float, RecordedCall | None]:
+    """Look at the operations that may be next.
+
+    first -- the index of the first that has not taken effect
+    later -- which of those after it have, as bits
+
+    Return what is left after one that changes nothing, if there is one; the states after those
+    that change something; by when one must be next; and the one that must be.
+    """
+    deadline, urgent = inf, None
+    changes: list[tuple[float, Change]] = []
+    for offset in range(len(known) - first):
+        if later >> offset & 1:
+            continue
+        operation = known[first + offset]
+        if operation.sent > deadline:
+            break
+        if operation.ended < deadline:
+            deadline, urgent = operation.ended, operation
+        after = _after(operation, pets, state)
+        if after is None:
+            continue
+        done_first, done_later = first, later | 1 << offset
+        while done_later & 1:
+            done_first, done_later = done_first + 1, done_later >> 1
+        if after is state:
+            return (done_first, done_later), [], deadline, urgent
+        changes.append((operation.sent, (operation.ended, (done_first, done_later, after))))
+    ready = [change for sent, change in changes if sent <= deadline]
+    return None, ready, deadline, urgent
+
+
+def _after(
+    operation: RecordedCall, pets: Sequence[int], state: tuple[State, ...]
+) -> tuple[State, ...] | None:
+    changed = None
+    for index, pet in enumerate(pets):
+        step = operation.steps.get(pet)
+        if step is None:
+            continue
+        after = step(state[index])
+        if after is None:
+            return None
+        if after is not state[index]:
+            changed = (*(changed or state)[:index], after, *(changed or state)[index + 1 :])
+    return changed or state

@@ -1,0 +1,221 @@
+"""Calls of a repository in this process, whose server is behind a proxy.
+
+Here a call can be cancelled, and a write needs no token, so one that is sent twice shows.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, Final
+
+from petstore.contract import (
+    MAX_ID,
+    Backend,
+    Expected,
+    NewPet,
+    NotFoundError,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    RefusedError,
+    Repository,
+    UnavailableError,
+)
+from petstore_conformance.faults.options import FaultOptions
+from petstore_conformance.faults.proxy import Proxy
+from petstore_conformance.faults.stages import NotRecoveredError
+from petstore_conformance.faults.verdicts import KINDS, Findings
+from petstore_conformance.harness.alarm import stack
+
+CANCELLED_SECONDS: Final = 1
+"""How long a cancelled call may take to end."""
+
+_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_RESTORED: Final = Pet(10**6, "restored", 7, PetStatus.SOLD)
+
+MethodCalls = dict[str, Callable[[], Coroutine[Any, Any, Any]]]
+
+
+class Caller:
+    """One repository, the faults that its calls meet, and what was wrong."""
+
+    def __init__(
+        self, options: FaultOptions, backend: Backend, settings: Any, proxy: Proxy, random: Random
+    ) -> None:
+        self.found: Findings = {kind: [] for kind in KINDS}
+        self.counts: Counter[str] = Counter()
+        self._options = options
+        self._backend = backend
+        self._settings = settings
+        self._proxy = proxy
+        self._random = random
+        self._names = 0
+        self._repository: Repository
+
+    async def run(self) -> None:
+        """Let the calls of a repository meet each of the faults, in a random order."""
+        async with self._backend.open(self._settings, Expected()) as self._repository:
+            self._pet = await self._new_pet()
+            self._order = (await self._repository.place_order(self._pet, _AT)).id
+            parts = [self._cancel, self._stall, self._refuse, self._lose, self._open]
+            self._random.shuffle(parts)
+            for part in parts:
+                await part()
+                self._proxy.heal()
+                await self._recover(part.__name__[1:])
+
+    def _calls(self) -> MethodCalls:
+        """Return a call of each method."""
+        repository, status = self._repository, OrderStatus.CANCELLED
+        return {
+            "create_pet": lambda: repository.create_pet(self._new()),
+            "get_pet": lambda: repository.get_pet(self._pet),
+            "list_pets": lambda: repository.list_pets(PetQuery(0, 10)),
+            "place_order": lambda: repository.place_order(MAX_ID, _AT),
+            "get_order": lambda: repository.get_order(self._order),
+            "list_orders": lambda: repository.list_orders(OrderQuery(0, 10)),
+            "update_order": lambda: repository.update_order(self._order, status),
+            "restore": lambda: repository.restore([_RESTORED]),
+        }
+
+    def _new(self) -> NewPet:
+        self._names += 1
+        return NewPet(f"pet {self._names}", 7, PetStatus.AVAILABLE)
+
+    async def _new_pet(self) -> int:
+        return (await self._repository.create_pet(self._new())).id
+
+    async def _try_open(self) -> None:
+        async with self._backend.open(self._settings, Expected()):
+            pass
+
+    async def _cancel(self) -> None:
+        """Cancel a call of each method, and opening, while the server stalls."""
+        self._proxy.frozen = True
+        calls = self._calls() | {"open": self._try_open}
+        tasks = begin(calls)
+        await asyncio.sleep(self._random.uniform(0.001, 0.1))
+        cancelled = {name: task for name, task in tasks.items() if task.cancel()}
+        self.counts["cancelled"] += len(cancelled)
+        _, pending = await asyncio.wait(tasks.values(), timeout=CANCELLED_SECONDS)
+        for name, task in cancelled.items():
+            if task in pending:
+                text = f"{name}: still running {CANCELLED_SECONDS} s after it was cancelled, here:"
+                self.found["not cancelled"].append(f"{text}\n{stack(task)}")
+            elif not task.cancelled() and (error := task.exception()):
+                self.found["wrong error"].append(f"{name}, cancelled: {error!r}")
+        self._proxy.heal()
+        if pending:
+            await asyncio.wait(pending, timeout=self._options.timeout_seconds)
+
+    async def _stall(self) -> None:
+        """Call each method while the server stalls."""
+        self._proxy.frozen = True
+        await self._call_in_time("the server stalls", self._calls())
+
+    async def _refuse(self) -> None:
+        """Call each method, and open, while the server cannot be reached."""
+        self._proxy.refuse()
+        self._proxy.cut()
+        await self._call_in_time(
+            "connections are refused", self._calls() | {"open": self._try_open}
+        )
+
+    async def _open(self) -> None:
+        """Open while the server stalls."""
+        self._proxy.frozen = True
+        await self._call_in_time("the server stalls", {"open": self._try_open})
+
+    async def _call_in_time(self, why: str, calls: MethodCalls) -> None:
+        """Make calls at the same time; each must raise `UnavailableError` in time, or return."""
+        tasks = begin(calls)
+        self.counts["requests"] += len(tasks)
+        seconds = self._options.timeout_seconds
+        _, pending = await asyncio.wait(tasks.values(), timeout=seconds)
+        for name, task in tasks.items():
+            if task in pending:
+                text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
+                self.found["too late"].append(f"{text}\n{stack(task)}")
+                task.cancel()
+            elif (error := task.exception()) and not _fits(error):
+                self.found["wrong error"].append(f"{name}, {why}: {error!r}")
+        self._proxy.heal()
+        if pending:
+            await asyncio.wait(pending, timeout=seconds)
+
+    async def _lose(self) -> None:
+        """Lose the response to writes without a token; none may take effect twice."""
+        new = self._new()
+        await self._lose_response("create_pet", lambda: self._repository.create_pet(new))
+        pet = await self._retry(self._new_pet)
+        await self._lose_response("place_order", lambda: self._repository.place_order(pet, _AT))
+        pets = await self._retry(lambda: self._repository.list_pets(PetQuery(0, 1000)))
+        stored = sum(pet.name == new.name for pet in pets)
+        if stored > 1:
+            self.found["sent twice"].append(f"create_pet, response lost: {stored} pets are stored")
+
+    async def _lose_response(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
+        before = self._proxy.cuts
+        self._proxy.drop_next = True
+        self.counts["requests"] += 1
+        try:
+            async with asyncio.timeout(self._options.timeout_seconds) as limit:
+                await call()
+        except RefusedError as error:
+            if self._proxy.cuts > before:  # it was possible when it was sent for the first time
+                self.found["sent twice"].append(f"{name}, response lost: {error!r}")
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+            if limit.expired():
+                self.found["too late"].append(f"{name}, response lost")
+            elif not isinstance(error, UnavailableError):
+                self.found["wrong error"].append(f"{name}, response lost: {error!r}")
+        finally:
+            self._proxy.drop_next = False
+
+    async def _recover(self, after: str) -> None:
+        """Wait until each method returns; it may raise `UnavailableError` before."""
+        for name, call in self._calls().items():
+            try:
+                await self._retry(call)
+            except NotRecoveredError as error:
+                raise NotRecoveredError(f"{name} after {after}: {error}") from None
+            except RefusedError:
+                pass
+            except Exception as error:  # noqa: BLE001 - a driver may raise anything
+                self.found["wrong error"].append(f"{name} after {after}: {error!r}")
+
+    async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call until the storage is available; return its result.
+
+        Raises `NotRecoveredError`.
+        """
+        seconds = self._options.timeout_seconds
+        end = time.monotonic() + seconds
+        while True:
+            self.counts["requests"] += 1
+            try:
+                async with asyncio.timeout(seconds) as limit:
+                    return await call()
+            except (UnavailableError, TimeoutError) as error:
+                if isinstance(error, TimeoutError) and not limit.expired():
+                    raise
+                if time.monotonic() > end:
+                    raise NotRecoveredError(f"not within {seconds:g} s: {error!r}") from None
+            await asyncio.sleep(0.02)
+
+
+def begin(calls: MethodCalls) -> dict[str, asyncio.Task[Any]]:
+    """Begin calls. If the run is interrupted, asyncio reports no error that was not retrieved."""
+    tasks = {name: asyncio.ensure_future(call()) for name, call in calls.items()}
+    for task in tasks.values():
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return tasks
+
+
+def _fits(error: BaseException) -> bool:
+    return isinstance(error, UnavailableError | NotFoundError)

@@ -1,0 +1,254 @@
+"""What each request of a history did to each pet, with its orders."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple
+
+from petstore.contract import MAX_ID, PET_STATUS_BY_ORDER, OrderStatus
+from petstore_conformance.faults.histories import Attempt, Item, by_key
+
+
+class State(NamedTuple):
+    """A pet and its orders at one moment.
+
+    status -- empty while there is no such pet
+    orders -- the id and the status of each order
+    """
+
+    status: str = ""
+    orders: frozenset[tuple[int, str]] = frozenset()
+
+
+Step = Callable[[State], State | None]
+"""Returns the state after a request: the same object if nothing changed, or None if its response
+is not one to a request in this state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A request: what it did to each pet that it is about, and when.
+
+    ended -- infinite if the outcome is unknown: it may take effect at any time, or never
+    """
+
+    sent: float
+    ended: float
+    steps: dict[int, Step]
+    attempt: Attempt
+
+
+def operations_of(
+    history: list[Attempt], *, pages_are_moments: bool = True
+) -> tuple[list[RecordedCall], list[str]]:
+    """Return the operations of a history, and what is wrong with the ids in it.
+
+    pages_are_moments -- if not, a page of orders is one read for each order
+    """
+    ids, wrong = _ids(history)
+    pet_of: dict[int, int] = {}
+    for item in _seen(history):
+        if "petId" in item and pet_of.setdefault(item["id"], item["petId"]) != item["petId"]:
+            wrong.append(f"order {item['id']} was of pet {pet_of[item['id']]}, now {item}")
+    pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
+    own = {order: pet for order, pet in pet_of.items() if pet in pets}  # of this history's pets
+    operations = []
+    unknown: set[tuple[str, str, int, str]] = set()
+    for attempt in sorted(history, key=lambda attempt: attempt.sent):
+        if attempt.response is None:  # a repetition explains no more than the first of its kind
+            write = (attempt.action, attempt.key, attempt.id_, attempt.value)
+            if write in unknown:
+                continue
+            unknown.add(write)
+        ended = attempt.ended if attempt.response else inf
+        if attempt.response and attempt.action == "orders" and not pages_are_moments:
+            apart = [{own[order]: step} for order, step in _page_of_orders(attempt, own)]
+        else:
+            steps = _write(attempt, ids, pet_of)
+            if attempt.response:
+                steps |= _read(attempt, pet_of, pets)
+            apart = [steps] if steps else []
+        operations += [RecordedCall(attempt.sent, ended, steps, attempt) for steps in apart]
+    return operations, wrong
+
+
+def _write(
+    attempt: Attempt, ids: dict[tuple[str, str], int], pet_of: dict[int, int]
+) -> dict[int, Step]:
+    """Return what a write did to its pet; without an id and a response it did nothing."""
+    id_ = ids.get((attempt.action, attempt.key), 0)
+    match attempt.action:
+        case "create" if id_:
+            return {id_: _create(attempt)}
+        case "place" if id_ or attempt.response:
+            return {attempt.id_: _place(attempt, id_)}
+        case "close" if attempt.id_ in pet_of:
+            return {pet_of[attempt.id_]: _close(attempt)}
+    return {}
+
+
+def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> dict[int, Step]:
+    """Return what a read has shown of each pet."""
+    match attempt.action:
+        case "pet" if attempt.id_ in pets:
+            return {attempt.id_: _get_pet(attempt)}
+        case "order" if attempt.id_ in pet_of:
+            return {pet_of[attempt.id_]: _get_order(attempt)}
+        case "pets" | "orders":
+            return dict(_page(attempt, pets))
+    return {}
+
+
+def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]:
+    """Return the id that each key had as its effect, and what is wrong with them.
+
+    An item whose response was lost is found in a page: a pet by its name; an order is given to the
+    first request for its pet that has no response, for any other one could only explain less. An
+    order that no page shows, because the store was gone before, has an id above all others.
+    """
+    ids: dict[tuple[str, str], int] = {}
+    wrong = []
+    keys = by_key(history)
+    waiting: dict[int, list[str]] = defaultdict(list)
+    for (action, key), attempts in keys.items():
+        found = {a.response.item["id"] for a in attempts if a.response and a.got(201)}
+        if len(found) > 1:
+            wrong.append(f"{action} {key}: had the ids {sorted(found)}")
+        if found:
+            ids[action, key] = min(found)
+        elif action == "place" and any(attempt.response is None for attempt in attempts):
+            waiting[attempts[0].id_].append(key)
+    known = {id_ for (action, _), id_ in ids.items() if action == "place"}
+    lost: dict[int, int] = {}
+    for item in _seen(history):
+        if "petId" in item:
+            lost[item["id"]] = item["petId"]
+        elif ("create", item["name"]) in keys:
+            ids.setdefault(("create", item["name"]), item["id"])
+    for order, pet in sorted(lost.items()):
+        if order not in known and waiting[pet]:
+            ids["place", waiting[pet].pop(0)] = order
+    unseen = [key for keys in waiting.values() for key in keys]  # though their pets may have been
+    ids |= {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
+    return ids, wrong
+
+
+def _seen(history: list[Attempt]) -> Iterator[Item]:
+    """Yield the pets and orders in all responses."""
+    for attempt in history:
+        if attempt.response and attempt.response.status in {200, 201}:
+            content: Any = json.loads(attempt.response.content)
+            yield from content if isinstance(content, list) else [content]
+
+
+def _create(attempt: Attempt) -> Step:
+    def step(state: State) -> State | None:
+        if attempt.response is None or (attempt.got(201) and not attempt.response.replayed):
+            created = State("available")
+            return created if not state.status else state if attempt.response is None else None
+        return state if state.status and attempt.got(201) else None
+
+    return step
+
+
+def _place(attempt: Attempt, order: int) -> Step:
+    def step(state: State) -> State | None:
+        placed = any(id_ == order for id_, _ in state.orders)
+        if attempt.got(409):
+            return state if state.status not in {"", "available"} and not placed else None
+        if attempt.response and (not attempt.got(201) or attempt.response.replayed):
+            return state if placed and attempt.got(201) else None
+        if not placed and state.status == "available":
+            return State("pending", state.orders | {(order, "placed")})
+        return None if attempt.response else state
+
+    return step
+
+
+def _close(attempt: Attempt) -> Step:
+    wanted, open_ = (attempt.id_, attempt.value), (attempt.id_, "placed")
+    pet_status = PET_STATUS_BY_ORDER[OrderStatus(attempt.value)]
+
+    def step(state: State) -> State | None:
+        if attempt.got(409):
+            closed = {"completed", "cancelled"} - {attempt.value}
+            return state if state.orders & {(attempt.id_, status) for status in closed} else None
+        if wanted in state.orders and (attempt.response is None or attempt.got(200)):
+            return state
+        if open_ in state.orders and (attempt.response is None or attempt.got(200)):
+            return State(pet_status, state.orders - {open_} | {wanted})
+        return None if attempt.response else state
+
+    return step
+
+
+def _get_pet(attempt: Attempt) -> Step:
+    status = attempt.response.item["status"] if attempt.response and attempt.got(200) else ""
+    return lambda state: state if state.status == status else None
+
+
+def _get_order(attempt: Attempt) -> Step:
+    assert attempt.response is not None
+    if attempt.got(200):
+        seen = (attempt.id_, attempt.response.item["status"])
+        return lambda state: state if seen in state.orders else None
+    return lambda state: None if any(i == attempt.id_ for i, _ in state.orders) else state
+
+
+def _page(attempt: Attempt, pets: set[int]) -> Iterator[tuple[int, Step]]:
+    """Yield what a page shows of each pet: it begins after `id_` and is filtered by `value`."""
+    assert attempt.response is not None
+    items: list[Item] = json.loads(attempt.response.content)
+    last = items[-1]["id"] if attempt.response.more else inf
+    if attempt.action == "pets":
+        shown = {item["id"]: item["status"] for item in items}
+        for pet in pets:
+            if attempt.id_ < pet <= last:
+                yield pet, _shows_pet(shown.get(pet, ""), attempt.value)
+    else:
+        orders = defaultdict(set)
+        for item in items:
+            orders[item["petId"]].add((item["id"], item["status"]))
+        for pet in pets:
+            yield pet, _shows_orders(orders[pet], attempt.value, attempt.id_, last)
+
+
+def _page_of_orders(attempt: Attempt, pet_of: dict[int, int]) -> Iterator[tuple[int, Step]]:
+    """Yield what a page shows of each order, which may be that of another moment."""
+    assert attempt.response is not None
+    items: list[Item] = json.loads(attempt.response.content)
+    last = items[-1]["id"] if attempt.response.more else inf
+    shown = {item["id"]: item["status"] for item in items}
+    for order in pet_of:
+        if attempt.id_ < order <= last:
+            yield order, _shows_order(order, shown.get(order, ""), attempt.value)
+
+
+def _shows_order(order: int, status: str, only: str) -> Step:
+    def step(state: State) -> State | None:
+        listed = next((s for id_, s in state.orders if id_ == order), "")
+        if status:
+            return state if listed == status else None
+        return state if not listed or (only and listed != only) else None
+
+    return step
+
+
+def _shows_pet(status: str, only: str) -> Step:
+    if status:
+        return lambda state: state if state.status == status else None
+    return lambda state: state if not state.status or (only and state.status != only) else None
+
+
+def _shows_orders(shown: set[tuple[int, str]], only: str, after: float, last: float) -> Step:
+    def step(state: State) -> State | None:
+        listed = {
+            (id_, status)
+            for id_, status in state.orders
+            if after < id_ <= last and (not only or status == only)
+        }
+        return state if listed == shown else None
+
+    return step

@@ -1,0 +1,228 @@
+"""A client in a race: what it may do, and how it records what it did."""
+
+import asyncio
+import json
+import random
+import time
+from contextlib import suppress
+
+from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse, placings
+from petstore_conformance.faults.state import GoneError, RaceState
+from petstore_conformance.faults.wire import ClientConnection
+
+PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
+STATUSES = {
+    "pets": ("", "available", "pending", "sold"),
+    "orders": ("", "placed", "completed", "cancelled"),
+}
+
+
+REPEATED = 4
+"""How many of its writes a client repeats when the race is over."""
+
+COMPLETED = 0.1
+"""What part of the orders that a client closes it completes."""
+
+
+class Client:
+    """A client: it sends one request after the other, and some writes over two connections."""
+
+    def __init__(self, race: RaceState, number: int) -> None:
+        self._race = race
+        self._number = number
+        self._connections = (ClientConnection(race.target), ClientConnection(race.target))
+        self._count = 0
+        self._abandoned = race.abandoned
+        self._created: list[tuple[str, str, int]] = []
+        self.random = random.Random(f"{race.seed} {number}")
+
+    async def run(self) -> None:
+        """Take turns until the race is over, then repeat the last writes that got 201."""
+        try:
+            with suppress(GoneError):
+                while not self._race.over:
+                    await self._race.going.wait()
+                    if self.random.random() < self._race.reconnecting:
+                        self.close()  # the next worker may be another one
+                    self._race.busy += 1
+                    try:
+                        await self.take_turn()
+                    finally:
+                        self._race.busy -= 1
+                for action, key, id_ in self._created[-REPEATED:]:
+                    await self._send(self._connections[0], action, key, id_)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connections; they are opened again when they are needed."""
+        for connection in self._connections:
+            connection.close()
+
+    async def take_turn(self) -> None:
+        """Do any one thing, to a pet or an order that others may be using."""
+        race, choice = self._race, self.random.random()
+        pet_id = self.random.choice(race.stock) if race.stock else 0
+        if choice < 0.05 or not pet_id:
+            created = await self.post("create", 0)
+            if created is not None:
+                race.stock = [*race.stock[-race.offered :], created["id"]]
+        elif choice < 0.4 or not race.placed:
+            order = await self.post("place", pet_id)
+            race.placed += [order["id"]] if order else []
+        elif choice < 0.65:
+            await self._close(self.random.choice(race.placed[-4:]))
+        elif choice < 0.7 and self._created:
+            await self._send(self._connections[0], *self.random.choice(self._created[-5:]))
+        elif choice < 0.8:
+            await self._read("pet", pet_id + (self.random.random() < 0.2))
+        elif choice < 0.85:
+            await self._read("order", self.random.choice(race.placed[-4:]))
+        elif choice < 0.97:
+            kind = self.random.choice(("pets", "orders"))
+            await self._read(
+                kind, 0, self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
+            )
+        else:
+            await self._walk()
+
+    async def write_last(self) -> None:
+        """Create a pet, sometimes order it, and sometimes cancel that order.
+
+        So the last request of all is a write that had an effect, if the other clients pause.
+        """
+        self._abandoned, connection = 0, self._connections[0]
+        key, steps = f"last-{self._number}", self.random.randrange(3)
+        created = await self._send(connection, "create", key, 0)
+        if steps and created.status == 201:
+            placed = await self._send(connection, "place", key, created.item["id"])
+            if steps == 2 and placed.status == 201:
+                await self._send(connection, "close", "", placed.item["id"], "cancelled")
+        self.close()
+
+    async def _walk(self) -> None:
+        """Walk through all pets of the race, in small pages."""
+        sent, shown, after = time.monotonic(), [], 0
+        while True:
+            response = await self._read("pets", after, "", 3)
+            if response is None:
+                return
+            items: list[Item] = json.loads(response.content)
+            shown += [item["id"] for item in items]
+            if not response.more:
+                self._race.walks.append((sent, shown))
+                return
+            after = shown[-1]
+
+    async def _read(
+        self, action: str, id_: int, status: str = "", limit: int = 100
+    ) -> RecordedResponse | None:
+        """Read a pet, an order, or the page after an id; None if there is no response."""
+        path = f"{PATHS[action]}/{id_}"
+        if action in STATUSES:
+            query = f"?limit={limit}&cursor={action[0]}{id_:014x}"  # as the service makes them
+            path = PATHS[action] + query + (f"&status={status}" if status else "")
+        sent = time.monotonic()
+        response = self._without_error(await self._connections[0].exchange("GET", path), path)
+        attempt = Attempt(action, "", id_, status, sent, time.monotonic(), response)
+        self._race.history.append(attempt)
+        if response and response.status not in ({200} if action in STATUSES else {200, 404}):
+            self._race.wrong.append(str(attempt))
+            return None
+        if self._race.gone:
+            raise GoneError
+        return response
+
+    def _without_error(
+        self, response: RecordedResponse | None, path: str
+    ) -> RecordedResponse | None:
+        """Record a status of 500 or more, after which the outcome is unknown."""
+        if response is None or response.status < 500:
+            return response
+        self._race.failed.append(f"{path}: {response.status} {response.content.decode()}")
+        return None
+
+    async def settle(self) -> tuple[list[Item], list[Item]]:
+        """Repeat what has no certain outcome, then read all pets and orders of the race."""
+        self._race.settled = time.monotonic()
+        for _ in range(3):
+            await self._repeat_what_is_uncertain()
+            pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
+            if {order["id"] for order in orders} <= placings(self._race.history).keys():
+                break
+        self.close()
+        return pets, orders
+
+    async def _repeat_what_is_uncertain(self) -> None:
+        for attempts in self._race.uncertain():
+            await self.repeat(attempts[0])
+
+    async def repeat(self, attempt: Attempt) -> None:
+        """Send a create or place again, with its key."""
+        await self._send(self._connections[0], attempt.action, attempt.key, attempt.id_)
+
+    async def _all(self, kind: str) -> list[Item]:
+        """Read all pages, each until there is a response."""
+        found: list[Item] = []
+        after = 0
+        while True:
+            response = await self._read(kind, after)
+            if response is None:
+                continue
+            found += json.loads(response.content)
+            if not response.more:
+                return found
+            after = found[-1]["id"]
+
+    async def post(self, action: str, id_: int) -> Item | None:
+        """Place or create until there is a response; return the new item, or None for 409."""
+        self._count += 1
+        key = f"{action}-{self._number}-{self._count}"
+        connections = self._connections[: 1 + (self.random.random() < 0.25)]
+        responses = await asyncio.gather(
+            *(self._send(connection, action, key, id_) for connection in connections)
+        )
+        for response in responses:
+            if response.status == 201:
+                self._created.append((action, key, id_))
+                return response.item
+        return None
+
+    async def _close(self, order_id: int) -> None:
+        status = "completed" if self.random.random() < COMPLETED else "cancelled"
+        response = await self._send(self._connections[0], "close", "", order_id, status)
+        pet_id = response.item["petId"] if response.status == 200 else 0
+        if status == "completed" and pet_id in self._race.stock:  # it is not on offer any more
+            self._race.stock.remove(pet_id)
+            if created := await self.post("create", 0):
+                self._race.stock.append(created["id"])
+
+    async def _send(
+        self, connection: ClientConnection, action: str, key: str, id_: int, value: str = ""
+    ) -> RecordedResponse:
+        """Send a request until it gets a response; record each attempt."""
+        method, path, body, expected = {
+            "create": (
+                "POST",
+                "/pets",
+                {"name": key, "categoryId": 7, "status": "available"},
+                (201,),
+            ),
+            "place": ("POST", "/store/orders", {"petId": id_}, (201, 409)),
+            "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
+        }[action]
+        value = key if action == "create" else value
+        while True:
+            sent = time.monotonic()
+            abandon = self.random.random() < self._abandoned
+            response = self._without_error(
+                await connection.exchange(method, path, body, key, abandon=abandon), path
+            )
+            attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
+            self._race.history.append(attempt)
+            if response is not None:
+                if response.status not in (*expected, 404):
+                    self._race.wrong.append(str(attempt))
+                return response
+            if self._race.gone:
+                raise GoneError

@@ -1,0 +1,117 @@
+"""What a run has done and found: progress, then the figures, and a JSON file."""
+
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from petstore_conformance.faults.rounds import RoundOutcome
+from petstore_conformance.faults.verdicts import KINDS, Findings
+from petstore_conformance.harness import documents
+from petstore_conformance.harness.cores import TOO_SLOW
+
+COUNTED: Final = ("rounds", "requests", "acknowledged", "unknown", "kills", "other faults")
+WIDEST: Final = 300
+SHOWN_TEXTS: Final = 3
+"""How many violations of each kind are shown."""
+
+VERDICTS: Final = {
+    0: "survives the faults",
+    1: "does NOT survive the faults",
+    TOO_SLOW: "was too slow to judge; repeat this when the machine is less busy",
+}
+"""What each exit status says about a backend."""
+
+
+class Tally:
+    """The sum of all rounds, shown on a stream while they run."""
+
+    def __init__(self, stream: TextIO, minutes: float) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+        self.found: Findings = {kind: [] for kind in KINDS}
+        self.slow: list[str] = []
+        self._stream = stream
+        self.minutes = minutes
+        self._begin = time.monotonic()
+        self._progress()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self._begin
+
+    @property
+    def violations(self) -> int:
+        """How many were found."""
+        return sum(map(len, self.found.values()))
+
+    @property
+    def status(self) -> int:
+        """The exit status: what was too slow may hide a violation, but is none."""
+        if self.violations:
+            return 1
+        return TOO_SLOW if self.slow else 0
+
+    def add(self, outcome: RoundOutcome) -> None:
+        """Add a round, and show it: rewritten on a terminal, elsewhere as a line of its own."""
+        self.counts.update(outcome.counts)
+        wrong = 0
+        for kind, texts in outcome.found.items():
+            self.found[kind] += [f"round {outcome.number}: {text}" for text in texts]
+            wrong += len(texts)
+        self.slow += [f"round {outcome.number}: {text}" for text in outcome.slow]
+        self._progress()
+        if not self._stream.isatty():
+            verdict = "too slow to judge" if outcome.slow else "ok"
+            verdict = f"{wrong} VIOLATIONS" if wrong else verdict
+            requests = outcome.counts["requests"]
+            self._write(f"round {outcome.number}: {requests} requests, {outcome.what}: {verdict}\n")
+
+    def end(self) -> None:
+        """Clear the progress line of a terminal."""
+        if self._stream.isatty():
+            self._write("\r\x1b[K")
+
+    def lines(self) -> list[str]:
+        """Return the figures, and for each kind of violation found how many, and the first."""
+        lines = [self._line()]
+        for kind, meaning in KINDS.items():
+            lines += _listed(kind, meaning, self.found[kind])
+        lines += _listed("too slow to judge", "neither right nor wrong", self.slow)
+        return lines
+
+    def write(self, file: Path, about: dict[str, Any]) -> None:
+        """Write everything as JSON; `about` says what was run."""
+        report = about | {
+            "counts": {name.replace(" ", "_"): n for name, n in self.counts.items()},
+            "violations": {kind.replace(" ", "_"): texts for kind, texts in self.found.items()},
+            "too_slow_to_judge": self.slow,
+        }
+        documents.write(file, report)
+
+    def _progress(self) -> None:
+        if self._stream.isatty():
+            columns = shutil.get_terminal_size().columns
+            line = f"{self.seconds / 60:.1f} of {self.minutes:g} minutes: {self._line()}"
+            self._write(f"\r\x1b[K{line}"[: columns + 3])
+
+    def _line(self) -> str:
+        figures = ", ".join(
+            f"{n} {name}" for name, n in self.counts.items() if n or name == "rounds"
+        )
+        return f"{self.violations} violations: {figures}"
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _listed(kind: str, meaning: str, texts: list[str]) -> list[str]:
+    if not texts:
+        return []
+    lines = [f"{len(texts):>6}  {kind:<18}{meaning}"]
+    shown = [line for text in texts[:SHOWN_TEXTS] for line in text.splitlines()]
+    lines += [f"        {line[:WIDEST]}" for line in shown]
+    more = len(texts) - SHOWN_TEXTS
+    return [*lines, f"        ... and {more} more"] if more > 0 else lines

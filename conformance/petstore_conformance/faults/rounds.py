@@ -1,0 +1,281 @@
+"""Rounds: an empty location, a service on it, clients, a few faults, a verdict."""
+
+import asyncio
+import tempfile
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from math import inf
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from petstore.contract import SettingsError, UnavailableError
+from petstore_conformance.faults import lost_replies, stages
+from petstore_conformance.faults.options import FaultOptions
+from petstore_conformance.faults.proxy import Proxy
+from petstore_conformance.faults.races import Fault, Race, is_write
+from petstore_conformance.faults.services import SERVING_SECONDS
+from petstore_conformance.faults.stages import (
+    NeverServedError,
+    NotRecoveredError,
+    Stage,
+    StillServedError,
+)
+from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.verdicts import BY_TIME, Findings
+from petstore_conformance.harness.alarm import OverdueError, alarm
+from petstore_conformance.harness.cores import Cores
+
+CALLS: Final = "calls"
+"""The name of the rounds in which a repository is called in this process, through the proxy."""
+
+RECONNECTING: Final = 0.1
+"""The share of its turns before which a client reconnects, perhaps to another worker."""
+
+OFFERED: Final = (8, 1, 2)
+"""How many pets the clients of a round compete for, at the beginning; round 1 has one."""
+
+FAULTS_IN_A_ROUND: Final = 3
+"""The maximum number of faults in a round."""
+
+
+class RoundOutcome(Struct):
+    """What one round has done and found.
+
+    found -- the violations, by their kinds
+    slow -- what was too slow to judge, because the machine is too busy
+    """
+
+    number: int
+    what: str
+    counts: Counter[str] = field(default_factory=Counter)
+    found: Findings = field(default_factory=dict)
+    slow: list[str] = field(default_factory=list)
+
+
+class Rounds:
+    """The rounds of a run. The seed and the number of a round determine what it does.
+
+    stage -- makes the stages, whose methods are the faults
+    more -- the names of faults that only these stages have
+    end -- when a round that still runs is cut short, and not judged; on the monotonic clock
+    possible -- the faults that this backend can meet, in a fixed order
+    reachable -- whether a location could be made for the last round
+    """
+
+    def __init__(  # noqa: PLR0913 - each of the others has a default
+        self,
+        subject: Subject,
+        options: FaultOptions,
+        proxy: Proxy | None,
+        *,
+        stage: Callable[..., Stage] = Stage,
+        more: Sequence[str] = (),
+        end: float = inf,
+    ) -> None:
+        backend = subject.backend
+        self.possible = [
+            "kill-service",
+            *(["kill-worker"] if backend.shared and Path("/proc/self").exists() else []),
+            *((*stages.PROXY_FAULTS, CALLS) if proxy else ()),
+            *(f for f in stages.SERVER_FAULTS if getattr(options, f.replace("-", "_"))),
+            *more,
+        ]
+        if unknown := set(options.only) - set(self.possible):
+            possible = ", ".join(self.possible)
+            raise SettingsError(f"--fault: {min(unknown)} is not possible here, only {possible}")
+        self.possible = [name for name in self.possible if name in (options.only or self.possible)]
+        self._subject = subject
+        self._options = options
+        self._proxy = proxy
+        self._make_stage = stage
+        self._end = end
+        self.reachable = True
+        self._shuffled: deque[str] = deque()
+        self._shuffle = Random(f"{options.seed}")
+
+    def plans(self) -> Iterator[list[str]]:
+        """Yield the faults of each round: all of them once, then all of them again, shuffled."""
+        while True:
+            plan: list[str] = []
+            while len(plan) < FAULTS_IN_A_ROUND and CALLS not in plan:
+                if not self._shuffled:
+                    self._shuffled.extend(self._shuffle.sample(self.possible, len(self.possible)))
+                if plan and self._shuffled[0] == CALLS:
+                    break
+                plan.append(self._shuffled.popleft())
+                kept = self._subject.backend.durable
+                if plan[-1] == stages.EMPTY or (plan[-1] == "kill-service" and not kept):
+                    break  # everything is gone then
+            yield plan
+
+    def run(self, number: int, plan: list[str]) -> RoundOutcome:
+        """Run the faults of a plan on a new service at a new location; return what was found."""
+        left = self._end - monotonic()
+        limit = 60 + 3 * self._seconds(plan)
+        if plan == [CALLS]:
+            limit = 60 + 30 * self._options.timeout_seconds
+        random = Random(f"{self._options.seed} {number}")
+        outcome = RoundOutcome(number, ", ".join(plan))
+        outcome.counts["rounds"] += 1
+        run = self._call if plan == [CALLS] else self._race
+        self._cores = Cores()
+        try:
+            with alarm(
+                max(0.1, min(limit, left))
+            ):  # a plugin may block the event loop of this process
+                asyncio.run(run(outcome, random, plan))
+        except OverdueError as error:
+            outcome.found.setdefault("not recovered", []).append(f"the round did not end: {error}")
+        except UnavailableError as error:
+            self.reachable = False
+            outcome.found.setdefault("not recovered", []).append(
+                f"no location can be made: {error}"
+            )
+        except SettingsError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
+            outcome.found.setdefault("wrong error", []).append(f"{error!r}")
+        if self._proxy is not None:
+            self._proxy.cut()
+            self._proxy.heal()
+        if left < limit and monotonic() > self._end:
+            outcome.found, outcome.slow = {}, ["the round was cut short at the end of the run"]
+        elif shortage := self._cores.shortage():
+            for kind in BY_TIME:
+                found = outcome.found.pop(kind, [])
+                outcome.slow += [f"{kind}: {text}; {shortage}" for text in found]
+        return outcome
+
+    @asynccontextmanager
+    async def _location(self, outcome: RoundOutcome) -> AsyncIterator[Any]:
+        """Yield the settings of an empty location, with the proxy in them if there is one."""
+        backend, options = self._subject.backend, self._options
+        stack = AsyncExitStack()
+        settings = await stack.enter_async_context(backend.scratch(self._subject.settings))
+        if self._proxy is not None:
+            address = options.server or self._subject.address() or ""
+            settings = self._subject.redirect(settings, address, f"127.0.0.1:{self._proxy.port}")
+        try:
+            yield settings
+        finally:
+            try:
+                await stack.aclose()
+            except UnavailableError:  # the run may have ended while the server was down
+                outcome.counts["locations not removed"] += 1
+
+    async def _call(self, outcome: RoundOutcome, random: Random, _: list[str]) -> None:
+        assert self._proxy is not None
+        backend = self._subject.backend
+        async with self._location(outcome) as settings:
+            caller = lost_replies.Caller(self._options, backend, settings, self._proxy, random)
+            try:
+                await caller.run()
+            except (NotRecoveredError, UnavailableError) as error:
+                caller.found["not recovered"].append(f"{error}")
+            except Exception as error:  # noqa: BLE001 - a driver may raise anything
+                caller.found["wrong error"].append(f"{error!r}")
+            outcome.counts += caller.counts
+            outcome.found = caller.found
+
+    async def _race(self, outcome: RoundOutcome, random: Random, plan: list[str]) -> None:
+        async with self._location(outcome) as settings:
+            with tempfile.TemporaryDirectory() as directory:
+                texts = self._subject.texts(settings) | {"backend": self._subject.choice}
+                stage = self._make_stage(self._options, texts, Path(directory), random, self._proxy)
+                stage.durable = self._subject.backend.durable
+                several = random.random() < 0.5 or any(
+                    "worker" in name or name == stages.EMPTY for name in plan
+                )
+                stage.workers = 2 if several and self._subject.backend.shared else 1
+                try:
+                    await self._on(stage, outcome, plan)
+                finally:
+                    self._cores.note()
+                    stage.close()
+
+    async def _on(self, stage: Stage, outcome: RoundOutcome, plan: list[str]) -> None:
+        random, options = stage.random, self._options
+        try:
+            service = await asyncio.to_thread(stage.start)
+        except NeverServedError as error:  # before any fault, this says nothing about the backend
+            outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
+            return
+        except NotRecoveredError as error:
+            outcome.found = {"not recovered": [f"{error}"]}
+            return
+        race = stage.race = Race(
+            service,
+            seed=f"{options.seed} {outcome.number}",
+            abandoned=random.choice((0, 0.02, 0.1)),
+            limit_seconds=60 + self._seconds(plan) + 20 * len(plan),
+        )
+        race.reconnecting = RECONNECTING
+        race.offered = OFFERED[outcome.number % len(OFFERED)]
+        race.target.limit_seconds = options.timeout_seconds
+        broken: Findings = {}
+        refused: list[BaseException] = []
+        try:
+            async with asyncio.timeout(60 + 2 * self._seconds(plan)):
+                await race.play(
+                    stage.clients(),
+                    random.uniform(0.02, 0.2),
+                    [self._counted(outcome, stage, name) for name in plan],
+                )
+        except* SettingsError as group:
+            refused = _leaves(group)
+        except* Exception as group:  # noqa: BLE001 - whatever it is, the round did not end
+            broken = _described(_leaves(group))
+        if refused:  # a command of the author's
+            raise refused[0]
+        found, counts = stage.judge(ended=not broken and not race.gone)
+        for kind, texts in broken.items():
+            found[kind] = found.get(kind, []) + texts
+        if race.failed:
+            found["wrong error"].insert(0, f"in the log of the service:\n{stage.error()}")
+        outcome.found = found
+        outcome.counts += counts + Counter(
+            {
+                "requests": len(race.history),
+                "acknowledged": sum(is_write(a) and a.response is not None for a in race.history),
+                "unknown": race.unknown,
+            }
+        )
+
+    def _seconds(self, plan: list[str]) -> float:
+        """Return how long these faults may take."""
+        commands = 2 * stages.COMMAND_SECONDS * sum(name in stages.SERVER_FAULTS for name in plan)
+        return commands + len(plan) * (20 + 2 * self._options.timeout_seconds)
+
+    def _counted(self, outcome: RoundOutcome, stage: Stage, name: str) -> Fault:
+        async def fault() -> None:
+            outcome.counts["kills" if "kill" in name else "other faults"] += 1
+            await stage.fault(name)()
+
+        return fault
+
+
+def _leaves(group: BaseException) -> list[BaseException]:
+    if isinstance(group, BaseExceptionGroup):
+        return [leaf for error in group.exceptions for leaf in _leaves(error)]
+    return [group]
+
+
+def _described(errors: list[BaseException]) -> Findings:
+    """Return what has ended a race too early, by its kind."""
+    found: Findings = {"not recovered": [], "emptied": [], "otherwise wrong": []}
+    for error in errors:
+        match error:
+            case NotRecoveredError():
+                found["not recovered"].append(str(error))
+            case StillServedError():
+                found["emptied"].append(str(error))
+            case TimeoutError():
+                found["not recovered"].append("the clients did not finish in time")
+            case _:
+                found["otherwise wrong"].append(f"{error!r}")
+    return {kind: texts for kind, texts in found.items() if texts}

@@ -1,0 +1,119 @@
+"""Services in processes of their own, which may be killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from petstore_conformance.harness import cores
+
+SERVICE_KEY: Final = "test-key-one-of-two"
+"""The API key of the clients."""
+
+SERVING_SECONDS: Final = 60
+"""How long a service may take to start; it only stops a hang."""
+
+
+class NotServingError(Exception):
+    """The service has ended, or does not serve in time. The message is its log.
+
+    ended -- whether it has ended by itself
+    """
+
+    def __init__(self, log: str, *, ended: bool) -> None:
+        super().__init__(log)
+        self.ended = ended
+
+
+class RunningService:
+    """A running service: its address, and its process if it has one of its own."""
+
+    def __init__(
+        self, host: str, port: int, process: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.process = process
+
+    def kill(self) -> None:
+        """Kill the process and its workers with SIGKILL."""
+        assert self.process is not None
+        workers = self.workers()
+        self.process.kill()
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        self.process.wait()
+
+    def workers(self) -> list[int]:
+        """Return the ids of the worker processes that are alive."""
+        assert self.process is not None
+        return [
+            child
+            for child in children(self.process.pid)
+            if b"spawn_main" in _read(child, "cmdline")
+        ]
+
+
+def children(parent: int) -> list[int]:
+    """Return the ids of the running child processes of a process."""
+    return cores.children().get(parent, [])
+
+
+def _read(process: int, file: str) -> bytes:
+    """Return what the system tells about a process; nothing if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/{file}").read_bytes()
+    return b""
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment with these settings instead of its own."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("PETSTORE_")}
+    return clean | {f"PETSTORE_{name.upper()}": text for name, text in settings.items()}
+
+
+def launch(
+    log: Path,
+    settings: Mapping[str, str],
+    flags: tuple[str, ...] = (),
+    script: str = "",
+    seconds: float | None = None,
+) -> RunningService:
+    """Run `petstore serve`, with its log in a file; return once it serves.
+
+    settings -- such as "sqlite_path"; others than these are not set
+    script -- Python to run instead, which may change something before it calls `cli.main`
+    seconds -- how long it may take until it serves; by default `SERVING_SECONDS`
+
+    Raises `NotServingError`, after which no process is left.
+    """
+    program = ("-c", script) if script else ("-m", "petstore")
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, *program, "serve", *flags],
+            env=environment(settings),
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+    end = time.monotonic() + (SERVING_SECONDS if seconds is None else seconds)
+    serving = None
+    try:
+        while serving is None:
+            ended = process.poll() is not None
+            text = log.read_text(errors="replace")
+            serving = re.search(r"serving on http://([^\s:]+|\[[^\]]+\]):(\d+)", text)
+            if serving is None:
+                if ended or time.monotonic() > end:
+                    raise NotServingError(text, ended=ended)
+                time.sleep(0.02)
+    finally:
+        if serving is None:
+            RunningService("", 0, process).kill()
+    return RunningService(serving[1], int(serving[2]), process)

@@ -1,0 +1,373 @@
+"""What may happen to the service and its server while clients use it.
+
+Each fault returns when its cause is over and requests get responses again.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from petstore.contract import SettingsError
+from petstore_conformance.faults import refusals
+from petstore_conformance.faults.options import FaultOptions, ServerCommand
+from petstore_conformance.faults.proxy import Proxy
+from petstore_conformance.faults.racers import Client
+from petstore_conformance.faults.races import Fault, Race
+from petstore_conformance.faults.services import (
+    SERVICE_KEY,
+    SERVING_SECONDS,
+    NotServingError,
+    RunningService,
+    environment,
+    launch,
+)
+from petstore_conformance.faults.verdicts import Findings, judge
+
+PROXY_FAULTS: Final = ("delay", "stall", "cut", "drop", "disconnect", "refuse")
+EMPTY: Final = "server-empty"
+SERVER_FAULTS: Final = ("server-kill", "server-stop", EMPTY)
+COMMAND_SECONDS: Final = 120
+"""How long a shell command of the author's may take."""
+
+_READS: Final = {"pet", "order", "pets", "orders"}
+_POLL: Final = 0.01
+
+
+class NotRecoveredError(Exception):
+    """No request got a response soon enough after a fault had ended."""
+
+
+class StillServedError(Exception):
+    """A request got another response than 503, though the store had been emptied."""
+
+
+class NeverServedError(NotRecoveredError):
+    """The service runs, but has not served yet."""
+
+
+class Stage:
+    """A service on one location, and everything that disturbs it.
+
+    race -- the clients; set before the first fault
+    texts -- the settings of the location, with the proxy in them if there is one
+    workers -- how many serve; with 1, the process serves itself
+    """
+
+    race: Race
+
+    def __init__(
+        self,
+        options: FaultOptions,
+        texts: dict[str, str],
+        directory: Path,
+        random: Random,
+        proxy: Proxy | None,
+    ) -> None:
+        self.options = options
+        self.texts = texts
+        self.random = random
+        self.proxy = proxy
+        self.workers = 1
+        self.durable = True
+        self.service: RunningService | None = None
+        self._kills = 0
+        self._stalls = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        self._log = directory / "serve.log"
+
+    def start(self) -> RunningService:
+        """Start the service, again and again until it serves or has had its time.
+
+        Raises `NotRecoveredError`, also if the round has been interrupted meanwhile.
+        """
+        settings = {
+            "api_keys": SERVICE_KEY,
+            "listen": "127.0.0.1:0",
+            "log": "text",
+            "drain_seconds": "0",
+            "workers": str(self.workers),
+            **self.texts,
+        }
+        end = time.monotonic() + self.options.timeout_seconds
+        while True:
+            try:
+                with self._lock:
+                    if self._closed:
+                        raise NotRecoveredError("the round was interrupted")
+                    self.service = launch(self._log, settings)
+                    return self.service
+            except NotServingError as error:
+                if time.monotonic() > end:
+                    said = (str(error).strip().splitlines() or ["it has logged nothing"])[-1]
+                    kind = NotRecoveredError if error.ended else NeverServedError
+                    raise kind(f"the service does not start: {said}") from error
+
+    def stop(self) -> None:
+        """Kill the service, if it runs."""
+        with self._lock:
+            if self.service is not None:
+                self.service.kill()
+                self.service = None
+
+    def close(self) -> None:
+        """Kill the service for good, also one that a thread is just starting."""
+        self._closed = True
+        self.stop()
+
+    def error(self) -> str:
+        """Return the end of the last traceback in the log of the service."""
+        _, mark, last = self._log.read_text(errors="replace").rpartition("Traceback (most recent")
+        lines = itertools.takewhile(lambda line: not line[:2].isdigit(), last.splitlines())
+        return "\n".join([*lines][-6:]) if mark else "no traceback"
+
+    def clients(self) -> int:
+        """Return how many clients are to compete."""
+        return self.random.randrange(4, 12)
+
+    def judge(self, *, ended: bool) -> tuple[Findings, Counter[str]]:
+        """Return the violations of the race by their kinds, and what is to be counted.
+
+        ended -- whether it came to its end
+        """
+        found, undecided = judge(self.race, ended=ended)
+        return found, Counter({"searches given up": undecided})
+
+    def fault(self, name: str) -> Fault:
+        """Return the fault of this name."""
+        found: Fault = getattr(self, name.replace("-", "_"))
+        return found
+
+    async def kill_service(self) -> None:
+        """Kill the service with its workers, and start it again if its data is still there."""
+        target = self.race.target
+        await self._end_with_a_write()
+        target.up.clear()
+        if not self.durable:
+            self.race.gone_at = time.monotonic()
+        await asyncio.to_thread(self.stop)
+        if self.durable:
+            target.live = await asyncio.to_thread(self.start)
+            target.up.set()
+            self.race.going.set()
+            await self.recover("the service was killed")
+
+    async def kill_worker(self) -> None:
+        """Kill one worker, and wait until another one has taken its place."""
+        await self._kill_a_worker()
+        await self.recover("a worker was killed")
+        await self._all_workers()
+
+    async def _kill_a_worker(self) -> list[int]:
+        """Kill one worker; return all that there were."""
+        workers = await self._all_workers()
+        with suppress(ProcessLookupError):
+            os.kill(self.random.choice(workers), signal.SIGKILL)
+        return workers
+
+    async def _all_workers(self) -> list[int]:
+        """Return the workers, once all of them run."""
+        service = self.service
+        assert service is not None
+        found: list[int] = []
+
+        def complete() -> bool:
+            found[:] = service.workers()
+            return len(found) >= self.workers
+
+        if not await _until(complete, self.options.timeout_seconds):
+            raise NotRecoveredError(f"of {self.workers} workers only {len(found)} run")
+        return sorted(found)
+
+    async def delay(self) -> None:
+        """Let every response of the server be late for a moment."""
+        assert self.proxy is not None
+        self.proxy.delay = self.random.uniform(0.001, 0.1)
+        await asyncio.sleep(self.random.uniform(0.1, 0.6))
+        self.proxy.delay = 0
+        await self.recover("responses were late")
+
+    async def stall(self) -> None:
+        """Forward nothing until the calls of all clients must have ended; later often for less."""
+        assert self.proxy is not None
+        self.proxy.frozen = True
+        self._stalls += 1
+        if self._stalls > 1 and self.random.random() < 0.5:
+            await asyncio.sleep(self.random.uniform(0.02, 0.4))
+        else:
+            target, clients = self.race.target, self.race.clients
+            enough = target.unavailable + target.lost + clients
+            seconds = self.options.timeout_seconds + 0.5
+            await _until(lambda: target.unavailable + target.lost >= enough, seconds)
+        self.proxy.frozen = False
+        await self.recover("the server stalled")
+
+    async def cut(self) -> None:
+        """Cut a connection to the server somewhere within a response."""
+        assert self.proxy is not None
+        before = self.proxy.cuts
+        self.proxy.cut_after = self.random.randrange(2000)
+        await _until(lambda: self.proxy is not None and self.proxy.cuts > before, 1)
+        self.proxy.cut_after = None
+        await self.recover("a connection was cut")
+
+    async def drop(self) -> None:
+        """Lose exactly the next response of the server."""
+        assert self.proxy is not None
+        before = self.proxy.cuts
+        self.proxy.drop_next = True
+        await _until(lambda: self.proxy is not None and self.proxy.cuts > before, 1)
+        self.proxy.drop_next = False
+        await self.recover("a response was lost")
+
+    async def disconnect(self) -> None:
+        """Cut all connections to the server at once."""
+        assert self.proxy is not None
+        self.proxy.cut()
+        await self.recover("all connections were cut")
+
+    async def refuse(self) -> None:
+        """Cut all connections, and refuse new ones for a while."""
+        assert self.proxy is not None
+        self.proxy.refuse()
+        self.proxy.cut()
+        await asyncio.sleep(self.random.uniform(0.1, 0.8))
+        self.proxy.listen()
+        await self.recover("connections were refused")
+
+    async def server_kill(self) -> None:
+        """Kill the server as the author says, and start it again."""
+        await self._without_server("server_kill")
+
+    async def server_stop(self) -> None:
+        """Stop the server as the author says, and start it again."""
+        await self._without_server("server_stop")
+
+    async def _without_server(self, option: str) -> None:
+        await self._end_with_a_write()
+        try:
+            await self._command(option)
+            self.race.going.set()
+            await asyncio.sleep(self.random.uniform(0, 0.6))
+        except asyncio.CancelledError:
+            await self._command("server_start")  # it was there before
+            raise
+        await self._command("server_start")
+        await self.recover("the server was started again")
+
+    async def server_empty(self) -> None:
+        """Empty the server as the author says: soon, and for good, nothing may be served.
+
+        A worker that replaces another one makes no store, either.
+        """
+        seconds = self.options.timeout_seconds
+        self.race.gone_at = time.monotonic()
+        await self._command("server_empty")
+        end = time.monotonic() + seconds
+        writing = self.random.random() < 0.5  # a worker that only reads must notice, too
+        while found := await refusals.served(self.race, seconds, writing=writing):
+            if time.monotonic() > end:
+                raise StillServedError(f"{seconds:g} s after that: {', '.join(sorted(found))}")
+        await self._check_refused("later")
+        if self.workers > 1:
+            await self._replace_a_worker()
+
+    async def _replace_a_worker(self) -> None:
+        """Kill a worker, and see that nothing is served until its replacement has ended."""
+        service = self.service
+        assert service is not None
+        old = await self._kill_a_worker()
+        new: set[int] = set()
+        end = time.monotonic() + SERVING_SECONDS
+        while new.issubset(running := service.workers()) and time.monotonic() < end:
+            new.update(set(running) - set(old))
+            await self._check_refused("after one of its workers was killed")
+
+    async def _check_refused(self, when: str) -> None:
+        """Check that nothing is served any more; a connection may break."""
+        found = await refusals.served(self.race, self.options.timeout_seconds, writing=True)
+        if found := found - {refusals.NO_RESPONSE}:
+            raise StillServedError(f"{when}: {', '.join(sorted(found))}")
+
+    async def _end_with_a_write(self) -> None:
+        """Every other time: let the clients pause, so that an acknowledged write comes last."""
+        self._kills += 1
+        if self._kills % 2 == 0:
+            return
+        race = self.race
+        race.going.clear()
+        if await _until(lambda: race.busy == 0, self.options.timeout_seconds):
+            await Client(race, -2 - self._kills).write_last()
+
+    async def _command(self, option: str) -> None:
+        command = getattr(self.options, option)
+        running = asyncio.ensure_future(asyncio.to_thread(_execute, option, command, self.texts))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await running  # the server is not left halfway
+            raise
+
+    async def recover(self, after: str) -> None:
+        """Wait for responses to a read and to a write that were sent from now on."""
+        since, position = time.monotonic(), len(self.race.history)
+        seen: set[bool] = set()
+
+        def recovered() -> bool:
+            nonlocal position
+            new, position = self.race.history[position:], len(self.race.history)
+            seen.update(a.action in _READS for a in new if a.response and a.sent >= since)
+            return seen == {True, False}
+
+        seconds = self.options.timeout_seconds
+        if not await _until(recovered, seconds):
+            raise NotRecoveredError(f"{after}; no responses within {seconds:g} s after that")
+
+
+def _execute(option: str, command: ServerCommand, texts: dict[str, str]) -> None:
+    """Run a command of the author's; raises `SettingsError` if it fails.
+
+    texts -- the settings of the location, which a shell command gets as the service does
+    """
+    if callable(command):
+        try:
+            command()
+        except Exception as error:
+            raise SettingsError(f"{option} has raised {error!r}") from error
+        return
+    flag = f"--{option.replace('_', '-')}"
+    quiet = subprocess.DEVNULL  # a server that it starts keeps its streams open
+    try:
+        status = subprocess.run(  # noqa: S602 - who gives the option may run anything
+            command,
+            shell=True,
+            stdin=quiet,
+            stdout=quiet,
+            stderr=quiet,
+            start_new_session=True,
+            env=environment(texts),
+            timeout=COMMAND_SECONDS,
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise SettingsError(f"{flag} has not ended within {COMMAND_SECONDS} s") from None
+    if status:
+        raise SettingsError(f"{flag} has ended with the status {status}: {command}")
+
+
+async def _until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Wait until a condition holds; return whether it does."""
+    end = time.monotonic() + seconds
+    while not (held := holds()) and time.monotonic() < end:  # noqa: ASYNC110 - a thread may set it
+        await asyncio.sleep(_POLL)
+    return held

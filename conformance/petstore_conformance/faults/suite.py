@@ -1,0 +1,58 @@
+"""The class with which authors of backends run the level that kills from pytest."""
+
+import asyncio
+import secrets
+from typing import ClassVar
+
+import pytest
+
+from petstore_conformance.faults import session
+from petstore_conformance.faults.options import FaultOptions
+from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.harness.kit import TOO_SLOW_TO_JUDGE, Kit, Location, in_scratch
+
+
+class FaultConformance(Kit):
+    """Starts services on scratch locations and kills them: `petstore conformance NAME --faults`.
+
+    name -- that of the entry point, by which a service finds the backend
+    minutes, timeout_seconds, server, faults -- those options of the command
+    seed -- that of the run to repeat; if there is none, each run has its own
+
+    With the methods `server_kill` or `server_stop`, and `server_start`, the server is killed or
+    stopped, too; with `server_empty`, it is emptied. They have no arguments, and are called in a
+    thread. Each returns when it has done its work, and raises an exception if it cannot.
+    """
+
+    name: ClassVar[str]
+    minutes: ClassVar[float] = 2
+    timeout_seconds: ClassVar[float] = 10
+    server: ClassVar[str | None] = None
+    faults: ClassVar[tuple[str, ...]] = ()
+    seed: ClassVar[int | None] = None
+
+    def test_faults(self) -> None:
+        """What clients of the service saw while it was killed contradicts the contract."""
+        options = FaultOptions(
+            minutes=self.minutes,
+            seed=secrets.randbelow(2**32) if self.seed is None else self.seed,
+            timeout_seconds=self.timeout_seconds,
+            server=self.server,
+            server_stop=getattr(self, "server_stop", None),
+            server_kill=getattr(self, "server_kill", None),
+            server_start=getattr(self, "server_start", None),
+            server_empty=getattr(self, "server_empty", None),
+            only=self.faults,
+        )
+        session.check(options)
+        asyncio.run(in_scratch(self, _reached))
+        subject = Subject(self.name, self.name, self.backend, self.settings)
+        tally = session.run_rounds(subject, options)
+        if tally.violations:
+            pytest.fail("\n".join(tally.lines()), pytrace=False)
+        if tally.slow:
+            pytest.skip(f"{TOO_SLOW_TO_JUDGE}: {tally.slow[0]}")
+
+
+async def _reached(_kit: FaultConformance, _location: Location) -> None:
+    """Do nothing more: a location could be made and opened."""

@@ -1,0 +1,110 @@
+"""What is wrong with the history of a race, by kind, and the shortest piece that shows it."""
+
+from typing import Final
+
+from petstore_conformance.faults import histories
+from petstore_conformance.faults.linearizability import searches, stuck_at
+from petstore_conformance.faults.operations import RecordedCall
+from petstore_conformance.faults.races import Race, is_lost, is_write
+
+KINDS: Final = {
+    "lost": "acknowledged, and gone or changed later",
+    "given out twice": "one id for two pets, or for two orders",
+    "sold twice": "a pet in two orders at the same time",
+    "retried twice": "an Idempotency-Key with two effects, or forgotten",
+    "sent twice": "a call without a token that took effect twice",
+    "not linearizable": "no order of the requests explains the responses",
+    "too late": "calls that took longer than --timeout-seconds",
+    "wrong error": "another status than 503, another error than UnavailableError",
+    "not recovered": "no responses soon after a fault had ended",
+    "emptied": "served, though the store was emptied",
+    "not cancelled": "cancelled calls that did not end soon",
+    "otherwise wrong": "a response that is wrong whatever happened before",
+}
+"""The kinds of violations, and what they mean."""
+
+BY_TIME: Final = ("too late", "not recovered", "emptied", "not cancelled")
+"""The kinds that a busy machine may explain."""
+
+Findings = dict[str, list[str]]
+
+
+def judge(
+    race: Race, *, ended: bool, moments: bool = False, confirmed: bool = False
+) -> tuple[Findings, int]:
+    """Return the violations of a race by kind, and how many searches were given up.
+
+    ended -- whether it came to its end, so that `race.final` is what was stored then
+    moments -- whether a page shows all its items at one moment, which the contract does not promise
+    confirmed -- whether only what was acknowledged must have lasted: what was read or refused may
+        have followed from writes that were never confirmed
+    """
+    history = race.before_gone()
+    if confirmed:
+        history = [a for a in history if a.sent >= race.settled or is_write(a)]
+    found: Findings = {kind: [] for kind in KINDS}
+    found["too late"] += race.target.late
+    found["wrong error"] += race.failed
+    found["otherwise wrong"] += race.wrong
+    if not confirmed:
+        found["otherwise wrong"] += race.wrong_walks()
+        found["lost"] += [str(attempt) for attempt in history if is_lost(attempt)]
+    found["given out twice"] += histories.given_twice(race.history)
+    if ended:
+        pets, orders = race.final
+        gone = histories.lost(pets, orders, history)
+        found["lost"] += [f"{attempt}, but at the end it is gone" for attempt in gone]
+        if not gone:
+            found["lost"] += histories.broken_promises(pets, orders, history)
+        found["sold twice"] += histories.sold_twice(orders)
+        found["sold twice"] += histories.overlaps(orders, history)
+        keys = [*histories.wrong_keys(pets, orders, history)]
+        found["retried twice"] += [text for text in keys if "for two keys" not in text]
+        found["not linearizable"] += histories.wrong_statuses(pets, orders)
+        found["not linearizable"] += histories.groundless_refusals(orders, history)
+        found["otherwise wrong"] += histories.listed_twice(pets, orders)
+    undecided = 0
+    wrong, parts = searches(history, pages_are_moments=moments)
+    found["otherwise wrong"] += wrong
+    for pets_, operations, verdict, stuck in parts:
+        undecided += verdict is None
+        if verdict is False:
+            if len(pets_) == 1:
+                piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
+                found["not linearizable"].append(f"pet {pets_[0]}:\n{piece}")
+            else:  # one page may contradict many pairs: the shortest piece of each would take long
+                text = stuck.attempt if stuck else "no requests"
+                found["not linearizable"].append(f"pets {pets_[0]} and {pets_[1]}: {text} <- here")
+    return {kind: texts for kind, texts in found.items() if texts}, undecided
+
+
+SHOWN: Final = 24
+
+
+def shorten(
+    operations: list[RecordedCall], pets: list[int], stuck: RecordedCall | None
+) -> list[str]:
+    """Return the shortest piece of a history that cannot be explained, a line for each request.
+
+    What was sent after the request at which the search got stuck is dropped, and then each request
+    that changes nothing and without which the piece still cannot be explained.
+    """
+    kept = operations
+    if stuck is not None:
+        until = [o for o in operations if o.sent <= stuck.ended]
+        kept = until if stuck_at(until, pets) else operations
+    for operation in [o for o in kept if _changes_nothing(o) and o is not stuck]:
+        fewer = [o for o in kept if o is not operation]
+        if stuck_at(fewer, pets):
+            kept = fewer
+    begin = kept[0].sent if kept else 0
+    lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]
+    left_out = [f"... {len(lines) - SHOWN} requests before"] if len(lines) > SHOWN else []
+    return left_out + lines[-SHOWN:]
+
+
+def _changes_nothing(operation: RecordedCall) -> bool:
+    attempt = operation.attempt
+    if attempt.action in {"create", "place", "close"}:
+        return attempt.got(404) or attempt.got(409)
+    return True

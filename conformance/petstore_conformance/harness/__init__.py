@@ -1,0 +1,1 @@
+"""How clauses are run and reported: time limits, processes, signals, reports."""

@@ -1,0 +1,102 @@
+"""Time limits, one of which holds even if a plugin loops for ever, or swallows its cancellation."""
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from time import monotonic
+from types import FrameType
+from typing import Any, Final
+
+CANCEL_SECONDS = 5.0
+"""How long a cancelled call may take to end."""
+
+AGAIN_SECONDS: Final = 5
+"""How long closing may take after the alarm, before it rings again."""
+
+
+class AlarmError(BaseException):
+    """The alarm has rung. Not an `Exception`, which a plugin might catch, only to continue."""
+
+
+class OverdueError(AssertionError):
+    """Something has not ended in time. Nothing else is wrong, so a busy machine may explain it."""
+
+
+def stack(task: "asyncio.Task[Any]") -> str:
+    """Return where a task waits: a line for each of its coroutines, the outermost first."""
+    coroutine: Any = task.get_coro()
+    lines = []
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        code = frame.f_code
+        lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_qualname}")
+        coroutine = coroutine.cr_await
+    return "\n".join(lines)
+
+
+@asynccontextmanager
+async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
+    """Cancel the block after a time; raise `OverdueError` then.
+
+    what -- is named in the message
+    """
+    __tracebackhide__ = True
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        # Its cause is where the call waited; where asyncio raised it is of no interest.
+        raise OverdueError(f"{what} has not ended within {seconds:g} s") from error.__cause__
+
+
+@contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """Interrupt the block after a time, wherever it is, and again until it ends.
+
+    Raises `OverdueError` then. It does nothing outside the main thread, and where the operating
+    system has no interval timers: only `asyncio.timeout` ends a test there.
+    """
+    __tracebackhide__ = True
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
+        yield
+        return
+    rung: list[AlarmError] = []
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        __tracebackhide__ = True
+        rung.append(AlarmError(f"interrupted here after {monotonic() - begin:.0f} s"))
+        raise rung[-1]
+
+    ignore = sys.unraisablehook
+
+    def ring_again(lost: "sys.UnraisableHookArgs") -> None:
+        # It rang in a finalizer, where Python ignores exceptions, such as during a collection.
+        if isinstance(lost.exc_value, AlarmError):
+            signal.setitimer(signal.ITIMER_REAL, 0.01, AGAIN_SECONDS)
+        else:
+            ignore(lost)
+
+    begin = monotonic()
+    sys.unraisablehook = ring_again
+    handler = signal.signal(signal.SIGALRM, ring)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+    try:
+        yield
+    except AlarmError:
+        pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = ignore
+        signal.signal(signal.SIGALRM, handler)
+        if left:  # someone else's, such as that of pytest-timeout
+            left = max(left - (monotonic() - begin), 0.001)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)
+    if rung:  # also if it was swallowed
+        raise OverdueError(f"the test has not ended within {seconds:g} s") from rung[0]

@@ -1,0 +1,154 @@
+"""A repository in another process, which can be killed: the process itself, and what talks to it.
+
+Messages are pickled, each after its length. The first one is the backend and its settings, so its
+functions must be importable by their names.
+"""
+
+import asyncio
+import pickle
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any
+
+from petstore.contract import Expected, UnavailableError
+from petstore_conformance.harness.alarm import CANCEL_SECONDS
+from petstore_conformance.harness.forwarding import Forwarding
+from petstore_conformance.harness.kit import Location
+
+_READY = -1
+"""Sent instead of the number of a call, once the repository is open."""
+
+
+class Child(Forwarding):
+    """A repository whose calls are made in another process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._numbers = count()
+        self._results: dict[int, asyncio.Future[Any]] = {_READY: asyncio.Future()}
+        self.store = ""  # until it is open
+        self._reader = asyncio.create_task(self._read())
+
+    async def opened(self) -> None:
+        """Wait until the repository is open in the other process. Raises what `open` raises."""
+        self.store = await self._results[_READY]
+
+    async def kill(self) -> None:
+        """End the process at once; calls in flight raise `UnavailableError`."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._reader
+
+    async def end(self) -> None:
+        """Let the process close its repository, and wait for its end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Make the call in the other process; return or raise what it does there."""
+        number = next(self._numbers)
+        self._results[number] = result = asyncio.Future[Any]()
+        assert self._process.stdin is not None
+        self._process.stdin.write(_pack((number, method, arguments, named)))
+        return await result
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        while message := await _receive(self._process.stdout):
+            number, outcome = message
+            result = self._results.pop(number)
+            if result.done():  # it was cancelled
+                continue
+            if isinstance(outcome, BaseException):
+                result.set_exception(outcome)
+            else:
+                result.set_result(outcome)
+        for result in self._results.values():
+            if not result.done():
+                result.set_exception(UnavailableError("the process has ended"))
+
+
+@asynccontextmanager
+async def child(location: Location, *, closes: bool = False) -> AsyncIterator[Child]:
+    """Open a location in another process, which is killed when the block ends.
+
+    closes -- whether it closes its repository before, because it has made the location itself
+    """
+    try:
+        opened = _pack((location.backend, location.settings))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise AssertionError(
+            f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"
+            " type of the settings be importable by their names, at the top level of a module."
+        ) from error
+    main = f"import sys; sys.path[:] = {sys.path!r}; from petstore_conformance.harness import child"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", f"{main}; child.main()"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    repository = Child(process)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(opened)
+        await repository.opened()
+        yield repository
+    finally:
+        if closes:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await repository.end()
+        await repository.kill()
+
+
+def _pack(message: object) -> bytes:
+    data = pickle.dumps(message)
+    return len(data).to_bytes(4) + data
+
+
+async def _receive(reader: asyncio.StreamReader) -> Any:
+    """Return the next message, or None at the end."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4))
+        return pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own process
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def _serve() -> None:
+    """Open a location; make the calls from standard input, write results to standard output."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    output = sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a backend prints is not a message
+
+    def send(number: int, outcome: object) -> None:
+        try:
+            data = _pack((number, outcome))
+        except Exception as error:  # noqa: BLE001 - the exception of a driver
+            data = _pack((number, RuntimeError(f"{outcome!r}, which cannot be pickled: {error!r}")))
+        output.write(data)
+        output.flush()
+
+    async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
+        try:
+            send(number, await call(*given, **named))
+        except BaseException as error:  # noqa: BLE001 - the other process raises it
+            send(number, error)
+
+    backend, settings = await _receive(reader)
+    async with backend.open(settings, Expected()) as repository, asyncio.TaskGroup() as group:
+        send(_READY, repository.store)
+        while message := await _receive(reader):
+            number, method, *arguments = message
+            group.create_task(run(number, getattr(repository, method), *arguments))
+
+
+def main() -> None:
+    """Run as the other process."""
+    asyncio.run(_serve())

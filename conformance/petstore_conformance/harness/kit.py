@@ -1,0 +1,239 @@
+"""How a clause is run: in an empty location, with a time limit, in its own event loop."""
+
+import asyncio
+import inspect
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from functools import wraps
+from typing import Any, ClassVar, Final, TypeVar
+
+import pytest
+
+from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
+from petstore_conformance.harness.alarm import OverdueError, alarm, within
+from petstore_conformance.harness.cores import Cores
+from petstore_conformance.harness.signals import Cleanup
+
+CLAUSE_SECONDS: Final = 55
+"""How long the test of a clause may run, so that a repository that hangs fails it.
+
+The rest of its minute is left for closing the repository and removing the location.
+"""
+
+ANY_STORE: Final = Expected()
+
+TOO_SLOW_TO_JUDGE: Final = "too slow to judge"
+"""How the reason begins for which a test is skipped that the machine was too busy for."""
+
+NEW: Final[dict[str, str]] = {}
+"""The clauses of this minor release: name -> the release from which a backend fails by them.
+
+Until then, what breaks one is a warning: an expected failure for pytest.
+"""
+
+WARNING: Final = "will fail from release "
+"""How the reason begins for which a new clause does not fail yet."""
+
+AnyEntered = TypeVar("AnyEntered")
+
+LIMIT_SECONDS: Final = 60
+"""How long a clause may take in total, even if the plugin never lets the event loop run."""
+
+
+class RaisedOnPurposeError(Exception):
+    """Raised by the kit in the block of a backend, and never mistaken for a backend's own error."""
+
+
+class CancelledOnPurposeError(asyncio.CancelledError):
+    """Raised by the kit in the block of a backend, and never mistaken for Ctrl-C."""
+
+
+@contextmanager
+def judged() -> Iterator[None]:
+    """Skip the test if the block fails by time alone, and this process had too little of a core.
+
+    By time alone: something has not ended, or the backend says that its storage is unavailable,
+    which it also says after a time-out of its own.
+    """
+    __tracebackhide__ = True
+    cores = Cores()
+    try:
+        yield
+    except (OverdueError, UnavailableError) as error:
+        if shortage := cores.shortage():
+            pytest.skip(f"{TOO_SLOW_TO_JUDGE}: {error!r}; {shortage}")
+        raise
+
+
+@asynccontextmanager
+async def reraising(manager: AbstractAsyncContextManager[AnyEntered]) -> AsyncIterator[AnyEntered]:
+    """Enter a context manager of a backend; raise a failure of the block that it suppresses."""
+    __tracebackhide__ = True
+    failure = None
+    async with manager as entered:
+        try:
+            yield entered
+        except BaseException as error:
+            failure = error
+            raise
+    if failure is not None:
+        raise failure
+
+
+class Location:
+    """An empty location of a backend, which may be opened several times, also at the same time.
+
+    settings -- those that `Backend.scratch` has yielded
+    """
+
+    def __init__(self, backend: Backend, settings: Any) -> None:
+        self.backend = backend
+        self.settings = settings
+
+    def open(self, expected: Expected = ANY_STORE) -> AbstractAsyncContextManager[Repository]:
+        """Open a repository at this location. A failure of the block is raised in any case."""
+        return reraising(self.backend.open(self.settings, expected))
+
+    @asynccontextmanager
+    async def new(self) -> AsyncIterator["Location"]:
+        """Yield another location, which is made from the settings of this one."""
+        async with reraising(self.backend.scratch(self.settings)) as settings:
+            yield Location(self.backend, settings)
+
+
+class Kit:
+    """Base class of the clauses. The author of a backend sets both attributes in a subclass.
+
+    backend -- the backend to be tested
+    settings -- settings with which it can work; tests run only in scratch locations made from them
+    """
+
+    backend: ClassVar[Backend]
+    settings: ClassVar[Any]
+
+    machine_advances_time: ClassVar[bool] = False
+    """Whether the machine sets the clock by which records of tokens expire."""
+
+    machine_restores: ClassVar[bool] = False
+    """Whether the machine calls `restore`."""
+
+    def longest_name(self, length: int) -> int:
+        """Return this length of a name in bytes, or that of the longest which can be stored."""
+        return min(length, self.backend.max_name_bytes or length)
+
+    def storable(self, news: Iterable[NewPet]) -> list[NewPet]:
+        """Return those of the pets whose names can be stored."""
+        sizes = ((new, len(new.name.encode())) for new in news)
+        return [new for new, size in sizes if self.longest_name(size) == size]
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a class that overrides or deletes the test of a clause."""
+        super().__init_subclass__()
+        for name in cls.__dict__:
+            if name.startswith("test_") and any(hasattr(base, name) for base in cls.__bases__):
+                raise TypeError(f"{cls.__name__}.{name} would replace a clause of the contract")
+
+
+AnyKit = TypeVar("AnyKit", bound=Kit)
+
+
+def clause(
+    name: str,
+) -> Callable[[Callable[[AnyKit, Repository], Awaitable[None]]], Callable[[AnyKit], None]]:
+    """Turn a coroutine function that takes an open, empty repository into a test.
+
+    name -- the name of the clause in the contract
+    """
+
+    def decorate(
+        test: Callable[[AnyKit, Repository], Awaitable[None]],
+    ) -> Callable[[AnyKit], None]:
+        async def with_repository(kit: AnyKit, location: Location) -> None:
+            __tracebackhide__ = True
+            async with location.open() as repository:
+                await test(kit, repository)
+
+        return location_clause(name)(wraps(test)(with_repository))
+
+    return decorate
+
+
+def location_clause(
+    name: str, needs: str | None = None
+) -> Callable[[Callable[[AnyKit, Location], Awaitable[None]]], Callable[[AnyKit], None]]:
+    """Turn a coroutine function that takes an empty location into a test.
+
+    name -- the name of the clause in the contract
+    needs -- the capability without which the test is skipped: "shared", "durable", "snapshots"
+    """
+
+    def decorate(test: Callable[[AnyKit, Location], Awaitable[None]]) -> Callable[[AnyKit], None]:
+        def run(self: AnyKit) -> None:
+            __tracebackhide__ = True
+            if needs is not None and not getattr(self.backend, needs):
+                pytest.skip(f"not claimed by the backend: {needs}")
+            with judged(), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
+                runner.run(in_scratch(self, test))
+
+        run.__name__ = test.__name__  # no wraps: pytest would take the argument for a fixture
+        run.__doc__, run.__module__ = test.__doc__, test.__module__
+        run.__dict__["clause"] = name
+        if release := NEW.get(name):
+            return pytest.mark.xfail(strict=False, reason=f"{WARNING}{release}")(run)
+        return run
+
+    return decorate
+
+
+async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[None]]) -> None:
+    """Run a test in an empty location, for at most `CLAUSE_SECONDS`.
+
+    If the storage cannot be reached, the test is skipped; with ``PETSTORE_REQUIRE_SERVICES=1``
+    `UnavailableError` is raised.
+    """
+    __tracebackhide__ = True
+    async with AsyncExitStack() as stack:
+        cleanup = Cleanup()
+        stack.callback(cleanup.end)
+        try:
+            scratch = reraising(kit.backend.scratch(kit.settings))
+            settings = await stack.enter_async_context(scratch)
+            stack.callback(cleanup.begin)
+            async with kit.backend.open(settings, ANY_STORE):
+                pass
+        except UnavailableError as error:
+            if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
+                raise
+            pytest.skip(f"the storage cannot be reached: {error}")
+        async with within(CLAUSE_SECONDS):
+            await test(kit, Location(kit.backend, settings))
+
+
+def clauses(kit: type[Kit]) -> dict[str, str]:
+    """Return the clauses that a kit tests: name of the clause -> name of its test."""
+    return {
+        test.__dict__["clause"]: name
+        for name in dir(kit)
+        if "clause" in getattr(test := getattr(kit, name), "__dict__", {})
+    }
+
+
+def sentences() -> dict[str, str]:
+    """Return the sentences of the contract: name of the clause -> its sentence, in one line.
+
+    A clause is a list item of a docstring, "- sentence [name]", wrapped anywhere.
+    """
+    documented = [Repository, Backend, *vars(Repository).values()]
+    found = {}
+    for item in documented:
+        for bullet in re.split(r"^- ", inspect.getdoc(item) or "", flags=re.MULTILINE)[1:]:
+            if match := re.match(r"(.+?)\s+\[([a-z-]+)\]", bullet, re.DOTALL):
+                found[match[2]] = " ".join(match[1].split())
+    return found

@@ -1,0 +1,285 @@
+"""Calls that overlap or are cancelled, and the search for an order that explains their results."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from petstore.contract import (
+    ConflictError,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    Repository,
+    TokenReusedError,
+    UnavailableError,
+)
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
+from petstore_conformance.model.model import Model, Write
+
+COUNTED_TURNS = 200
+"""For so many turns of the event loop, the end of a call is looked for in each of them."""
+
+WAITING_TURNS = 20
+"""A call that takes more turns of the event loop waits for a thread or a server."""
+
+BUSY_SECONDS = 0.1
+"""How much longer a busy server may take for a call whose caller was cancelled."""
+
+SLOW_SECONDS = 0.02
+"""A repository is slow if a read takes longer than this."""
+
+AnyItem = TypeVar("AnyItem")
+AnyCall = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Length(Struct, frozen=True):
+    """How long a call takes: in turns of the event loop, and in seconds."""
+
+    turns: int = 0
+    seconds: float = 0.0
+
+    async def wait(self, tenths: float) -> None:
+        """Wait for some tenths of it: by turns if they were counted, for no timer is as short."""
+        if self.turns > COUNTED_TURNS:
+            await asyncio.sleep(self.seconds * tenths / 10)
+        else:
+            for _ in range(round(self.turns * tenths / 10)):
+                await asyncio.sleep(0)
+
+
+def kind(result: object) -> type:
+    """Return the type of a result; of a refusal, the one in the contract, which it may subclass."""
+    refusals = (NotFoundError, ConflictError, TokenReusedError)
+    return next((refusal for refusal in refusals if isinstance(result, refusal)), type(result))
+
+
+async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
+    """Make a call; return how long it takes, and its result, or None if it was refused."""
+    time = asyncio.get_running_loop().time
+    begin, turns = time(), 0
+    task = asyncio.ensure_future(call)
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0 if turns <= COUNTED_TURNS else 0.001)
+    length = Length(turns, time() - begin)
+    with suppress(RefusedError):
+        return length, await task
+    return length, None
+
+
+async def sample(repository: Repository, items: Sequence[AnyItem]) -> Sequence[AnyItem]:
+    """Return all items; or every seventh if the repository is slow, for a clause has a minute."""
+    length, _ = await measure(repository.get_pet(1))
+    return items[::7] if length.seconds > SLOW_SECONDS else items
+
+
+async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -> list[bool]:
+    """Cancel calls, and wait for their end; return for each whether it had ended before."""
+    done = [call.done() for call in calls]
+    for call in calls:
+        call.cancel()
+    if twice:
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+    with suppress(TimeoutError):
+        await asyncio.wait(calls, timeout=CANCEL_SECONDS)
+    for call in calls:
+        if not call.done():
+            text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
+            raise OverdueError(f"{text}\n{stack(call)}")
+    return done
+
+
+class Stored(Struct):
+    """All pets and orders of a repository, as two lists show them."""
+
+    pets: list[Pet]
+    orders: list[Order]
+
+
+async def read_all(repository: Repository) -> Stored:
+    """Return all pets and orders after checking their types."""
+    pets = await repository.list_pets(PetQuery(0, 9999))
+    orders = await repository.list_orders(OrderQuery(0, 9999))
+    check_types(pets, orders)
+    return Stored(pets, orders)
+
+
+def check_types(pets: Iterable[Pet], orders: Iterable[Order]) -> None:
+    """Check that all values have exactly the types of the contract: 1 == 1.0, "sold" == SOLD."""
+    for pet in pets:
+        assert type(pet) is Pet
+        assert (type(pet.id), type(pet.name), type(pet.category_id)) == (int, str, int)
+        assert pet.status is UNSET or type(pet.status) is PetStatus
+    for order in orders:
+        assert type(order) is Order
+        assert (type(order.id), type(order.pet_id)) == (int, int)
+        assert type(order.status) is OrderStatus
+        assert type(order.placed_at) is datetime
+        assert order.placed_at.utcoffset() == timedelta(0)
+
+
+async def settle(repository: Repository, length: Length) -> Stored:
+    """Return all pets and orders once cancelled calls can no longer take effect.
+
+    length -- how long a call takes: a cancelled one may take effect until the server has made it
+    """
+    pause = 10 * length.seconds + (BUSY_SECONDS if length.turns > WAITING_TURNS else 0.01)
+    stored = await read_all(repository)
+    while True:
+        for order in stored.orders[-1:]:  # a write that changes nothing waits for those before it
+            with suppress(RefusedError):
+                await repository.update_order(order.id, order.status)
+        await asyncio.sleep(pause)
+        before, stored = stored, await read_all(repository)
+        if stored == before:
+            return stored
+
+
+class Call(Struct):
+    """One of several calls that overlap.
+
+    make -- calls the repository
+    what -- a write; or the id and new status of an order to update; or the id of an item to read
+    result -- what was returned, or the type of the refusal that was raised
+    unknown -- whether it was cancelled, or the repository closed: it may have had its effect
+    """
+
+    make: Callable[[Repository], Coroutine[Any, Any, Any]]
+    what: Write | tuple[int, OrderStatus] | tuple[int, type]
+    result: Any = None
+    unknown: bool = True
+
+    async def run(self, repository: Repository, *, closing: bool = False) -> None:
+        """Make the call and keep its result.
+
+        closing -- whether the repository may be closed meanwhile, and so be unavailable
+        """
+        try:
+            self.result = await self.make(repository)
+        except RefusedError as refusal:
+            self.result = kind(refusal)
+        except UnavailableError:
+            if not closing:
+                raise
+            return
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise AssertionError("CancelledError, although nobody cancelled the call") from error
+        self.unknown = False
+
+
+def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
+    """Return the model after the calls, in an order in which they have these results.
+
+    stored -- all pets and orders after them
+
+    Raises `AssertionError` if there is no such order.
+    """
+    __tracebackhide__ = True
+    writes = [call.what for call in calls if isinstance(call.what, Write)]
+    for after in _orders(model, list(calls), writes, stored):
+        if after.pets == stored.pets and after.orders == stored.orders:
+            return after
+    raise AssertionError(
+        "\n".join(
+            (
+                "No order of these overlapping calls explains their results:",
+                *(f"  {c.what} -> {'unknown' if c.unknown else c.result}" for c in calls),
+                "Stored after them, and not before:",
+                *(f"  {item}" for item in stored.pets if item not in model.pets),
+                *(f"  {item}" for item in stored.orders if item not in model.orders),
+                "Stored before them, and not after:",
+                *(f"  {item}" for item in model.pets if item not in stored.pets),
+                *(f"  {item}" for item in model.orders if item not in stored.orders),
+            )
+        )
+    )
+
+
+def _orders(
+    model: Model, calls: list[Call], writes: list[Write], stored: Stored
+) -> Iterable[Model]:
+    """Yield the model after the calls, for each order of them in which they have these results.
+
+    writes -- those that overlap, also the ones that are in the model already
+    """
+    if not calls:
+        yield model
+    for index, call in enumerate(calls):
+        others = calls[:index] + calls[index + 1 :]
+        after = model.copy()
+        if _is_reserved(call, writes) or _fits(after, call, stored):
+            yield from _orders(after, others, writes, stored)
+        if call.unknown:
+            yield from _orders(_without(model, call), others, writes, stored)
+
+
+def _is_reserved(call: Call, writes: list[Write]) -> bool:
+    """Return whether a write was refused because an overlapping one was using its token."""
+    return call.result is TokenReusedError and any(
+        isinstance(call.what, Write) and call.what.reuses_token(write) for write in writes
+    )
+
+
+def _without(model: Model, call: Call) -> Model:
+    """Return the model after a call of unknown outcome that had no effect."""
+    after = model.copy()
+    if isinstance(write := call.what, Write) and write.name:
+        key = type(write.payload), write.name
+        after.reserved[key] = (*after.reserved.get(key, ()), write.payload)
+    return after
+
+
+def _fits(model: Model, call: Call, stored: Stored) -> bool:
+    """Apply a call to the model; return whether it has this result then."""
+    what = call.what
+    if isinstance(what, Write):
+        if call.result is TokenReusedError and model.is_reserved(what):
+            return True
+        expected = model.expect(what)
+        if expected is not None:
+            return not call.unknown and bool(call.result == expected)
+        if call.unknown:
+            return _find(model, what, stored)
+        if not isinstance(call.result, Receipt) or call.result.replayed:
+            return False
+        model.write(what, call.result)
+        return True
+    id_, change = what
+    if isinstance(change, OrderStatus):
+        updated = model.update(id_, change)
+        return call.unknown or bool(updated == call.result)
+    return call.unknown or bool((model.pet if change is Pet else model.order)(id_) == call.result)
+
+
+def _find(model: Model, write: Write, stored: Stored) -> bool:
+    """Apply a write of unknown outcome to the model, if it can be found; return whether it was."""
+    if isinstance(new := write.payload, NewPet):
+        for pet in stored.pets:
+            same = (pet.name, pet.category_id) == (new.name, new.category_id)
+            if same and model.pet(pet.id) is None:
+                model.write(write, Receipt(pet.id))
+                return True
+        return False
+    for order in stored.orders:
+        same = order.pet_id == new and (model.own_clock or order.placed_at == write.at)
+        if same and model.order(order.id) is None:
+            model.write(replace(write, at=order.placed_at), Receipt(order.id))
+            return True
+    return False

@@ -1,0 +1,248 @@
+"""Calls of one or several repositories, each of them compared with the model."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from time import monotonic
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis.control import current_build_context
+from hypothesis.errors import HypothesisException
+from hypothesis.stateful import RuleBasedStateMachine
+from msgspec.structs import replace
+
+from petstore.contract import (
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    Repository,
+)
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.kit import Kit, Location
+from petstore_conformance.harness.signals import Cleanup
+from petstore_conformance.model.calls import (
+    Call,
+    Length,
+    cancel,
+    check_types,
+    explain,
+    read_all,
+    settle,
+)
+from petstore_conformance.model.model import Model, Payload, Write, matching
+from petstore_conformance.model.values import TIMES
+
+
+class Comparison(RuleBasedStateMachine):
+    """Makes the same calls to a repository and to the model, and compares the results.
+
+    A location that can be shared is opened several times, and any of them may be closed and opened
+    again.
+
+    kit -- the kit whose backend is tested
+    reached -- how often the runs reached what they must reach, by name
+    end -- after this time no call is made; on the monotonic clock
+    failure -- the exception of the latest sequence that failed
+    """
+
+    kit: ClassVar[Kit]
+    reached: ClassVar[Counter[str]]
+    end: ClassVar[float]
+    failure: ClassVar[BaseException | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shows_a_failure = current_build_context().is_final
+        self._runner = asyncio.Runner()
+        self._stack = AsyncExitStack()
+        self._location: Location
+        self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
+        self._openings: list[Repository] = []
+        self._repository: Repository
+        self._model = Model()
+        self._length = Length()
+        self._steps = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether the time is over, so that no calls are made."""
+        return monotonic() > self.end and not self._shows_a_failure
+
+    def choose(self, opening: int) -> None:
+        """Make the next calls through one of the openings."""
+        self._repository = self._openings[opening % len(self._openings)]
+
+    def _make_together(self, drawn_calls: list[Any], cancelled: int, tenth: int) -> None:
+        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
+        targets = [self._openings[drawn[-1] % len(self._openings)] for drawn in drawn_calls]
+
+        async def together() -> None:
+            pairs = zip(calls, targets, strict=True)
+            tasks = [asyncio.create_task(call.run(target)) for call, target in pairs]
+            await self._length.wait(tenth)
+            if cancelled:
+                await cancel(tasks[:cancelled])
+            async with within(CANCEL_SECONDS + 50 * self._length.seconds, "a call"):
+                await asyncio.gather(*tasks[cancelled:])
+
+        self._run(together())
+        self._explain(calls)
+
+    def _explain(self, calls: list[Call]) -> None:
+        """Find an order that explains the results; continue from the model after it."""
+        if any(call.unknown for call in calls):
+            stored = self._run(settle(self._repository, self._length))
+        else:
+            stored = self._run(read_all(self._repository))
+        self._model = explain(self._model, calls, stored)
+        self.reached["overlaps"] += 1
+
+    def teardown(self) -> None:
+        """Close the repositories and remove their location; keep the failure that has led here."""
+        failure = sys.exc_info()[1]
+        failed = isinstance(failure, Exception | pytest.fail.Exception)
+        if failed and not isinstance(failure, HypothesisException):
+            type(self).failure = failure
+
+        async def close() -> None:
+            for index in range(len(self._managers)):
+                await self._close(index)
+            await self._stack.aclose()
+
+        cleanup = Cleanup()
+        cleanup.begin()
+        try:
+            with self._runner:
+                self._runner.run(close())
+        finally:
+            cleanup.end()
+
+    async def _open(self, openings: int) -> None:
+        given = Location(self.kit.backend, self.kit.settings)
+        self._location = await self._stack.enter_async_context(given.new())
+        for index in range(openings):
+            self._managers.append(None)
+            await self._reopen(index)
+        self._repository = self._openings[0]
+
+    async def _reopen(self, index: int) -> None:
+        manager = self._location.open()
+        self._openings[index : index + 1] = [await manager.__aenter__()]
+        self._managers[index] = manager
+
+    async def _close(self, index: int, failure: BaseException | None = None) -> None:
+        manager, self._managers[index] = self._managers[index], None
+        if manager is not None:
+            await manager.__aexit__(type(failure) if failure else None, failure, None)
+
+    def _run(self, call: Coroutine[Any, Any, Any]) -> Any:
+        return self._runner.run(call)
+
+    def _pet(self, index: int) -> Pet:
+        return self._model.pets[index % len(self._model.pets)]
+
+    def _order(self, index: int) -> Order:
+        return self._model.orders[index % len(self._model.orders)]
+
+    def _placed(self, index: int) -> Order:
+        orders = [order for order in self._model.orders if order.status is OrderStatus.PLACED]
+        orders = orders or self._model.orders
+        return orders[index % len(orders)]
+
+    def _available(self, index: int) -> Pet:
+        pets = [pet for pet in self._model.pets if pet.status is PetStatus.AVAILABLE]
+        pets = pets or self._model.pets
+        return pets[index % len(pets)]
+
+    def _timed(
+        self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
+    ) -> Write:
+        if self.kit.machine_advances_time:
+            write = Write(payload, name, at, behind, seconds)
+        else:  # the service has its own clock
+            write = Write(payload, name)
+        return replace(write, name=None) if self._model.is_reserved(write) else write
+
+    def _call(self, number: int, kind: str, index: int, name: str | None, status: Any) -> Call:
+        """Return one of several calls that overlap."""
+        order = self._placed(index) if index % 3 else self._order(index)
+        pet_id = order.pet_id if index % 2 else self._available(index).id
+        if kind in ("create", "place"):
+            # Writes that differ may have the same name, and so the same token.
+            new = NewPet("overlapping", number, PetStatus.AVAILABLE)
+            payload = new if kind == "create" else pet_id if index % 6 else -1
+            write = Write(payload, name, TIMES[number])
+            return Call(lambda repository: self._make(repository, write), write)
+        if kind == "update":
+            what = order.id, status
+            return Call(lambda repository: repository.update_order(*what), what)
+        if kind == "pet":
+            return Call(lambda repository: repository.get_pet(pet_id), (pet_id, Pet))
+        return Call(lambda repository: repository.get_order(order.id), (order.id, Order))
+
+    def _make(self, repository: Repository, write: Write) -> Coroutine[Any, Any, Receipt]:
+        token = self._model.token(write)
+        if isinstance(write.payload, NewPet):
+            return repository.create_pet(write.payload, token)
+        return repository.place_order(write.payload, write.at, token)
+
+    def _write(self, write: Write) -> None:
+        is_pet = isinstance(write.payload, NewPet)
+        expected = self._model.expect(write)
+        if expected is None:
+            receipt = self._run(self._make(self._repository, write))
+            self._model.write(write, receipt)
+            self.reached["pets" if is_pet else "orders"] += 1
+            self._check_everywhere(receipt.id, 0) if is_pet else self._check_order(receipt.id)
+            return
+        for opening in self._openings:  # each may remember what it has found, or not found
+            self._check(self._make(opening, write), expected)
+        self.reached["replays"] += isinstance(expected, Receipt)
+
+    def _update(self, order_id: int, status: OrderStatus) -> None:
+        before = self._model.order(order_id)
+        expected = self._model.update(order_id, status)
+        self._check(self._repository.update_order(order_id, status), expected)
+        self._check_order(order_id)
+        self.reached["updates"] += isinstance(expected, Order) and expected != before
+
+    def _check_order(self, order_id: int) -> None:
+        order = self._model.order(order_id)
+        self._check_everywhere(order.pet_id if order else order_id, order_id)
+
+    def _check_everywhere(self, pet_id: int, order_id: int) -> None:
+        """Read a pet and an order through every opening: one may cache what another changes.
+
+        Every second time only through one, so that the others have not read the change.
+        """
+        for opening in self._openings if self._steps % 2 else [self._repository]:
+            assert self._run(opening.get_pet(pet_id)) == self._model.pet(pet_id)
+            if order_id:
+                assert self._run(opening.get_order(order_id)) == self._model.order(order_id)
+
+    def _check(self, call: Coroutine[Any, Any, object], expected: object) -> None:
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                self._run(call)
+            self.reached["refusals"] += 1
+        else:
+            assert self._run(call) == expected
+
+    def _check_orders(self, query: OrderQuery) -> None:
+        listed = self._run(self._repository.list_orders(query))
+        check_types([], listed)
+        assert listed == matching(self._model.orders, query)[: query.count]
+
+    def _check_pets(self, query: PetQuery) -> list[Pet]:
+        found: list[Pet] = self._run(self._repository.list_pets(query))
+        check_types(found, [])
+        assert found == matching(self._model.pets, query)[: query.count]
+        return found

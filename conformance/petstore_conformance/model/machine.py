@@ -1,0 +1,255 @@
+"""A Hypothesis state machine that compares a repository with the model, for the clause [model]."""
+
+import asyncio
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    NewPet,
+    OrderQuery,
+    OrderStatus,
+    PetQuery,
+    PetStatus,
+)
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.kit import RaisedOnPurposeError
+from petstore_conformance.model.calls import measure, read_all
+from petstore_conformance.model.comparison import Comparison
+from petstore_conformance.model.draws import (
+    BEHIND,
+    GAPS,
+    HOURS,
+    INDEXES,
+    NEW_PETS,
+    OFFSETS,
+    OPENINGS,
+    ORDER_FILTERS,
+    OVERLAPPING,
+    PET_FILTERS,
+    PLACED_AT,
+    RARELY,
+    SECONDS,
+    TOKEN_NAMES,
+)
+from petstore_conformance.model.model import Model, Write
+from petstore_conformance.model.values import NOW, PAST, REX
+
+
+def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
+    """Make a rule of a method, which calls one of the openings.
+
+    When its time is over, it does nothing, but draws the same data.
+    """
+
+    def decorate(method: Callable[..., None]) -> Any:
+        @wraps(method)
+        def run(machine: "ModelMachine", *given: Any, opening: int, **drawn: Any) -> None:
+            if not machine.idle:
+                machine.choose(opening)
+                method(machine, *given, **drawn)
+
+        chosen = st.integers(0, OPENINGS - 1)
+        return rule(opening=chosen, **arguments)(run)  # type: ignore[call-overload] # none is called target
+
+    return decorate
+
+
+class ModelMachine(Comparison):
+    """The rules, in an order that Hypothesis draws.
+
+    A few pets, orders and recorded writes are stored first, and later steps choose among them by
+    index: otherwise nearly every run would read from an empty store. A location that can be shared
+    is opened up to three times, and one that is durable is closed and opened again.
+    """
+
+    @initialize(
+        news=st.lists(NEW_PETS, min_size=4, max_size=14),
+        openings=st.integers(1, OPENINGS),
+        now=st.sampled_from([NOW, PAST]),
+    )
+    def begin(self, news: list[NewPet], openings: int, now: int) -> None:
+        """Open an empty repository and store the first pets, orders and records."""
+        if self.idle:
+            return
+        self._model = Model(now, own_clock=not self.kit.machine_advances_time)
+        self._runner.run(self._open(openings if self.kit.backend.shared else 1))
+        for new in news:
+            self._write(Write(new))
+        self.reached["sequences"] += 1
+        for name in "abc":
+            self._write(Write(REX, name))
+            self._write(Write(self._available(0).id, name))
+            self._write(Write(REX, name))
+        self.choose(1)
+        self._update(self._model.orders[0].id, OrderStatus.CANCELLED)
+        self._length, receipt = self._run(measure(self._repository.create_pet(REX)))
+        self._model.write(Write(REX), receipt)
+
+    @step(new=NEW_PETS, name=TOKEN_NAMES, behind=BEHIND, seconds=SECONDS)
+    def create(self, new: NewPet, name: str | None, behind: int, seconds: int) -> None:
+        """Create a pet, perhaps with a token that was used before."""
+        self._write(self._timed(new, name, behind, seconds))
+
+    @step(drawn_calls=OVERLAPPING)
+    def overlap(self, drawn_calls: list[Any]) -> None:
+        """Make several calls at the same time."""
+        self._make_together(drawn_calls, 0, 0)
+
+    @step(drawn_calls=OVERLAPPING, cancelled=st.sampled_from([1, 2, 9]), tenth=st.integers(0, 9))
+    def overlap_and_cancel(self, drawn_calls: list[Any], cancelled: int, tenth: int) -> None:
+        """Make several calls at the same time, and cancel the first ones, or all."""
+        self._make_together(drawn_calls, cancelled, tenth)
+
+    @precondition(lambda self: self.kit.backend.durable)
+    @step(
+        drawn_calls=st.sampled_from([[], []]) | OVERLAPPING,
+        tenth=st.integers(0, 9),
+        failure=st.sampled_from([None, RaisedOnPurposeError, asyncio.CancelledError]),
+        all_=st.booleans(),
+    )
+    def reopen(
+        self, drawn_calls: list[Any], tenth: int, failure: type[BaseException] | None, *, all_: bool
+    ) -> None:
+        """Close one of the openings, or all, perhaps with calls in flight; check everything."""
+        index = self._openings.index(self._repository)
+        calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
+        closed = range(len(self._openings)) if all_ else [index]
+
+        async def again() -> None:
+            tasks = [
+                asyncio.create_task(call.run(self._repository, closing=True)) for call in calls
+            ]
+            await self._length.wait(tenth)
+            for number in closed:
+                await self._close(number, failure() if failure else None)
+            if tasks:
+                async with within(
+                    CANCEL_SECONDS, "a call in flight while the repository was closed"
+                ):
+                    await asyncio.gather(*tasks)
+            for number in closed:
+                await self._reopen(number)
+
+        self._run(again())
+        self._repository = self._openings[index]
+        if calls:
+            self._explain(calls)
+        self.check_everything(opening=index)
+        self.reached["reopened"] += 1
+
+    @step()
+    def check_everything(self) -> None:
+        """Read each pet and order, all at once; repeat all recorded writes, and restore all."""
+        pets, orders, repository = self._model.pets, self._model.orders, self._repository
+
+        async def read() -> tuple[Any, Any]:
+            found = asyncio.gather(*(repository.get_pet(pet_id=pet.id) for pet in pets))
+            return await found, await asyncio.gather(
+                *(repository.get_order(order_id=order.id) for order in orders)
+            )
+
+        assert self._run(read()) == (pets, orders)
+        if self.kit.machine_restores:
+            self._run(repository.restore([*pets, *orders]))
+        for (_, name), (until, payload, _) in list(self._model.records.items()):
+            if until > self._model.now:
+                self._write(Write(NewPet("other", 1) if isinstance(payload, NewPet) else -1, name))
+                self._write(Write(payload, name))
+
+    @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 16))
+    def read_pets(self, index: int, offset: int, count: int) -> None:
+        """Read at an id near that of a pet, where there may be none, and pages that begin there."""
+        after = min(max(0, self._pet(index).id + offset), MAX_ID)
+        for opening in self._openings:
+            assert self._run(opening.get_pet(after or 1)) == self._model.pet(after or 1)
+        for status in (None, *PetStatus):
+            self._check_pets(PetQuery(after, count, status))
+
+    @step(count=st.integers(1, 4), status=PET_FILTERS, index=INDEXES)
+    def walk(self, count: int, status: PetStatus | None, index: int) -> None:
+        """Read all pages, one after the other; after the first, change something elsewhere."""
+        after, reader = 0, self._repository
+        while found := self._check_pets(PetQuery(after, count, status)):
+            if after == 0:
+                self.choose(index)
+                self._write(Write(self._available(index).id))
+                if self.kit.machine_restores:
+                    pet_and_order = self._model.restore(self._model.free_id(0), REX, None)
+                    self._run(self._repository.restore(pet_and_order))
+                self._repository = reader
+            after = found[-1].id
+
+    @step(
+        index=INDEXES, name=TOKEN_NAMES, at=PLACED_AT, behind=BEHIND, seconds=SECONDS, any_=RARELY
+    )
+    def place(  # noqa: PLR0913 - what is drawn
+        self, index: int, name: str | None, at: Any, behind: int, seconds: int, *, any_: bool
+    ) -> None:
+        """Order an available pet, or any pet."""
+        pet = self._pet(index) if any_ else self._available(index)
+        self._write(self._timed(pet.id, name, behind, seconds, at))
+
+    @step(index=INDEXES, behind=BEHIND, seconds=SECONDS)
+    def replay(self, index: int, behind: int, seconds: int) -> None:
+        """Repeat a recorded write."""
+        records = list(self._model.records.items())
+        (_, name), (_, payload, _) = records[index % len(records)]
+        self._write(self._timed(payload, name, behind, seconds))
+
+    @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
+    def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
+        """Give a status to an order that is placed, if there is one, or to an id near any order."""
+        order_id = self._order(index).id + offset if any_ else self._placed(index).id
+        self._update(min(max(1, order_id), MAX_ID), status)
+
+    @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 6), status=ORDER_FILTERS)
+    def read_orders(self, index: int, offset: int, count: int, status: OrderStatus | None) -> None:
+        """Read an order, one near its id, and a page of orders that begins there."""
+        order = self._order(index)
+        after = min(max(0, order.id + offset), MAX_ID)
+        for order_id in (order.id, max(after, 1)):
+            found = self._run(self._repository.get_order(order_id))
+            assert found == self._model.order(order_id)
+        self._check_orders(OrderQuery(after, count, status))
+
+    @precondition(lambda self: self.kit.machine_restores)
+    @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
+    def restore(self, new: NewPet, gap: int, status: OrderStatus | None, *, refused: bool) -> None:
+        """Restore a pet of another store and its order, perhaps before one that is refused."""
+        id_ = self._model.free_id(gap)
+        self._check_everywhere(id_, id_)
+        other = replace(self._pet(id_), name=f"not {self._pet(id_).name}")
+        items = self._model.restore(id_, new, status)
+        if refused:
+            self._check(self._repository.restore([*items, other]), ConflictError)
+        else:
+            self._run(self._repository.restore(items * 2))  # the second time, they are skipped
+        self._check_everywhere(id_, id_)
+
+    @precondition(lambda self: self.kit.machine_advances_time)
+    @step(hours=HOURS)
+    def advance_time(self, hours: int) -> None:
+        """Let time pass, so that records expire."""
+        self._model.now += hours * 3600
+
+    @invariant()
+    def all_is_as_in_the_model(self) -> None:
+        """Compare all pets and orders with the model's, as another opening shows them."""
+        if self._model.pets and not self.idle:
+            self.reached["steps"] += 1
+            self._steps += 1
+            self.choose(self._steps)
+            stored = self._run(read_all(self._repository))
+            assert stored.pets == self._model.pets
+            assert stored.orders == self._model.orders
+            after = self._pet(self._steps).id if self._steps % 2 else 0
+            number, most = self._steps % 3, 1 + self._steps % 4
+            self._check_pets(PetQuery(after, most, list(PetStatus)[number]))
+            self._check_orders(OrderQuery(after, most, list(OrderStatus)[number]))

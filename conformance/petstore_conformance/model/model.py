@@ -1,0 +1,206 @@
+"""The model: a store of plain lists, with which the machine compares a repository."""
+
+from collections.abc import Sequence
+from copy import copy
+from datetime import datetime
+from itertools import count
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    TokenReusedError,
+)
+from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, make_token
+
+_Item = TypeVar("_Item", Pet, Order)
+
+Payload = NewPet | int
+"""What a write with a token stores: a new pet, or an order of the pet with this id."""
+
+
+class Write(Struct, frozen=True):
+    """A call of `create_pet` or `place_order`.
+
+    name -- that of its token, or None: each operation has its own token of a name
+    at -- when the order is placed
+    behind -- by how many seconds the clock of its caller is slow
+    seconds -- after how many the record of the token expires
+    """
+
+    payload: Payload
+    name: str | None = None
+    at: datetime = AT
+    behind: int = 0
+    seconds: int = DAY_SECONDS
+
+    def reuses_token(self, other: "Write") -> bool:
+        """Return whether the other write has the same token, for something else."""
+        same = type(self.payload) is type(other.payload) and self.name == other.name
+        return same and self.name is not None and self.payload != other.payload
+
+
+class Model:
+    """Pets and orders in ascending id, and the records of tokens.
+
+    Ids are taken from the receipts of the repository.
+
+    records -- type of the payload and name -> when the record expires, payload, id
+    reserved -- type of the payload and name -> payloads of writes that were cancelled in time
+    now -- the latest clock of any caller, in seconds since 1970
+    restored -- the highest id that was restored
+    own_clock -- whether the repository replaces the times of orders by its own
+    """
+
+    def __init__(self, now: int = NOW, *, own_clock: bool = False) -> None:
+        self.own_clock = own_clock
+        self.pets: list[Pet] = []
+        self.orders: list[Order] = []
+        self.records: dict[tuple[type, str], tuple[int, Payload, int]] = {}
+        self.reserved: dict[tuple[type, str], tuple[Payload, ...]] = {}
+        self.now = now
+        self.restored = 0
+
+    def copy(self) -> "Model":
+        """Return another model of the same state."""
+        other = copy(self)
+        other.pets, other.orders = [*self.pets], [*self.orders]
+        other.records, other.reserved = {**self.records}, {**self.reserved}
+        return other
+
+    def clock(self, write: Write) -> int:
+        """Return the clock of the caller of a write.
+
+        It is not slow if it would find a record valid that may have been deleted.
+        """
+        until, _, _ = self._record(write)
+        slow = self.now - write.behind
+        return self.now if slow < until <= self.now else slow
+
+    def token(self, write: Write) -> IdempotencyToken | None:
+        """Return the token of a write, or None without a name."""
+        if write.name is None:
+            return None
+        now = self.clock(write)
+        token = make_token(f"{type(write.payload)} {write.name}", write.payload, now)
+        return replace(token, until=now + write.seconds)
+
+    def is_reserved(self, write: Write) -> bool:
+        """Return whether the token of a write may count as used for another one."""
+        key = type(write.payload), write.name or ""
+        return any(payload != write.payload for payload in self.reserved.get(key, ()))
+
+    def expect(self, write: Write) -> Receipt | type[RefusedError] | None:
+        """Return the receipt or the error that a write must get, or None for a new receipt."""
+        until, recorded, id_ = self._record(write)
+        if write.name and until > self.clock(write):
+            same = recorded == write.payload
+            return Receipt(id_, replayed=True) if same else TokenReusedError
+        if isinstance(write.payload, NewPet):
+            return None
+        pet = self.pet(write.payload)
+        if pet is None:
+            return NotFoundError
+        return None if pet.status is PetStatus.AVAILABLE else ConflictError
+
+    def write(self, write: Write, receipt: Receipt) -> None:
+        """Apply a write that the repository has acknowledged with a new id."""
+        payload = write.payload
+        assert not receipt.replayed
+        assert 1 <= receipt.id <= MAX_ID
+        assert receipt.id > self.restored, "the id is not above all restored ones"
+        if write.name:
+            until = self.clock(write) + write.seconds
+            self.records[type(payload), write.name] = until, payload, receipt.id
+        if isinstance(payload, NewPet):
+            pet = Pet(receipt.id, payload.name, payload.category_id, payload.status)
+            _insert(self.pets, pet)
+        else:
+            _insert(self.orders, Order(receipt.id, payload, OrderStatus.PLACED, write.at))
+            self._set_status(payload, PetStatus.PENDING)
+
+    def update(self, order_id: int, status: OrderStatus) -> Order | type[RefusedError]:
+        """Change an order; return it in its new state, or the error that must be raised."""
+        order = self.order(order_id)
+        if order is None:
+            return NotFoundError
+        if order.status is status:
+            return order
+        if order.status is not OrderStatus.PLACED:
+            return ConflictError
+        changed = replace(order, status=status)
+        self.orders[self.orders.index(order)] = changed
+        self._set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
+        return changed
+
+    def free_id(self, gap: int) -> int:
+        """Return an id that neither a pet nor an order has.
+
+        gap -- how far it is above all others, if so many are left; 0 means the lowest
+        """
+        ids = {pet.id for pet in self.pets} | {order.id for order in self.orders}
+        if gap and max(ids) + gap < MAX_ID - 2**40:
+            return max(ids) + gap
+        return next(id_ for id_ in count(1) if id_ not in ids)
+
+    def restore(self, id_: int, new: NewPet, status: OrderStatus | None) -> list[Pet | Order]:
+        """Store a pet of another store and an order of it, under the same id; return them.
+
+        status -- that of the order; None means cancelled
+        """
+        pet = Pet(id_, new.name, new.category_id, new.status)
+        if status is not None and status is not OrderStatus.CANCELLED:
+            pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
+        _insert(self.pets, pet)
+        self.restored = max(self.restored, id_)
+        # Always with an order, so that one id is the floor for later ids of both kinds.
+        order = Order(id_, id_, status or OrderStatus.CANCELLED, AT)
+        _insert(self.orders, order)
+        return [pet, order]
+
+    def pet(self, pet_id: int) -> Pet | None:
+        """Return the pet with this id, if there is one."""
+        return next((pet for pet in self.pets if pet.id == pet_id), None)
+
+    def order(self, order_id: int) -> Order | None:
+        """Return the order with this id, if there is one."""
+        return next((order for order in self.orders if order.id == order_id), None)
+
+    def _record(self, write: Write) -> tuple[int, Payload, int]:
+        return self.records.get((type(write.payload), write.name or ""), (0, write.payload, 0))
+
+    def _set_status(self, pet_id: int, status: PetStatus) -> None:
+        pet: Any = self.pet(pet_id)
+        self.pets[self.pets.index(pet)] = replace(pet, status=status)
+
+
+def matching(items: Sequence[_Item], query: PetQuery | OrderQuery) -> list[_Item]:
+    """Return the items that match a query, however many: the page is the first `count`."""
+    filters = query.__struct_fields__[2:]
+    wanted = [(name, value) for name in filters if (value := getattr(query, name)) is not None]
+    return [
+        item
+        for item in items
+        if item.id > query.after and all(getattr(item, name) == value for name, value in wanted)
+    ]
+
+
+def _insert(items: list[_Item], item: _Item) -> None:
+    assert item.id not in [other.id for other in items], "an id is assigned twice"
+    items.append(item)
+    items.sort(key=lambda other: other.id)

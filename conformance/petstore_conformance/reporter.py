@@ -1,0 +1,191 @@
+"""A pytest plugin that prints a line for each clause, and what was compared where one fails."""
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Generator
+from typing import Any, Final
+
+import pytest
+from msgspec import Struct
+
+from petstore.contract import Backend
+from petstore_conformance import REWRITTEN
+from petstore_conformance.harness.kit import TOO_SLOW_TO_JUDGE, clauses, sentences
+
+_WORDS: Final = {
+    "passed": "ok",
+    "failed": "FAILED",
+    "skipped": "-",
+    "too slow": "SLOW",
+    "warned": "WARN",
+}
+
+_WRONG_VALUE: Final = (
+    "A method takes or returns something else than the contract says, such as None instead of a"
+    " receipt. The test has found it here:"
+)
+
+SIMPLEST_FIRST: Final = (
+    *("pets", "pages", "orders", "tokens", "concurrency", "cancellation", "locations", "stores"),
+    *("restore", "records", "durability", "sharing", "processes", "costs", "sequences"),
+)
+"""The modules of clauses. What fails one of them probably fails some of those after it, too."""
+
+
+class ClauseResult(Struct, frozen=True, omit_defaults=True):
+    """What the report in JSON says of a clause.
+
+    outcome -- that of `Reporter.outcomes`, or "not run"
+    reason -- why it has not passed
+    """
+
+    clause: str
+    outcome: str
+    reason: str | None = None
+
+
+class Reporter:
+    """Runs the kit against one backend.
+
+    chosen -- the names of the clauses to run; all if there are none
+    quick -- whether each clause is tried with fewer values, sequences and cancelled calls
+    partial -- whether something is left out, so that the backend may not be called compliant
+    outcomes -- name of the clause -> "passed", "failed", "skipped", "too slow", or "warned": a new
+        clause that will fail from a later release
+    reasons -- name of the clause -> why it has not passed
+    expected -- how many clauses are to be run
+    interrupted -- whether Ctrl-C or a signal that does the same has ended the run
+    stopping -- returns whether such a signal has arrived since it was last called
+    """
+
+    stopping: Callable[[], bool]
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Struct,
+        chosen: Collection[str] = (),
+        *,
+        quick: bool = False,
+    ) -> None:
+        self.outcomes: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        self.expected = 0
+        self.interrupted = False
+        self._backend = backend
+        self._settings = settings
+        self._chosen = chosen
+        self.quick = quick
+        self.partial = quick or bool(chosen)
+        self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
+        self._order: list[str] = []  # of tests
+        self._sentences = sentences()
+        parts = (backend.open, backend.scratch, backend.settings)
+        modules = [getattr(part, "__module__", None) or "" for part in parts]
+        self._plugin = {module.partition(".")[0] for module in modules}
+
+    def pytest_configure(self) -> None:
+        """Import the clauses: not before, because pytest rewrites what is imported from here on."""
+        pytest.register_assert_rewrite(*REWRITTEN)
+        from petstore_conformance.selected import TestSelected  # noqa: PLC0415 - see above
+
+        if self.quick:
+            from petstore_conformance.clauses import cancellation, costs  # noqa: PLC0415 - see above
+            from petstore_conformance.model import calls  # noqa: PLC0415 - see above
+
+            costs.MANY_ITEMS = costs.ITEMS
+
+            calls.SLOW_SECONDS = cancellation.TRIAL_SECONDS = 0.0
+            TestSelected.machine_examples = 10
+        TestSelected.backend, TestSelected.settings = self._backend, self._settings
+        for clause, test in clauses(TestSelected).items():
+            self._clauses[test] = clause, inspect.getdoc(getattr(TestSelected, test)) or ""
+        modules = {test: getattr(TestSelected, test).__module__ for test in self._clauses}
+        ranks = {f"petstore_conformance.clauses.{name}": n for n, name in enumerate(SIMPLEST_FIRST)}
+        self._order = sorted(modules, key=lambda test: ranks[modules[test]])
+        self.expected = len(self._chosen or self._clauses)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out the clauses that were not chosen; put the simplest first."""
+        if self._chosen:
+            items[:] = [i for i in items if self._clauses[i.name][0] in self._chosen]
+        items.sort(key=lambda item: self._order.index(item.name))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Describe a failure without the frames of others, whatever the exception is like."""
+        try:
+            report = yield
+        except Exception:  # noqa: BLE001 - the exception of a driver cannot be shown
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
+        if call.excinfo and not isinstance(call.excinfo.value, pytest.skip.Exception):
+            report.longrepr = self._describe(call.excinfo)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print the line of a clause whose test has run."""
+        if report.when != "call" and report.passed:
+            return
+        clause, doc = self._clauses[report.location[2].rpartition(".")[2]]
+        skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        skip = skip.removeprefix("Skipped: ")
+        warning = getattr(report, "wasxfail", "") if report.skipped else ""
+        outcome: str = "warned" if warning else report.outcome
+        if slow := skip.startswith(TOO_SLOW_TO_JUDGE):
+            outcome = "too slow"
+        self.outcomes[clause] = outcome
+        print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
+        if slow or warning:
+            print(f"        {skip or warning}", flush=True)
+        if report.failed or warning:
+            shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
+            print(f"        Probably: {doc}\n\n{shown}\n", flush=True)
+            skip = f"{warning}\n{shown}".strip()
+        if skip:
+            self.reasons[clause] = skip.encode(errors="backslashreplace").decode()
+
+    def results(self) -> list[ClauseResult]:
+        """Return the results of all clauses, those that were not run included."""
+        return [
+            ClauseResult(name, self.outcomes.get(name, "not run"), self.reasons.get(name))
+            for name in self._sentences
+        ]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """End the run after a clause during which the exception for a signal was lost."""
+        result = yield
+        if self.stopping():
+            self.interrupted = True
+            item.session.shouldstop = "interrupted"
+        return result
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Take note that the run was interrupted, which is no failure."""
+        self.interrupted = True
+
+    def _describe(self, failure: pytest.ExceptionInfo[BaseException]) -> str:
+        try:
+            text = str(failure.getrepr(style="long", tbfilter=self._own_frames))
+        except Exception:  # noqa: BLE001 - str() or repr() of what the driver has raised fails
+            return f"{object.__repr__(failure.value)}, which cannot be shown"
+        module = str(failure.traceback[-1].frame.f_globals.get("__name__"))
+        if failure.errisinstance((AttributeError, TypeError)) and module.startswith(REWRITTEN):
+            return f"{_WRONG_VALUE}\n\n{text}"
+        return text
+
+    def _own_frames(self, failure: pytest.ExceptionInfo[BaseException]) -> Any:
+        """Return the frames of plugin and kit, those between the first and the last in one line."""
+        own = [
+            entry
+            for entry in failure.traceback
+            if (name := str(entry.frame.f_globals.get("__name__"))).partition(".")[0]
+            in self._plugin
+            or name.startswith(REWRITTEN)
+            if not entry.ishidden(failure)
+        ]
+        short = [entry.with_repr_style("short") for entry in own[1:-1]]
+        kept = [*own[:1], *short, *own[1:][-1:]] or failure.traceback[-1:]
+        return type(failure.traceback)(kept)

@@ -1,0 +1,145 @@
+"""`petstore conformance NAME`: the kit without any knowledge of pytest, one line per clause.
+
+pytest still runs the tests, because its reports show the values that were compared.
+"""
+
+import io
+import os
+import secrets
+import sys
+import threading
+import warnings
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis.configuration import set_hypothesis_home_dir
+from msgspec import Struct
+from pluggy import PluggyTeardownRaisedWarning
+
+from petstore import __version__
+from petstore.contract import CONTRACT
+from petstore_conformance.harness import documents
+from petstore_conformance.harness.cores import TOO_SLOW
+from petstore_conformance.harness.signals import signals_to_stop
+from petstore_conformance.reporter import ClauseResult, Reporter
+
+
+class Report(Struct, frozen=True):
+    """The report in JSON.
+
+    backend -- its name
+    service -- the version of the service, which is that of the kit
+    contract -- the version of the contract
+    date -- when the run ended
+    quick -- whether fewer values were tried
+    verdict -- "compliant", "not compliant", "passed what was chosen", "too slow to judge" or
+        "interrupted"
+    """
+
+    backend: str
+    service: str
+    contract: int
+    date: datetime
+    seed: int
+    quick: bool
+    verdict: str
+    clauses: list[ClauseResult]
+
+
+def run(name: str, reporter: Reporter, seed: int | None = None, report: str | None = None) -> int:
+    """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
+
+    reporter -- knows the backend and what of the kit is to be run
+    seed -- that of the clause `model`: the same one makes the same calls
+    report -- the file of the JSON report; "-" for standard output: then all else is printed on
+        standard error
+
+    0 means compliant: no clause failed, and only clauses of capabilities that the backend does
+    not claim were skipped. 1 means that it is not compliant, 75 that the machine was too busy to
+    tell, 130 that the run was interrupted.
+
+    Raises `SettingsError` if the report cannot be written. Call it only in a process that does
+    nothing else: it changes `os.environ` and a class.
+    """
+    os.environ["PETSTORE_REQUIRE_SERVICES"] = "1"  # a storage out of reach is not compliant
+    for option in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # they could deselect clauses
+        os.environ.pop(option, None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so could plugins that are installed
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
+        sys.stdout.reconfigure(errors="backslashreplace")
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    if report not in (None, "-"):
+        documents.check(Path(report))
+    with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
+        status = _run(name, reporter, seed)
+    if report is not None:
+        documents.write(report, _report(name, reporter, seed, status))
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        sys.stdout.flush()
+        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
+    return status
+
+
+def _run(name: str, reporter: Reporter, seed: int) -> int:
+    # A signal may interrupt a hook of Hypothesis or pytest, which they would warn of.
+    warnings.simplefilter("ignore", PluggyTeardownRaisedWarning)
+    warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
+    plugins = ["-p", "no:terminal", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin"]
+    options = [*plugins, "--noconftest", "-c", os.devnull]
+    with (
+        TemporaryDirectory() as home,  # Hypothesis would leave a folder in the current directory
+        signals_to_stop() as reporter.stopping,
+    ):
+        set_hypothesis_home_dir(home)
+        tests = ["--pyargs", "petstore_conformance.selected", f"--hypothesis-seed={seed}"]
+        pytest.main([*options, *tests], plugins=[reporter])
+    return _verdict(name, reporter, seed)
+
+
+def _report(name: str, reporter: Reporter, seed: int, status: int) -> Report:
+    verdict = {
+        0: "passed what was chosen" if reporter.partial else "compliant",
+        1: "not compliant",
+        TOO_SLOW: "too slow to judge",
+        130: "interrupted",
+    }[status]
+    date = datetime.now(UTC).replace(microsecond=0)
+    results = reporter.results()
+    return Report(name, __version__, CONTRACT, date, seed, reporter.quick, verdict, results)
+
+
+def _verdict(name: str, reporter: Reporter, seed: int) -> int:
+    outcomes = list(reporter.outcomes.values())
+    passed, skipped = outcomes.count("passed"), outcomes.count("skipped")
+    failed, missing = outcomes.count("failed"), reporter.expected - len(outcomes)
+    print(f"\nseed {seed}: repeat this run with --seed {seed}")
+    if reporter.interrupted:
+        print(f"interrupted: {failed} of {reporter.expected} clauses failed, {missing} not run")
+        return 130
+    slow = outcomes.count("too slow")
+    if failed or missing or not outcomes:
+        verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
+        verdict += f", {slow} too slow to judge" if slow else ""
+        if failed:
+            broken = [clause for clause, word in reporter.outcomes.items() if word == "failed"]
+            verdict += f". Begin with {broken[0]}"
+            verdict += f"; also failed: {', '.join(broken[1:])}" if broken[1:] else ""
+        print(f"{name} is NOT compliant: {verdict}")
+        return 1
+    if slow:
+        print(
+            f"{name} is not judged: {slow} of {reporter.expected} clauses were too slow to judge,"
+            " because the machine is too busy. Run them again when it is less busy"
+        )
+        return TOO_SLOW
+    counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
+    warned = [clause for clause, word in reporter.outcomes.items() if word == "warned"]
+    counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
+    if reporter.partial:
+        print(f"{name} passed what was chosen: {counts}")
+        return 0
+    print(f"{name} is compliant: {counts}")
+    return 0

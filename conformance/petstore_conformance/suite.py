@@ -1,0 +1,50 @@
+"""The classes that authors of backends subclass: all clauses, and those of a remote repository."""
+
+from petstore_conformance.clauses.cancellation import CancellationClauses
+from petstore_conformance.clauses.concurrency import ConcurrencyClauses
+from petstore_conformance.clauses.costs import CostClauses
+from petstore_conformance.clauses.durability import DurabilityClauses
+from petstore_conformance.clauses.locations import LocationClauses
+from petstore_conformance.clauses.orders import OrderClauses
+from petstore_conformance.clauses.pages import PageClauses
+from petstore_conformance.clauses.pets import PetClauses
+from petstore_conformance.clauses.processes import ProcessClauses
+from petstore_conformance.clauses.records import RecordClauses
+from petstore_conformance.clauses.restore import RestoreClauses
+from petstore_conformance.clauses.sequences import ModelClause
+from petstore_conformance.clauses.sharing import SharingClauses
+from petstore_conformance.clauses.stores import StoreClauses
+from petstore_conformance.clauses.tokens import ExpiryClauses, TokenClauses
+
+
+class RemoteConformance(
+    PetClauses,
+    PageClauses,
+    ConcurrencyClauses,
+    CancellationClauses,
+    OrderClauses,
+    TokenClauses,
+    ModelClause,
+):
+    """The clauses that a repository in another process can be tested for, such as over HTTP.
+
+    Those of opening, closing, restoring and expiry are left out.
+    """
+
+
+class Conformance(
+    RemoteConformance,
+    CostClauses,
+    ExpiryClauses,
+    LocationClauses,
+    DurabilityClauses,
+    SharingClauses,
+    ProcessClauses,
+    RestoreClauses,
+    StoreClauses,
+    RecordClauses,
+):
+    """The clauses of a backend: its tests subclass this, with `backend` and `settings`."""
+
+    machine_advances_time = True
+    machine_restores = True

@@ -1,0 +1,110 @@
+"""The thread in which a blocking engine works: calls that wait together are committed together."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from msgspec import Struct
+
+from petstore.contract import UnavailableError
+
+MOST_CALLS: Final = 100
+"""How many calls are committed together at most: those that follow wait for all of them."""
+
+_Result = TypeVar("_Result")
+
+
+class BlockingEngine(Protocol):
+    """What the thread works with. No other thread uses it meanwhile."""
+
+    def commit(self, steps: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        """Run steps in one transaction; return a result or an exception for each."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+class _Call(Struct):
+    step: Callable[[Any], Any]
+    future: asyncio.Future[Any]
+
+
+class EngineThread:
+    """Runs steps in one thread.
+
+    engine -- called in the thread only
+    seconds -- how long a call may take, with all its waiting
+    """
+
+    def __init__(self, engine: BlockingEngine, seconds: float) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._open = True
+        self._calls = queue.SimpleQueue[_Call | None]()
+        self._thread = threading.Thread(target=self._run, name="file_template", daemon=True)
+
+    async def __aenter__(self) -> Self:
+        """Start the thread."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Refuse new calls, wait for those in flight, and let the thread close the engine."""
+        self._open = False
+        self._calls.put(None)
+        await asyncio.to_thread(self._thread.join, self._seconds)  # an engine may hang
+
+    async def call(self, step: Callable[[Any], _Result]) -> _Result:
+        """Return what the step returns, once its transaction is committed.
+
+        Raises what the step raises, or `UnavailableError` if that takes too long. A caller that is
+        cancelled, or has waited too long, stops waiting: its step is left out if it has not begun,
+        and takes effect completely if it has.
+        """
+        if not self._open:
+            raise UnavailableError("the repository is closed")
+        future: asyncio.Future[_Result] = self._loop.create_future()
+        self._calls.put(_Call(step, future))
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                return await future
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise UnavailableError(f"no result within {self._seconds:g} s") from error
+
+    def _run(self) -> None:
+        closing = False
+        try:
+            while not closing:
+                taken = [self._calls.get()]
+                while len(taken) < MOST_CALLS and not self._calls.empty():
+                    taken.append(self._calls.get())
+                closing = None in taken
+                self._commit([call for call in taken if call and not call.future.cancelled()])
+        finally:
+            self._engine.close()
+
+    def _commit(self, calls: Sequence[_Call]) -> None:
+        if not calls:
+            return
+        try:
+            outcomes = self._engine.commit([call.step for call in calls])
+        except Exception as error:  # noqa: BLE001 - raised in each caller
+            outcomes = [error] * len(calls)
+        futures = [call.future for call in calls]
+        self._loop.call_soon_threadsafe(_resolve, futures, outcomes)
+
+
+def _resolve(futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Any]) -> None:
+    for future, outcome in zip(futures, outcomes, strict=True):
+        if future.done():  # its caller was cancelled
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -1,0 +1,250 @@
+"""Backends that keep every clause and are odd all the same: slow, jumbled, with strange ids.
+
+Each name in `ODD` is a kind of database or driver that a third party may have. The kit must pass
+all of them.
+"""
+
+import asyncio
+import selectors
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+from petstore_conformance.harness.forwarding import Forwarding
+
+from conformance.tests.honest import Honest, Store, backend
+from petstore.contract import (
+    MAX_ID,
+    Backend,
+    Expected,
+    IdempotencyToken,
+    Receipt,
+    Repository,
+    TokenReusedError,
+)
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """An event loop that does not wait: when nothing is left to do, its clock jumps ahead.
+
+    So delays cost nothing, and their order depends on nothing but their lengths. For code without
+    threads and sockets.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_Jumping(self))
+        self.now = 0.0
+
+    def time(self) -> float:
+        """Return the seconds for which this loop has waited."""
+        return self.now
+
+
+class _Jumping(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualTime) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(None if timeout is None else 0)
+        if not events and timeout is not None:
+            self._loop.now += max(timeout, 0)
+        return events
+
+
+class Wrapped(Forwarding):
+    """Passes each call on to another repository. Subclasses change when."""
+
+    def __init__(self, inner: Repository, random: Random) -> None:
+        self.inner = inner
+        self.random = random
+        self.store = inner.store
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        return await self.call(getattr(self.inner, method), *arguments, **named)
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await method(*arguments, **named)
+
+
+class Jittery(Wrapped):
+    """A request, and then its response, each takes 0 to 10 ms on its way."""
+
+    seconds = 0.01
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(self.random.uniform(0, self.seconds))
+        result = await method(*arguments, **named)
+        await asyncio.sleep(self.random.uniform(0, self.seconds))
+        return result
+
+
+class Distant(Wrapped):
+    """Every call takes 50 ms."""
+
+    seconds = 0.05
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(self.seconds / 2)
+        result = await method(*arguments, **named)
+        await asyncio.sleep(self.seconds / 2)
+        return result
+
+
+class FarAway(Distant):
+    """Every call takes 140 ms."""
+
+    seconds = 0.14
+
+
+class Locked(FarAway):
+    """One lock for all: a call at a time, and each takes 140 ms."""
+
+    def __init__(self, inner: Repository, random: Random) -> None:
+        super().__init__(inner, random)
+        self.lock = asyncio.Lock()
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        async with self.lock:
+            return await super().call(method, *arguments, **named)
+
+
+class Pooled(Jittery):
+    """Two connections, for which calls wait; each call is delayed at random."""
+
+    def __init__(self, inner: Repository, random: Random) -> None:
+        super().__init__(inner, random)
+        self.connections = asyncio.Semaphore(2)
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        async with self.connections:
+            return await super().call(method, *arguments, **named)
+
+
+class Reserving(Jittery):
+    """Keeps a new token for a write in flight, and refuses it to another one meanwhile."""
+
+    inner: Honest
+
+    def __init__(self, inner: Honest, random: Random) -> None:
+        super().__init__(inner, random)
+        self.tokens: list[IdempotencyToken] = []
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self.inner.check()
+        given = (*arguments, *named.values())
+        token = next((each for each in given if isinstance(each, IdempotencyToken)), None)
+        if token is None or self.inner.find(token):
+            return await super().call(method, *arguments, **named)
+        if any(
+            (other.value == token.value and other.fingerprint != token.fingerprint)
+            for other in self.tokens
+        ):
+            raise TokenReusedError("another write in flight has the token")
+        self.tokens.append(token)
+        try:
+            return await super().call(method, *arguments, **named)
+        finally:
+            self.tokens.remove(token)
+
+
+class Unstoppable(Wrapped):
+    """The server makes a call whose caller was cancelled, and is sometimes busy before it does."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await asyncio.shield(self._serve(method, *arguments, **named))
+
+    async def _serve(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.001 if self.random.random() < 0.9 else 0.06)
+        return await method(*arguments, **named)
+
+
+class RandomGaps(Honest):
+    """Leaves out up to 10,000 ids each time, as a server does that has lost those in its cache."""
+
+    random: Random
+
+    def choose_id(self) -> int:
+        above = super().choose_id()
+        return max(above, min(above + self.random.randrange(10_000), MAX_ID))
+
+
+class Quadrillions(Honest):
+    """Begins at 10^15."""
+
+    def choose_id(self) -> int:
+        return max(super().choose_id(), 10**15)
+
+
+class NearTheEnd(Honest):
+    """Begins where 5,000 ids are left."""
+
+    def choose_id(self) -> int:
+        return max(super().choose_id(), MAX_ID - 5000)
+
+
+class Descending(Honest):
+    """Takes blocks of 64 ids and assigns each of them from its end."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.block: list[int] = []
+
+    def choose_id(self) -> int:
+        self.block = [id_ for id_ in self.block if id_ > self.data.restored]
+        if not self.block:
+            first = super().choose_id()
+            self.block = list(range(first, max(first + 1, min(first + 64, MAX_ID + 1))))
+            self.data.last_id = self.block[-1]
+        return self.block.pop()
+
+
+class Purging(Honest):
+    """Deletes all expired records with each call that has a token."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is not None:
+            old = [v for v, known in self.data.records.items() if known.until <= token.now]
+            for value in old:
+                del self.data.records[value]
+        return super().find(token)
+
+
+WRAPPERS: list[type[Wrapped]] = [
+    Jittery,
+    Distant,
+    FarAway,
+    Locked,
+    Pooled,
+    Reserving,
+    Unstoppable,
+]
+REPOSITORIES: list[type[Honest]] = [RandomGaps, Quadrillions, NearTheEnd, Descending, Purging]
+ODD = [class_.__name__ for class_ in (*WRAPPERS, *REPOSITORIES)]
+
+
+def wrapped(inner: Backend, wrapper: type[Wrapped], seed: int) -> Backend:
+    """Return a backend whose repositories are those of another one in a wrapper."""
+    random = Random(seed)  # noqa: S311 - delays, not secrets
+
+    @asynccontextmanager
+    async def open_(settings: Any, expected: Expected) -> AsyncIterator[Wrapped]:
+        async with inner.open(settings, expected) as repository:
+            yield wrapper(repository, random)
+
+    return msgspec.structs.replace(inner, open=open_)
+
+
+def odd(name: str, seed: int) -> Backend:
+    """Return one of `ODD`, shared and durable within this process.
+
+    seed -- that of its delays and gaps
+    """
+    for wrapper in WRAPPERS:
+        if wrapper.__name__ == name:
+            return wrapped(backend(Honest), wrapper, seed)
+    (repository,) = (class_ for class_ in REPOSITORIES if class_.__name__ == name)
+    random = Random(seed)  # noqa: S311 - gaps, not secrets
+    return backend(type(name, (repository,), {"random": random}))

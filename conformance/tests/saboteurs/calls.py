@@ -1,0 +1,327 @@
+"""What a backend may do wrong when calls overlap."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.saboteurs.registry import breaks, pause
+from petstore.contract import (
+    MAX_ID,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    UnavailableError,
+)
+
+
+@breaks("read-after-write")
+class JoinsEqualReads(Honest):
+    """A read gets the result of an equal one that began earlier."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reads: dict[int, asyncio.Task[Order | None]] = {}
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if order_id not in self.reads:
+            self.reads[order_id] = asyncio.create_task(self.read(order_id))
+        return await asyncio.shield(self.reads[order_id])
+
+    async def read(self, order_id: int) -> Order | None:
+        try:
+            order = await super().get_order(order_id)
+            await pause()
+            return order
+        finally:
+            del self.reads[order_id]
+
+
+@breaks("sold-once")
+class UpdatesAfterAPause(Honest):
+    """Completes an order that was cancelled meanwhile."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.data.orders.get(order_id)
+        if order and order.status is not status:
+            self.check_placed(order)
+            await asyncio.sleep(0)
+            self.data.orders[order_id] = order
+        return await super().update_order(order_id, status)
+
+
+@breaks("sold-once")
+class ChecksThenSellsWithTokens(Honest):
+    """The path of writes with a token is not atomic."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if token and not self.find(token) and (pet := self.data.pets.get(pet_id)):
+            self.check_available(pet)
+            await asyncio.sleep(0)
+            self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("overlapping-calls")
+class GroupsFailTogether(Honest):
+    """Orders that overlap share a transaction, and all of them get the refusal of one."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.group: list[int] = []
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.group.append(pet_id)
+        try:
+            await asyncio.sleep(0)
+            for pet in map(self.data.pets.get, self.group):
+                if pet and not self.find(token):
+                    self.check_available(pet)
+        finally:
+            asyncio.get_running_loop().call_soon(self.group.remove, pet_id)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("token-reused")
+class JoinsWritesWithOneToken(Honest):
+    """A write gets the receipt of one in flight that has its token, whatever that stores."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.writes: dict[bytes, asyncio.Future[int]] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        if token.value in self.writes:
+            return Receipt(await asyncio.shield(self.writes[token.value]), replayed=True)
+        self.writes[token.value] = written = asyncio.get_running_loop().create_future()
+        try:
+            receipt = await super().create_pet(new, token)
+            written.set_result(receipt.id)
+            return receipt
+        finally:
+            del self.writes[token.value]
+            written.cancel()
+
+
+@breaks("token-atomic")
+class ReplacesExpiredRecords(Honest):
+    """Looks only once whether the record of a token has expired."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token and token.value in self.data.records and not self.find(token):
+            receipt = await super().create_pet(new)
+            self.record(token, receipt.id)
+            return receipt
+        return await super().create_pet(new, token)
+
+
+@breaks("page-overlap")
+class DropsWhatMatchesNoMore(Honest):
+    """Looks at the orders of a page again, and returns fewer instead of others that match."""
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        page = await super().list_orders(query)
+        await pause()
+        orders = [self.data.orders[order.id] for order in page]
+        return [order for order in orders if query.status in (None, order.status)]
+
+
+@breaks("overlapping-calls")
+class JoinsReadsByPosition(Honest):
+    """Equal reads share one query, and only arguments that are given by position are compared."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.reading: dict[tuple[Any, ...], asyncio.Task[Any]] = {}
+
+    async def get_pet(self, *arguments: Any, **named: Any) -> Pet | None:
+        if arguments not in self.reading:
+            self.reading[arguments] = asyncio.create_task(self.query(*arguments, **named))
+        pet: Pet | None = await asyncio.shield(self.reading[arguments])
+        return pet
+
+    async def query(self, *arguments: Any, **named: Any) -> Pet | None:
+        await asyncio.sleep(0)
+        del self.reading[arguments]
+        return await super().get_pet(*arguments, **named)
+
+
+@breaks("overlapping-calls")
+class OrdersOfATurnFailTogether(Honest):
+    """Orders that are placed in one turn are one transaction, which an absent pet ends."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.group: list[int] = []
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.check()
+        group = self.group
+        group.append(pet_id)
+        await asyncio.sleep(0)
+        self.group = []
+        if not self.find(token) and not self.data.pets.keys() >= set(group):
+            raise NotFoundError("no such pet")
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("page-overlap")
+class ReadsFiftyAtATime(Honest):
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        self.check()
+        page: list[Pet] = []
+        while found := self.matching(query)[: query.count][len(page) :][:50]:
+            page += found
+            for _ in range(3):
+                await asyncio.sleep(0)
+        return page
+
+
+@breaks("cancelled-write")
+class ListsRestoredOrdersLater(Honest):
+    """An order that is restored gets into its list in a second step."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        for item in items:
+            fresh = isinstance(item, Order) and item.id not in self.data.orders
+            await super().restore([item])
+            unlisted = self.data.extra.setdefault("unlisted", set())
+            if fresh:
+                unlisted.add(item.id)
+                await asyncio.sleep(0)
+                unlisted.discard(item.id)
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        unlisted = self.data.extra.get("unlisted", set())
+        orders = await super().list_orders(replace(query, count=MAX_ID))
+        return [order for order in orders if order.id not in unlisted][: query.count]
+
+
+@breaks("overlapping-calls")
+class RollsBackOtherWrites(Honest):
+    """All calls use one connection: a refused write rolls back what another has not committed."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.uncommitted = set[int]()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        self.uncommitted.add(receipt.id)
+        await asyncio.sleep(0)
+        self.uncommitted.clear()
+        return receipt
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        try:
+            return await super().update_order(order_id, status)
+        except RefusedError:
+            for pet_id in self.uncommitted:
+                self.data.pets.pop(pet_id, None)
+            raise
+
+
+@breaks("overlapping-calls")
+class PairsIdsWithRows(Honest):
+    """Pets that are read together are fetched at once; an id without a row shifts the others."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.together = set[int]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        together = self.together
+        together.add(pet_id)
+        await asyncio.sleep(0)
+        self.together = set()
+        ids = sorted(together)
+        rows = [self.data.pets[id_] for id_ in ids if id_ in self.data.pets]
+        return dict(zip(ids, rows, strict=False)).get(pet_id)
+
+
+@breaks("healthy")
+class GivesUpOnDeadlocks(Honest):
+    """Two orders of a pet that overlap lock each other out; the server ends one of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.locked: set[int] = store.extra.setdefault("locked", set())
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if pet_id in self.locked:
+            raise UnavailableError("deadlock detected")
+        self.locked.add(pet_id)
+        try:
+            return await super().place_order(pet_id, at, token)
+        finally:
+            self.locked.discard(pet_id)
+
+
+@breaks("healthy")
+class WaitsBrieflyForTheLock(Honest):
+    """The file is locked by a writer; another opening waits for some turns, and no longer."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        lock: set[Honest] = self.data.extra.setdefault("writers", set())
+        for _ in range(3):
+            if not lock - {self}:
+                break
+            await asyncio.sleep(0)
+        else:
+            raise UnavailableError("database is locked")
+        lock.add(self)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return await super().create_pet(new, token)
+        finally:
+            lock.discard(self)
+
+
+@breaks("read-after-write")
+class ReadsTheArchiveFirst(Honest):
+    """An order that is completed between two queries is in neither the archive nor the rest."""
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        before = await super().list_orders(replace(query, count=MAX_ID))
+        await pause()
+        after = await super().list_orders(replace(query, count=MAX_ID))
+        archived = {order.id for order in before if order.status is OrderStatus.COMPLETED}
+        missed = {o.id for o in after if o.status is OrderStatus.COMPLETED} - archived
+        return [order for order in after if order.id not in missed][: query.count]
+
+
+@breaks("read-after-write")
+class TriesEachStatus(Honest):
+    """The status is in the key of a pet, which may change while one key after the other is read."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        for status in (UNSET, *PetStatus):
+            pet = await super().get_pet(pet_id)
+            if pet and pet.status == status:
+                return pet
+            await pause()
+        return None

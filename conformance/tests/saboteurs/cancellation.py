@@ -1,0 +1,327 @@
+"""What a backend may do wrong when calls are cancelled."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.saboteurs.registry import breaks, pause
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    Receipt,
+    RefusedError,
+)
+
+
+@breaks("after-cancellation")
+class LeavesACursorOpen(Honest):
+    """A cancelled page of several parts leaves its cursor open, and with it a transaction."""
+
+    pets: dict[int, Pet] | None = None
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        found = await super().list_pets(query)
+        self.pets = dict(self.data.pets)
+        for _ in found[50::50]:
+            await asyncio.sleep(0)
+        self.pets = None
+        return found
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        return (self.data.pets if self.pets is None else self.pets).get(pet_id)
+
+
+@breaks("cancelled-write")
+class StoresInTwoSteps(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(NewPet(new.name, new.category_id), token)
+        await asyncio.sleep(0)
+        self.put(Pet(receipt.id, new.name, new.category_id, new.status))
+        return receipt
+
+
+@breaks("cancellation")
+class SwallowsCancellation(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return await super().create_pet(new, token)
+
+
+@breaks("after-cancellation")
+class KeepsItsLock(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        await self.lock.acquire()
+        receipt = await super().create_pet(new, token)
+        self.lock.release()
+        return receipt
+
+
+@breaks("after-cancellation")
+class LeaksAConnection(Honest):
+    """A call that is cancelled does not give its connection back to the pool."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pool = asyncio.Semaphore(5)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        await self.pool.acquire()
+        await asyncio.sleep(0)
+        self.pool.release()
+        return await super().get_pet(pet_id)
+
+
+@breaks("after-cancellation")
+class HandsAResponseToTheNextCaller(Honest):
+    """The response to a cancelled call stays in the connection, unread."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.responses = asyncio.Queue[Pet | None]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = await super().get_pet(pet_id)
+        asyncio.get_running_loop().call_soon(self.responses.put_nowait, pet)
+        return await self.responses.get()
+
+
+@breaks("after-cancellation")
+class HandsAnOrderToTheNextCaller(Honest):
+    """The reply to a cancelled read of an order is returned to the next one, until a restore."""
+
+    late: Order | None = None
+
+    async def get_order(self, order_id: int) -> Order | None:
+        late, self.late = self.late, None
+        await pause()
+        order = await super().get_order(order_id)
+        try:
+            await pause()
+        except asyncio.CancelledError:
+            self.late = order
+            raise
+        return late or order
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.late = None
+        await super().restore(items)
+
+
+@breaks("after-cancellation")
+class RollsBackBeforeItUnlocks(Honest):
+    """A second cancellation comes while the first is cleaned up, and the lock is kept."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        await self.lock.acquire()
+        try:
+            await asyncio.sleep(0)
+            return await super().update_order(order_id, status)
+        finally:
+            await asyncio.sleep(0)
+            self.lock.release()
+
+
+@breaks("after-cancellation")
+class StaysInRestoring(Honest):
+    """A call of `restore` that is cancelled stops all writes forever."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        await self.idle.wait()
+        return await super().create_pet(new, token)
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.idle.clear()
+        await super().restore(items)
+        self.idle.set()
+
+
+@breaks("cancelled-write")
+class MakesCancelledWritesLater(Honest):
+    """A queue in the background does not hear that a write was cancelled."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pet = Pet(self.next_id(), new.name, new.category_id, new.status)
+            asyncio.get_running_loop().call_later(1.5, self.put, pet)
+            raise
+        return await super().create_pet(new, token)
+
+
+@breaks("cancellation")
+class WaitsForItsRollback(Honest):
+    """A cancelled call waits for a message that does not come."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+            raise
+
+
+@breaks("token-atomic")
+class FollowersEndWithTheirLeader(Honest):
+    """Writes with one token share a task, which is cancelled with the first of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.writes: dict[IdempotencyToken, asyncio.Task[Receipt]] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        if token in self.writes:
+            return replace(await self.writes[token], replayed=True)
+        self.writes[token] = asyncio.create_task(super().create_pet(new, token))
+        try:
+            return await self.writes[token]
+        finally:
+            del self.writes[token]
+
+
+@breaks("after-cancellation")
+class LosesThePermitOfAWaiter(Honest):
+    """Hands its only permit to a waiter that is cancelled before it can take it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.busy = False
+        self.waiters: list[asyncio.Future[None]] = []
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if self.busy:
+            self.waiters.append(asyncio.get_running_loop().create_future())
+            await self.waiters[-1]
+        self.busy = True
+        try:
+            return await super().create_pet(new, token)
+        finally:
+            waiting = [waiter for waiter in self.waiters if not waiter.done()]
+            self.waiters = waiting[1:]
+            if waiting:
+                waiting[0].set_result(None)
+            else:
+                self.busy = False
+
+
+@breaks("token-atomic")
+class ReleasesTheLockOfAnother(Honest):
+    """A call that was cancelled while it waited releases the lock, which it does not have."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        try:
+            await self.lock.acquire()
+            receipt = self.find(token)
+            for _ in range(9):
+                await asyncio.sleep(0)
+            if receipt is None:
+                receipt = await super().create_pet(new)
+                self.record(token, receipt.id)
+            return receipt
+        finally:
+            if self.lock.locked():
+                self.lock.release()
+
+
+@breaks("cancelled-write")
+class RaisesItsCounterUnlessCancelled(Honest):
+    """Raises its counter after the items of a call, refused or not, unless it is cancelled."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.restored: list[Pet | Order] = []
+        try:
+            await super().restore(items)
+        except RefusedError:
+            self.raise_all()
+            raise
+        self.raise_all()
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        self.restored.append(item)
+
+    def raise_all(self) -> None:
+        for item in self.restored:
+            super().raise_counter(item)
+
+
+@breaks("after-cancellation")
+class LeaksReaderSlots(Honest):
+    """A cancelled reader keeps its slot; there are 126 of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.slots = asyncio.Semaphore(126)
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        await self.slots.acquire()
+        await asyncio.sleep(0)
+        orders = await super().list_orders(query)
+        self.slots.release()
+        return orders
+
+
+@breaks("after-cancellation")
+class SendsAgainAfterACancel(Honest):
+    """A cancelled call resets the connection; the calls that wait for it are sent again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.resets = 0
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        resets = self.resets
+        try:
+            receipt = await super().create_pet(new, token)
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.resets += 1
+            raise
+        return await super().create_pet(new, token) if self.resets > resets else receipt
+
+
+@breaks("cancelled-write")
+class UpdatesDistantPetsLater(Honest):
+    """An order and a pet in different shards of a thousand ids are changed in two steps."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.data.orders.get(order_id)
+        pet = self.data.pets.get(order.pet_id) if order else None
+        updated = await super().update_order(order_id, status)
+        if order and pet and updated is not order and order_id // 1000 != pet.id // 1000:
+            after, self.data.pets[pet.id] = self.data.pets[pet.id], pet
+            await asyncio.sleep(0)
+            self.data.pets[pet.id] = after
+        return updated

@@ -1,0 +1,141 @@
+"""What a backend may do wrong with the process that it shares with the service."""
+
+import asyncio
+import os
+import pickle
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from datetime import datetime
+from tempfile import gettempdir
+
+from msgspec.structs import replace
+from petstore_memory import MemoryRepository
+from petstore_memory import backend as memory
+from petstore_sqlite import SqliteSettings
+from petstore_sqlite import backend as sqlite
+
+from conformance.tests.honest import Honest, Item, LocationSettings
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from petstore.contract import (
+    MAX_ID,
+    Backend,
+    ConflictError,
+    Expected,
+    IdempotencyToken,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Receipt,
+    Repository,
+)
+
+
+@breaks("cost")
+class GoesThroughAll(Honest):
+    """Finds a page by looking at every item, as a repository without an index does."""
+
+
+@breaks("event-loop")
+class WaitsOnTheEventLoop(Honest):
+    """Calls a driver that blocks."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        time.sleep(0.11)  # noqa: ASYNC251 - the mistake
+        return await super().update_order(order_id, status)
+
+
+@breaks("event-loop")
+class SyncsEachItem(Honest):
+    """Makes every restored item durable by itself, without a turn for other calls."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        time.sleep(0.0002 * len(items))  # noqa: ASYNC251 - the mistake
+
+
+class NamesTheOrderInTheWay(MemoryRepository):
+    """Has indexes, but searches all orders for the one that its message names."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except ConflictError:
+            for order in await self.list_orders(OrderQuery(0, MAX_ID)):
+                if order.pet_id == pet_id:
+                    raise ConflictError(f"the pet is in order {order.id}") from None
+            raise
+
+
+@asynccontextmanager
+async def open_naming(_: object, __: Expected) -> AsyncIterator[NamesTheOrderInTheWay]:
+    yield NamesTheOrderInTheWay()
+
+
+class HasNoIndexInItsEngine(MemoryRepository):
+    """An engine in C goes through rows to find those of a status; waiting hides it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Item] = []
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        self.rows += items
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        if query.status is not None:
+            pickle.dumps(self.rows[::10])
+            await asyncio.sleep(0.02)
+        return await super().list_orders(query)
+
+
+@asynccontextmanager
+async def open_without_index(_: object, __: Expected) -> AsyncIterator[HasNoIndexInItsEngine]:
+    yield HasNoIndexInItsEngine()
+
+
+SABOTEURS["HasNoIndexInItsEngine"] = "cost", replace(memory, open=open_without_index)
+SABOTEURS["NamesTheOrderInTheWay"] = "cost", replace(memory, open=open_naming)
+
+
+@breaks("event-loop")
+class CompactsItsRecords(Honest):
+    """Every 200th record of a token is followed by a pause to compact them all."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token and len(self.data.records) % 200 == 0:
+            time.sleep(0.2)
+
+
+# In memory if possible: where a sync takes milliseconds, a search of 20,000 rows does not show.
+FOLDER = next(filter(os.path.isdir, ("/dev/shm", gettempdir())))  # noqa: S108 - the names are random
+
+
+@asynccontextmanager
+async def scratch_file(_: LocationSettings) -> AsyncIterator[SqliteSettings]:
+    async with sqlite.scratch(SqliteSettings(path=f"{FOLDER}/petstore")) as settings:
+        yield settings
+
+
+def without_index(index: str) -> Backend:
+    """Return SQLite without one of its indexes."""
+
+    @asynccontextmanager
+    async def open_(settings: SqliteSettings, expected: Expected) -> AsyncIterator[Repository]:
+        async with sqlite.open(settings, expected):
+            pass
+        with closing(sqlite3.connect(settings.path)) as connection:
+            connection.execute(f"DROP INDEX IF EXISTS {index}")
+        async with sqlite.open(settings, expected) as repository:
+            yield repository
+
+    return replace(sqlite, open=open_, scratch=scratch_file)
+
+
+for index in ("pets_by_status", "orders_by_status", "tokens_by_until"):
+    SABOTEURS[f"Lacks {index}"] = "cost", without_index(index)

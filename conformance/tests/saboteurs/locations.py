@@ -1,0 +1,263 @@
+"""What a backend may do wrong with locations, and with closing them."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import STORES, Honest, Item, LocationSettings, Store, backend, scratch
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from petstore.contract import (
+    Expected,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    Receipt,
+    TokenRecord,
+)
+
+
+@breaks("closed")
+class RaisesAnotherErrorWhenClosed(Honest):
+    def check(self) -> None:
+        if not self.open:
+            raise RuntimeError("connection is None")
+
+
+@asynccontextmanager
+async def used_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    STORES[settings.location].pets.setdefault(1, Pet(1, "an old pet", 1))
+    yield settings
+
+
+SABOTEURS["ScratchIsInUse"] = "scratch-empty", backend(Honest, scratch=used_location)
+
+
+@asynccontextmanager
+async def one_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
+    STORES.pop("one", None)
+    yield LocationSettings("one")
+
+
+SABOTEURS["ScratchIsOneLocation"] = "scratch-apart", backend(Honest, scratch=one_location)
+
+
+@asynccontextmanager
+async def cleared_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    STORES[settings.location].pets.clear()
+    async with scratch(settings) as location:
+        yield location
+
+
+SABOTEURS["ScratchClearsItsLocation"] = "scratch-apart", backend(Honest, scratch=cleared_location)
+
+
+@asynccontextmanager
+async def flushed_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    async with scratch(settings) as location:
+        yield location
+    for store in STORES.values():
+        store.pets.clear()
+
+
+SABOTEURS["RemovalFlushesTheServer"] = "scratch-apart", backend(Honest, scratch=flushed_location)
+
+
+SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Honest, swallowed=(Exception,))
+
+
+SABOTEURS["SwallowsCancellation"] = (
+    "failure-passed",
+    backend(Honest, swallowed=(asyncio.CancelledError,)),
+)
+
+
+@asynccontextmanager
+async def silent_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    async with scratch(settings) as location:
+        with suppress(Exception):
+            yield location
+
+
+SABOTEURS["ScratchSwallowsExceptions"] = "failure-passed", backend(Honest, scratch=silent_location)
+
+
+@breaks("closed")
+class ReplaysWhenClosed(Honest):
+    """Looks for the token before it looks whether it is closed."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        return self.find(token) or await super().create_pet(new, token)
+
+
+@breaks("closed")
+class ReadsItsCacheWhenClosed(Honest):
+    """Returns from memory what no order can change: pets without a status."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = self.data.pets.get(pet_id)
+        return pet if pet and not pet.status else await super().get_pet(pet_id)
+
+
+@breaks("closed")
+class RestoresNothingWhenClosed(Honest):
+    """An empty call returns at once."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        if items:
+            await super().restore(items)
+
+
+@breaks("closed")
+class KeepsTheStatusWhenClosed(Honest):
+    """A change that changes nothing returns at once."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = self.data.orders.get(order_id)
+        if order and order.status is status:
+            return order
+        return await super().update_order(order_id, status)
+
+
+@breaks("closed")
+class RevivesWhenReopened(Honest):
+    """All repositories of a location share one connection."""
+
+    openings: ClassVar = Counter[Store]()
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.openings[store] += 1
+
+    def check(self) -> None:
+        if not self.openings[self.data]:
+            super().check()
+
+    def close(self) -> None:
+        super().close()
+        self.openings[self.data] -= 1
+
+
+RECORDS: dict[bytes, TokenRecord] = {}
+ORDERS: dict[int, Order] = {}
+
+
+@breaks("scratch-apart")
+class LocationsShareTokens(Honest):
+    """The table of tokens has no name of the location."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.records = RECORDS
+
+
+@breaks("scratch-apart")
+class LocationsShareOrders(Honest):
+    """The table of orders has no name of the location."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.orders = ORDERS
+
+
+@asynccontextmanager
+async def open_unwrapping(settings: LocationSettings, _: Expected) -> AsyncIterator[Honest]:
+    """Raise what is alone in a group, as if it came from the tasks in the background."""
+    repository = Honest(STORES[settings.location])
+    try:
+        yield repository
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
+    finally:
+        repository.close()
+
+
+SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Honest), open=open_unwrapping)
+
+numbered = set[str]()
+
+
+@asynccontextmanager
+async def numbered_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
+    name = f"numbered-{len(numbered)}"
+    numbered.add(name)
+    try:
+        yield LocationSettings(name)
+    finally:
+        numbered.discard(name)
+        STORES.pop(name, None)
+
+
+SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Honest, scratch=numbered_location)
+
+
+@asynccontextmanager
+async def hasty_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
+    name = next(f"hasty-{number}" for number in count() if f"hasty-{number}" not in numbered)
+    await asyncio.sleep(0)
+    numbered.add(name)
+    try:
+        yield LocationSettings(name)
+    finally:
+        numbered.discard(name)
+        STORES.pop(name, None)
+
+
+SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Honest, scratch=hasty_location)
+
+
+@breaks("scratch-apart")
+class LocationsShareTheirIds(Honest):
+    """The counter is the server's."""
+
+    def choose_id(self) -> int:
+        return max(store.last_id for store in STORES.values()) + 1
+
+
+@breaks("closed")
+class StaysOpenWhenCancelled(Honest):
+    def close(self) -> None:
+        if not isinstance(sys.exc_info()[1], asyncio.CancelledError):
+            super().close()
+
+
+numbers = count()
+
+
+@asynccontextmanager
+async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    """Make a location whose name begins with the given one, and is cut by the server."""
+    name = f"{settings.location}_scratch_{next(numbers)}"[:63]
+    try:
+        yield LocationSettings(name)
+    finally:
+        STORES.pop(name, None)
+
+
+SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Honest, scratch=long_location)
+
+
+@breaks("closed")
+class AnswersFromMemoryWhenClosed(Honest):
+    """Orders that can no longer change are kept, and returned without a look at the storage."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.final: dict[int, Order] = {}
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if order_id in self.final:
+            return self.final[order_id]
+        order = await super().get_order(order_id)
+        if order is not None and order.status is not OrderStatus.PLACED:
+            self.final[order_id] = order
+        return order

@@ -1,0 +1,420 @@
+"""What a backend may do wrong with orders."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import Honest, Store, backend
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from petstore.contract import (
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    IdempotencyToken,
+    NotFoundError,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+)
+
+
+@breaks("sold-once")
+class ChecksThenSells(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        pet = self.data.pets.get(pet_id)
+        if pet is None:
+            raise NotFoundError("no such pet")
+        self.check_available(pet)
+        await asyncio.sleep(0)
+        self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("shared-orders")
+class LocksOnlyItsOwnRepository(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        async with self.lock:
+            if receipt := self.find(token):
+                return receipt
+            self.check_available(self.data.pets[pet_id])
+            await asyncio.sleep(0)
+            order_id = self.next_order_id()
+            self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
+            self.set_status(pet_id, PetStatus.PENDING)
+            self.record(token, order_id)
+            return Receipt(order_id)
+
+
+@breaks("cancelled-write")
+class ReservesInTwoSteps(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if receipt := self.find(token):
+            return receipt
+        if pet := self.data.pets.get(pet_id):
+            self.check_available(pet)
+            self.set_status(pet_id, PetStatus.PENDING)
+            await asyncio.sleep(0)
+            self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("order-reserves")
+class LeavesThePetAvailable(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.PENDING:
+            super().set_status(pet_id, status)
+
+
+@breaks("order-reserves")
+class ReservesLater(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        self.set_status(pet_id, PetStatus.AVAILABLE)
+        await asyncio.sleep(0)
+        self.set_status(pet_id, PetStatus.PENDING)
+        return receipt
+
+
+@breaks("order-reserves")
+class FilteredListLagsBehind(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.stale = pet_id, status
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
+        pet_id, latest = getattr(self, "stale", (0, None))
+        return [pet for pet in found if not (query.status is latest and pet.id == pet_id)]
+
+
+@breaks("order-id")
+class UsesThePetIdAsOrderId(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        order = self.data.orders.pop(receipt.id)
+        self.data.orders[pet_id] = replace(order, id=pet_id)
+        return Receipt(pet_id, receipt.replayed)
+
+
+@breaks("order-id")
+class CountsPlacedOrdersForTheNextId(Honest):
+    def next_order_id(self) -> int:
+        orders = self.data.orders.values()
+        return 1 + len([order for order in orders if order.status is OrderStatus.PLACED])
+
+
+@breaks("order-exact")
+class CutsTimesToSeconds(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id, at.replace(microsecond=0), token)
+
+
+@breaks("order-exact")
+class DropsTheTimeZone(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id, at.replace(tzinfo=None), token)
+
+
+@breaks("order-of-nothing")
+class AbsentPetIsAConflict(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except NotFoundError:
+            raise ConflictError("not available") from None
+
+
+@breaks("order-refused")
+class OrdersPetsWithoutStatus(Honest):
+    def check_available(self, pet: Pet) -> None:
+        if pet.status:
+            super().check_available(pet)
+
+
+@breaks("order-refused")
+class OrdersSoldPets(Honest):
+    def check_available(self, pet: Pet) -> None:
+        if pet.status is not PetStatus.SOLD:
+            super().check_available(pet)
+
+
+@breaks("order-get")
+class ReturnsEveryOrderAsPlaced(Honest):
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await super().get_order(order_id)
+        return order and replace(order, status=OrderStatus.PLACED)
+
+
+@breaks("orders-page")
+class SortsOrdersByPet(Honest):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        found = await super().list_orders(query)
+        return sorted(found, key=lambda order: -order.pet_id)
+
+
+@breaks("orders-page")
+class OrderPagesOverlap(Honest):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return await super().list_orders(replace(query, after=max(0, query.after - 1)))
+
+
+@breaks("orders-page")
+class PagesHaveAtMost1000Orders(Honest):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return await super().list_orders(replace(query, count=min(query.count, 1000)))
+
+
+@breaks("orders-status")
+class PlacedFilterMatchesEveryOrder(Honest):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        status = None if query.status is OrderStatus.PLACED else query.status
+        return await super().list_orders(replace(query, status=status))
+
+
+@breaks("order-completed")
+class SellsLater(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = await super().update_order(order_id, status)
+        if status is OrderStatus.COMPLETED:
+            self.set_status(order.pet_id, PetStatus.PENDING)
+            await asyncio.sleep(0)
+            self.set_status(order.pet_id, PetStatus.SOLD)
+        return order
+
+
+@breaks("order-completed")
+class CompletesWithoutSelling(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.SOLD:
+            super().set_status(pet_id, status)
+
+
+@breaks("order-cancelled")
+class CancelsWithoutReleasingThePet(Honest):
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is not PetStatus.AVAILABLE:
+            super().set_status(pet_id, status)
+
+
+@breaks("order-same")
+class ReleasesThePetAgain(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = await super().update_order(order_id, status)
+        if status is OrderStatus.CANCELLED:
+            self.set_status(order.pet_id, PetStatus.AVAILABLE)
+        return order
+
+
+@breaks("order-same")
+class RefusesTheSameStatus(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        if order_id in self.data.orders:
+            self.check_placed(self.data.orders[order_id])
+        return await super().update_order(order_id, status)
+
+
+@breaks("order-final")
+class ChangesCompletedOrders(Honest):
+    def check_placed(self, order: Order) -> None:
+        if order.status is OrderStatus.CANCELLED:
+            super().check_placed(order)
+
+
+@breaks("order-absent")
+class AcceptsAbsentOrders(Honest):
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        if order_id not in self.data.orders:
+            return Order(order_id, 1, status, datetime.now(UTC))
+        return await super().update_order(order_id, status)
+
+
+@breaks("durable-orders")
+class ReopensOrdersAsPlaced(Honest):
+    def close(self) -> None:
+        super().close()
+        orders = self.data.orders
+        orders |= {id_: replace(o, status=OrderStatus.PLACED) for id_, o in orders.items()}
+
+
+@breaks("restore-sizes")
+class FiltersOnePageOfOrders(Honest):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        orders = await super().list_orders(OrderQuery(query.after, 10 * query.count + 100))
+        return [order for order in orders if query.status in (None, order.status)][: query.count]
+
+
+@breaks("sold-once")
+class CancelsLateAgain(Honest):
+    """Of two overlapping cancels, the second one releases the pet again."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        self.check()
+        order = self.data.orders.get(order_id)
+        if order is None:
+            raise NotFoundError("no such order")
+        if order.status is status:
+            return order
+        self.check_placed(order)
+        await asyncio.sleep(0)
+        if self.data.orders[order_id].status is not status:
+            self.check_placed(self.data.orders[order_id])
+        self.data.orders[order_id] = changed = replace(order, status=status)
+        self.set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
+        return changed
+
+
+@breaks("order-absent")
+class RemembersAbsentOrders(Honest):
+    """An update of an order that is not there leaves an empty row behind."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.empty = set[int]()
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        self.check()
+        if order_id not in self.data.orders:
+            self.empty.add(order_id)
+        return await super().update_order(order_id, status)
+
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await super().get_order(order_id)
+        if order is None and order_id in self.empty:
+            raise KeyError("pet_id")
+        return order
+
+
+@breaks("order-completed")
+class IndexesSalesLater(Honest):
+    """The list of sold pets is updated a moment after the order and its pet."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.later = set[int]()
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order = await super().update_order(order_id, status)
+        self.later.add(order.pet_id)
+        await asyncio.sleep(0)
+        self.later.discard(order.pet_id)
+        return order
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        pets = super().matching(query)
+        return [
+            pet for pet in pets if query.status is not PetStatus.SOLD or pet.id not in self.later
+        ]
+
+
+@breaks("order-cancelled")
+class NumbersVersionsInAByte(Honest):
+    """A pet is replaced by a later version, and the number of the version is a signed byte."""
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        versions = self.data.extra.setdefault("versions", Counter())
+        if versions[pet_id] < 127:
+            versions[pet_id] += 1
+            super().set_status(pet_id, status)
+
+
+@breaks("order-refused")
+class LeasesForADay(Honest):
+    """An order holds its pet for a day, by the time of the next order."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        held = [
+            order.placed_at
+            for order in self.data.orders.values()
+            if order.pet_id == pet_id and order.status is OrderStatus.PLACED
+        ]
+        if held and at - max(held) > timedelta(days=1):
+            self.set_status(pet_id, PetStatus.AVAILABLE)
+        return await super().place_order(pet_id, at, token)
+
+
+class LocksTokensApart(Honest):
+    """Orders with a token wait for each other, and so do those without."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.locks = {with_token: asyncio.Lock() for with_token in (False, True)}
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        self.check()
+        async with self.locks[token is not None]:
+            if receipt := self.find(token):
+                return receipt
+            pet = self.data.pets.get(pet_id)
+            if pet is None:
+                raise NotFoundError("no such pet")
+            self.check_available(pet)
+            await asyncio.sleep(0)
+            order_id = self.next_order_id()
+            self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
+            self.set_status(pet_id, PetStatus.PENDING)
+            self.record(token, order_id)
+            return Receipt(order_id)
+
+
+# A shared one is caught by `shared-orders`, too.
+SABOTEURS["LocksTokensApart"] = "sold-once", replace(backend(LocksTokensApart), shared=False)
+
+
+@breaks("order-completed")
+class ShowsPetsLater(Honest):
+    """For some turns of an update, a slow reader sees the order changed, and then the pet not."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.before: dict[int, Pet] = {}
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        pets = dict(self.data.pets)
+        order = await super().update_order(order_id, status)
+        self.before[order.pet_id] = pets[order.pet_id]
+        try:
+            for _ in range(4):
+                await asyncio.sleep(0)
+        finally:
+            self.before.pop(order.pet_id, None)
+        return order
+
+    async def get_order(self, order_id: int) -> Order | None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return await super().get_order(order_id)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        pet = await super().get_pet(pet_id)
+        return self.before.get(pet_id, pet)

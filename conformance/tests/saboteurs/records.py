@@ -1,0 +1,268 @@
+"""What a backend may do wrong with the records of tokens when they move."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from time import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.saboteurs.registry import breaks
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    Pet,
+    Receipt,
+    TokenPage,
+    TokenRecord,
+)
+
+
+def listing(name: str, change: Callable[[Store, list[TokenRecord], int], Any]) -> None:
+    """Register a saboteur that changes the records of a page (given the store and `now`)."""
+
+    class Lists(Honest):
+        async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+            page = await super().list_tokens(cursor, count, now)
+            return replace(page, records=change(self.data, page.records, now))
+
+    Lists.__name__ = name
+    breaks("token-walk")(Lists)
+
+
+listing(
+    "ListsRecordsOfPets",
+    lambda store, records, _: [record for record in records if record.id in store.pets],
+)
+listing(
+    "EndsRecordsEarly",
+    lambda _, records, now: [record for record in records if record.until > now + 1],
+)
+listing(
+    "ListsRecordsOfItsOwnTime",
+    lambda _, records, __: [record for record in records if record.until > time()],
+)
+listing(
+    "ListsTimesToLive",
+    lambda _, records, now: [replace(record, until=record.until - now) for record in records],
+)
+listing(
+    "ListsFingerprintsAsText",
+    lambda _, records, __: [
+        replace(r, fingerprint=r.fingerprint.decode(errors="replace").encode()) for r in records
+    ],
+)
+
+
+@breaks("token-walk")
+class ListsExpiredRecords(Honest):
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:  # noqa: ARG002 - its error
+        return await super().list_tokens(cursor, count, 0)
+
+
+@breaks("token-walk")
+class EndsAtAnEmptyPage(Honest):
+    """A page without records is taken for the last one."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        page = await super().list_tokens(cursor, count, now)
+        return page if page.records else TokenPage([], "")
+
+
+@breaks("token-walk")
+class EndsAfterAThousand(Honest):
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        values = sorted(self.data.records)
+        page = await super().list_tokens(cursor, count, now)
+        beyond = len(values) > 1000 and page.next >= values[999].hex()
+        return replace(page, next="" if beyond else page.next)
+
+
+@breaks("token-walk")
+class ContinuesAtAnOffset(Honest):
+    """The newest records come first, so that a new one moves the others to the next page."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        self.check()
+        begin = int(cursor or 0)
+        records = [*self.data.records.values()]
+        end = max(0, len(records) - begin - count)
+        page = records[end : len(records) - begin or None] if begin < len(records) else []
+        living = [record for record in page[1:] or page if record.until > now]
+        return TokenPage(living, str(begin + count) if end else "")
+
+
+@breaks("token-walk")
+class ContinuesAtARecordThatMayBeDeleted(Honest):
+    """The record that a cursor names has been deleted: it expired after its page was read."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        if token is not None:
+            expired = [r.value for r in self.data.records.values() if r.until <= token.now]
+            for value in expired[:2]:
+                del self.data.records[value]
+        super().record(token, id_)
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        gone = cursor and bytes.fromhex(cursor) not in self.data.records
+        return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
+
+
+@breaks("token-walk")
+class ContinuesAfterATokenAsText(Honest):
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        self.check()
+        values = sorted(
+            value for value in self.data.records if value.decode(errors="replace") > cursor
+        )[:count]
+        records = [self.data.records[value] for value in values]
+        end = values[-1].decode(errors="replace") if len(values) == count else ""
+        return TokenPage([record for record in records if record.until > now], end)
+
+
+def restoring(name: str, restore: Callable[[Honest, TokenRecord], None]) -> None:
+    """Register a saboteur with its own way to restore a record."""
+    breaks("restore-token")(type(name, (Honest,), {"restore_record": restore}))
+
+
+def _replace_record(self: Honest, record: TokenRecord) -> None:
+    self.data.records[record.value] = record
+
+
+def _skip_known(self: Honest, record: TokenRecord) -> None:
+    self.data.records.setdefault(record.value, record)
+
+
+def _compare_fingerprints(self: Honest, record: TokenRecord) -> None:
+    stored = self.data.records.get(record.value, record)
+    Honest.restore_record(self, replace(record, until=stored.until, id=stored.id))
+
+
+def _refuse_known(self: Honest, record: TokenRecord) -> None:
+    if record.value in self.data.records:
+        raise ConflictError("the token is taken")
+    self.data.records[record.value] = record
+
+
+def _cut_fingerprints(self: Honest, record: TokenRecord) -> None:
+    stripped = replace(record, fingerprint=record.fingerprint.rstrip())
+    if record.value not in self.data.records:
+        self.data.records[record.value] = stripped
+    elif self.data.records[record.value] not in (record, stripped):
+        raise ConflictError("a different record has this token")
+
+
+restoring("RestoresNoRecords", lambda _, __: None)
+restoring("ReplacesDifferentRecords", _replace_record)
+restoring("SkipsDifferentRecords", _skip_known)
+restoring("ComparesOnlyFingerprints", _compare_fingerprints)
+restoring("RefusesEqualRecords", _refuse_known)
+restoring("CutsFingerprints", _cut_fingerprints)
+
+
+@breaks("restore-token")
+class RestoresAThousandRecords(Honest):
+    async def restore(self, items: Sequence[Item]) -> None:
+        records = [item for item in items if isinstance(item, TokenRecord)]
+        await super().restore([item for item in items if item not in records[1000:]])
+
+
+@breaks("restore-token")
+class RestoresRecordsInItsCache(Honest):
+    """Of records that are restored together, another opening sees none until this one is closed."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.several = len(items) > 1
+        await super().restore(items)
+
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        if self.several:
+            self.data.extra[record.value.hex()] = self
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        cached_by = self.data.extra.get(token.value.hex()) if token else None
+        hidden = cached_by not in (None, self) and cached_by.open
+        return None if hidden else super().find(token)
+
+
+@breaks("restore-token")
+class RemembersUnusedTokensOfOthers(Honest):
+    """A token that was looked for once is not looked for again, unless it was used here."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.known = set(store.records)
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        return super().find(token) if token and token.value in self.known else None
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.known.add(token.value)
+
+
+@breaks("restore-token")
+class ReplaysOnlyCreates(Honest):
+    """The restored records are in the table of pets."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.restored = set[bytes]()
+
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.restored.add(record.value)
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        known = token and token.value in self.restored
+        return await super().place_order(pet_id, at, None if known else token)
+
+
+@breaks("restore-token")
+class SortsRecordsLast(Honest):
+    """A refused record is found after the pets, but before the records that precede it."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        records = [item for item in items if isinstance(item, TokenRecord)]
+        for record in records:
+            if self.data.records.get(record.value, record) != record:
+                raise ConflictError("a different record has this token")
+        await super().restore(items)
+
+
+@breaks("restore-token")
+class ForgetsRestoredRecords(Honest):
+    """They are stored when the next write comes, which may be never."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.restored: list[bytes] = []
+
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.restored.append(record.value)
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.restored.clear()
+
+    def close(self) -> None:
+        super().close()
+        for value in self.restored:
+            self.data.records.pop(value, None)
+
+
+@breaks("token-walk")
+class EndsAfterExpiredRecords(Honest):
+    """Five hundred rows are read for a page; if all of them have expired, it is the last one."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        page = await super().list_tokens(cursor, 500, now)
+        records = page.records[:count]
+        more = page.next or len(page.records) > count
+        return TokenPage(records, records[-1].value.hex() if records and more else "")

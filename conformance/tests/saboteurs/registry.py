@@ -1,0 +1,27 @@
+"""The registry of saboteurs, and what they share."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from conformance.tests.honest import Honest, backend
+from petstore.contract import Backend
+
+SABOTEURS: dict[str, tuple[str, Backend]] = {}
+AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
+
+
+def breaks(clause: str) -> Callable[[AnyHonest], AnyHonest]:
+    """Register a saboteur, with the clause that it breaks."""
+
+    def register(saboteur: AnyHonest) -> AnyHonest:
+        SABOTEURS[saboteur.__name__] = clause, backend(saboteur)
+        return saboteur
+
+    return register
+
+
+async def pause() -> None:
+    """Wait as for a query: in turns of the event loop, so that a busy machine changes nothing."""
+    for _ in range(10):
+        await asyncio.sleep(0)

@@ -1,0 +1,358 @@
+"""What a backend may do wrong when a location is opened again."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from petstore_conformance.model.model import matching
+
+from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.saboteurs.registry import breaks, pause
+from petstore.contract import (
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    StorageError,
+)
+
+
+def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
+    """Register a saboteur that changes the store when it closes it."""
+
+    def close(self: Honest) -> None:
+        Honest.close(self)
+        change(self.data)
+
+    breaks(clause)(type(name, (Honest,), {"close": close}))
+
+
+@breaks("durable-pets")
+class LosesItsBuffer(Honest):
+    def close(self) -> None:
+        super().close()
+        for pet_id in sorted(self.data.pets)[-3:]:
+            del self.data.pets[pet_id]
+
+
+@breaks("durable-ids")
+class RestartsItsCounter(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = 0
+
+
+@breaks("durable-reads")
+class ListsBeforeItStores(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.unsaved: dict[int, Pet] = {}
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        if receipt := self.find(token):
+            return receipt
+        pet_id = self.next_id()
+        self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
+        await pause()
+        self.put(pet)
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        pets = sorted((self.data.pets | self.unsaved).values(), key=lambda pet: pet.id)
+        return matching(pets, query)
+
+
+@breaks("durable-pets")
+class ReopensWithoutItsIndex(Honest):
+    """The kit must not take its `KeyError` for the exception that it raises itself."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lost = set(store.pets)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if pet_id in self.lost:
+            raise KeyError(pet_id)
+        return await super().get_pet(pet_id)
+
+
+reopening(
+    "durable-pets",
+    "ReopensNamesAsLines",
+    lambda store: store.pets.update(
+        {id_: replace(p, name=p.name.replace("\r\n", "\n")) for id_, p in store.pets.items()}
+    ),
+)
+reopening(
+    "durable-pets",
+    "LoadsAThousandPets",
+    lambda store: [store.pets.pop(id_) for id_ in sorted(store.pets)[1000:]],
+)
+reopening(
+    "durable-orders",
+    "ForgetsTokensOfCancelledOrders",
+    lambda store: [
+        store.records.pop(value)
+        for value, record in list(store.records.items())
+        if (order := store.orders.get(record.id)) and order.status is OrderStatus.CANCELLED
+    ],
+)
+
+
+@breaks("durable-ids")
+class CountsItsRows(Honest):
+    """Begins to count at the number of what is stored, although ids have gaps."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = len(store.pets) + len(store.orders)
+
+
+@breaks("durable-pets")
+class RollsBackWhenTheBlockFails(Honest):
+    """What is raised in the block undoes everything since the opening."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.before = dict(store.pets)
+
+    def close(self) -> None:
+        super().close()
+        if sys.exc_info()[1]:
+            self.data.pets = self.before
+
+
+@breaks("durable-pets")
+class AcknowledgesWhatItDrops(Honest):
+    """Writes in flight at the close go into a buffer that is never stored."""
+
+    def close(self) -> None:
+        super().close()
+        self.data = Store()
+
+
+@breaks("durable-ids")
+class CountsOnFromLiveOrders(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        live = [o.id for o in store.orders.values() if o.status is not OrderStatus.CANCELLED]
+        store.last_id = max([*store.pets, *live], default=0)
+
+
+@breaks("durable-orders")
+class TakesTheNextFingerprint(Honest):
+    """A record that was loaded has none, and gets that of the write that comes next."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.loaded = set(store.records)
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.loaded:
+            self.loaded.remove(token.value)
+            recorded = self.data.records[token.value]
+            self.data.records[token.value] = replace(recorded, fingerprint=token.fingerprint)
+        return super().find(token)
+
+
+@breaks("durable-pets")
+class RollsBackWhenCancelled(RollsBackWhenTheBlockFails):
+    def close(self) -> None:
+        if isinstance(sys.exc_info()[1], asyncio.CancelledError):
+            super().close()
+        else:
+            Honest.close(self)
+
+
+@breaks("durable-pets")
+class EndsNoRefusedRestore(Honest):
+    """The transaction of a refused restore stays open, and closing rolls it back."""
+
+    refused = False
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        except RefusedError:
+            self.before, self.refused = dict(self.data.pets), True
+            raise
+
+    def close(self) -> None:
+        super().close()
+        if self.refused:
+            self.data.pets = self.before
+
+
+@breaks("durable-orders")
+class LoadsStatusesAsText(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        for order in store.orders.values():
+            store.orders[order.id] = replace(order, status=str(order.status))
+
+
+@breaks("durable-pets")
+class RepeatsCancelledCreates(Honest):
+    """Makes what it finds in its log of calls again, also the cancelled ones."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.log: list[NewPet] = store.extra.setdefault("log", [])
+        while self.log:
+            new = self.log.pop()
+            self.put(Pet(self.next_id(), new.name, new.category_id, new.status))
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.log.append(new)
+        try:
+            receipt = await super().create_pet(new, token)
+        except StorageError:
+            self.log.remove(new)
+            raise
+        self.log.remove(new)
+        return receipt
+
+
+@breaks("durable-orders")
+class LoadsRestoredItemsLast(Honest):
+    """Loads the file of restored items after the log of changes."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.restored: list[Pet | Order] = store.extra.setdefault("file", [])
+        for item in self.restored:
+            super().add(item)
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.restored.append(item)
+
+
+@breaks("durable-ids")
+class CountsOnFromTheLastRestored(Honest):
+    """After reopening, the item that was restored last is taken for the highest."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        super().raise_counter(item)
+        self.data.extra["latest"] = item.id
+
+    def next_id(self) -> int:
+        id_ = super().next_id()
+        self.data.extra["latest"] = id_
+        return id_
+
+    def close(self) -> None:
+        super().close()
+        self.data.last_id = self.data.extra.get("latest", 0)
+
+
+@breaks("durable-pets")
+class LimitsBeforeItMerges(Honest):
+    """A page takes as many pets as it needs from the old data; some have changed since."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.old = dict(store.pets)
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        self.check()
+        old = matching([*self.old.values()], query)[: query.count]
+        new = [pet for pet in self.matching(query) if self.old.get(pet.id) is not pet]
+        merged = {pet.id: pet for pet in (*old, *new)}
+        found = [self.data.pets[id_] for id_ in sorted(merged)]
+        return [pet for pet in found if query.status in (None, pet.status)][: query.count]
+
+
+@breaks("durable-ids")
+class WritesAfterItWasClosed(Honest):
+    """A cancelled write is still made, in another turn, with an id that it has reserved."""
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        return await asyncio.shield(asyncio.ensure_future(self._write(new, token)))
+
+    async def _write(self, new: NewPet, token: IdempotencyToken | None) -> Receipt:
+        receipt = self.find(token)
+        if receipt:
+            return receipt
+        pet_id = self.next_id()
+        for _ in range(8):
+            await asyncio.sleep(0)
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+    def close(self) -> None:
+        super().close()
+        self.data.last_id = max([*self.data.pets, *self.data.orders], default=0)
+
+
+@breaks("durable-pets")
+class StoresItsIndexIfItGrew(Honest):
+    """The index of statuses is stored by a closing repository if it has more pets than before."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.index = dict(store.extra.get("index", {}))
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.index[pet.id] = pet.status
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.index[pet_id] = status
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        pets = super().matching(replace(query, status=None))
+        return [pet for pet in pets if query.status in (None, self.index.get(pet.id))]
+
+    def close(self) -> None:
+        super().close()
+        if len(self.index) > len(self.data.extra.get("index", {})):
+            self.data.extra["index"] = self.index
+
+
+@breaks("durable-reads")
+class LeavesCancelledWritesUncommitted(Honest):
+    """A cancelled create is visible, but the next writer commits it; closing rolls it back."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.uncommitted = set[int]()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        self.uncommitted.add(receipt.id)
+        await asyncio.sleep(0)
+        self.uncommitted.clear()
+        return receipt
+
+    def close(self) -> None:
+        super().close()
+        for pet_id in self.uncommitted:
+            self.data.pets.pop(pet_id, None)
+
+
+@breaks("durable-orders")
+class LoadsTheEndOfItsLog(Honest):
+    """Of the tokens that were used, the last thousand are loaded, and all that were restored."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.data.extra.setdefault("log", []).append(token.value)
+
+    def close(self) -> None:
+        super().close()
+        for value in self.data.extra.get("log", [])[:-1000]:
+            self.data.records.pop(value, None)

@@ -1,0 +1,526 @@
+"""What a backend may do wrong in `restore`."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import ALL, Honest, Item, Store
+from conformance.tests.saboteurs.registry import breaks
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    RefusedError,
+    StorageError,
+    TokenRecord,
+    UnavailableError,
+)
+
+
+@breaks("restore-exact")
+class AssignsNewIds(Honest):
+    def add(self, item: Pet | Order) -> None:
+        super().add(replace(item, id=self.next_id()))
+
+
+@breaks("restore-exact")
+class RestoresTimesInSeconds(Honest):
+    def add(self, item: Pet | Order) -> None:
+        if isinstance(item, Order):
+            item = replace(item, placed_at=item.placed_at.replace(microsecond=0))
+        super().add(item)
+
+
+@breaks("restore-exact")
+class FilteredListsLackRestoredPets(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.restored: set[int] = set()
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.restored.add(item.id)
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
+        return [pet for pet in found if query.status is None or pet.id not in self.restored]
+
+
+@breaks("restore-exact")
+class NeedsAnItem(Honest):
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore([items[0], *items[1:]])
+
+
+@breaks("restore-exact")
+class DropsPetsBelowTheHighestId(Honest):
+    def add(self, item: Pet | Order) -> None:
+        if item.id >= max(self.data.pets, default=0) or isinstance(item, Order):
+            super().add(item)
+
+
+@breaks("restore-exact")
+class IndexesStatusesAfterwards(Honest):
+    """The index of a restored item is filled once all items are stored."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.not_indexed: set[int] = set()
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        self.not_indexed.add(item.id)
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        finally:
+            self.not_indexed.clear()
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(query)
+        return [pet for pet in found if query.status is None or pet.id not in self.not_indexed]
+
+
+@breaks("restore-again")
+class ChecksThePetBeforeTheStoredOrder(Honest):
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if isinstance(item, Order):
+            self.check_pet(item)
+        super().check_same(item, stored)
+
+
+@breaks("restore-other")
+class ReplacesDifferentItems(Honest):
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
+        self.add(item)
+
+
+@breaks("restore-other")
+class ComparesOnlyNames(Honest):
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if not (isinstance(item, Pet) and isinstance(stored, Pet) and item.name == stored.name):
+            super().check_same(item, stored)
+
+
+@breaks("restore-other")
+class UndoesItemsBeforeTheRefusedOne(Honest):
+    async def restore(self, items: Sequence[Item]) -> None:
+        pets, orders = dict(self.data.pets), dict(self.data.orders)
+        try:
+            await super().restore(items)
+        except ConflictError:
+            self.data.pets, self.data.orders = pets, orders
+            raise
+
+
+@breaks("restore-next")
+class DoesNotRaiseItsCounter(Honest):
+    def raise_counter(self, item: Pet | Order) -> None:
+        pass
+
+    def next_id(self) -> int:
+        while super().next_id() in self.data.pets | self.data.orders:
+            pass
+        return self.data.last_id
+
+
+@breaks("restore-next")
+class RaisesOneOfFourCounters(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.last_ids = [store.last_id] * 4
+        self.turn = 0
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        self.last_ids[item.id % 4] = max(self.last_ids[item.id % 4], item.id)
+
+    def next_id(self) -> int:
+        self.turn = (self.turn + 1) % 4
+        last = self.last_ids[self.turn]
+        self.last_ids[self.turn] = id_ = last + 4 - (last - self.turn) % 4
+        return id_
+
+
+@breaks("restore-next")
+class AssignsIdsAboveTheMaximum(Honest):
+    def next_id(self) -> int:
+        self.data.last_id += 1
+        return self.data.last_id
+
+
+@breaks("restore-next")
+class IsUnavailableWithoutAnId(Honest):
+    def next_id(self) -> int:
+        try:
+            return super().next_id()
+        except StorageError:
+            raise UnavailableError("full") from None
+
+
+@breaks("restore-next")
+class ReservesThePetWithoutAnId(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except RefusedError:
+            raise
+        except StorageError:
+            self.set_status(pet_id, PetStatus.PENDING)
+            raise
+
+
+@breaks("restore-order")
+class RestoresOrdersOfAbsentPets(Honest):
+    def check_pet(self, order: Order) -> None:
+        if order.pet_id in self.data.pets:
+            super().check_pet(order)
+
+
+@breaks("restore-order")
+class OrderOfAnAbsentPetIsAConflict(Honest):
+    def check_pet(self, order: Order) -> None:
+        try:
+            super().check_pet(order)
+        except NotFoundError:
+            raise ConflictError("no such pet") from None
+
+
+@breaks("restore-live")
+class RestoresTwoOrdersOfOnePet(Honest):
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PetStatus.PENDING or order.status is not OrderStatus.PLACED:
+            super().check_live(order, pet)
+
+
+@breaks("restore-live")
+class ReservesThePetInstead(Honest):
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is PetStatus.AVAILABLE:
+            self.set_status(pet.id, PetStatus.PENDING)
+            return
+        super().check_live(order, pet)
+
+
+@breaks("restore-live")
+class StoresTheOrderThatItRefuses(Honest):
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            self.add(order)
+        super().check_live(order, pet)
+
+
+@breaks("restore-sizes")
+class RestoresAtMost1000(Honest):
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items[:1000])
+
+
+@breaks("restore-sizes")
+class LosesAnItemBetweenChunks(Honest):
+    """The bounds of its chunks are off by one."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        for begin in range(0, len(items), 501):
+            await super().restore(items[begin : begin + 500])
+
+
+class ChecksBeforeTheCall(Honest):
+    """Has looked at what is stored once, before the first item of a call."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.before, self.live = dict(self.data.pets), dict(self.data.orders)
+        await super().restore(items)
+
+
+@breaks("restore-other")
+class ReplacesItemsOfTheSameCall(ChecksBeforeTheCall):
+    """Compares items only with what was stored before the call."""
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if item.id in self.before:
+            super().check_same(item, stored)
+        else:
+            self.add(item)
+
+
+@breaks("restore-live")
+class OverlooksOrdersOfTheSameCall(ChecksBeforeTheCall):
+    """Looks for other orders of a pet only among those that were stored before the call."""
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        known, self.data.orders = self.data.orders, self.live
+        try:
+            super().check_live(order, pet)
+        finally:
+            self.data.orders = known
+
+
+@breaks("restore-order")
+class RestoresPetsFirst(Honest):
+    """Sorts the items, so that an order may come before its pet."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(sorted(items, key=lambda item: isinstance(item, Order)))
+
+
+@breaks("restore-again")
+class SkipsWhatItHasSeen(Honest):
+    """Skips an item that it has restored before, although the stored one has changed since."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.seen = set[Pet | Order]()
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if item not in self.seen:
+            super().check_same(item, stored)
+        self.seen.add(item)
+
+
+@breaks("restore-next")
+class RaisesItsCounterAtTheEnd(Honest):
+    """A refused item keeps the counter below the items before it."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        pass
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        for item in items:
+            if not isinstance(item, TokenRecord):
+                super().raise_counter(item)
+
+
+@breaks("restore-exact")
+class CancelledOrdersNeedAnAvailablePet(Honest):
+    """Refuses what an honest store has exported."""
+
+    def check_pet(self, order: Order) -> None:
+        super().check_pet(order)
+        if order.status is OrderStatus.CANCELLED and not self.data.pets[order.pet_id].status:
+            raise ConflictError("the pet is not available")
+
+
+@breaks("restore-again")
+class LooksForTheBatchAtOnce(Honest):
+    """Looks up what is stored before it inserts the items of a call."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.before = {*self.data.pets.values(), *self.data.orders.values()}
+        await super().restore(items)
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if stored not in self.before:
+            raise ConflictError("duplicate key")
+        super().check_same(item, stored)
+
+
+@breaks("restore-sizes")
+class SendsAllValuesAtOnce(Honest):
+    """Inserts the items of a call by one statement, of which the driver bounds the arguments."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        if 4 * len(items) > 65_535:
+            raise ValueError("too many arguments")
+        await super().restore(items)
+
+
+@breaks("restore-next")
+class TakesAnIdBeforeItReplays(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        self.next_id()
+        return await super().create_pet(new, token)
+
+
+@breaks("restore-next")
+class RecordsIdsIn32Bits(Honest):
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_ % 2**32)
+
+
+@breaks("restore-exact")
+class CountsBackFromTheFirst(Honest):
+    """Finds a pet by its distance from the first one, which may be negative."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        self.check()
+        if not self.data.pets:
+            return None
+        first, last = min(self.data.pets), max(self.data.pets)
+        return self.data.pets.get(pet_id if pet_id >= first else last + 1 + pet_id - first)
+
+
+@breaks("restore-sizes")
+class UndoesWhatAnOtherRestores(Honest):
+    """An opening takes a restore that is going on for one that a crash has ended."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        for pet_id in store.extra.get("restoring", ()):
+            store.pets.pop(pet_id, None)
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.data.extra["restoring"] = [item.id for item in items if isinstance(item, Pet)]
+        await super().restore(items)
+        self.data.extra.pop("restoring", None)
+
+
+@breaks("restore-next")
+class SetsEachCounterToItsLast(Honest):
+    """After a call, the counter is raised to the last pet and the last order of it."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.last: dict[type, Pet | Order] = {}
+        try:
+            await super().restore(items)
+        finally:
+            for item in self.last.values():
+                super().raise_counter(item)
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        self.last[type(item)] = item
+
+
+@breaks("restore-live")
+class LinksTheLastOrder(Honest):
+    """Has a column for the order of a pet, which a cancelled order takes, too."""
+
+    def add(self, item: Pet | Order) -> None:
+        super().add(item)
+        if isinstance(item, Order):
+            self.data.extra.setdefault("links", {})[item.pet_id] = item
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            raise ConflictError("the pet has another status")
+        linked = self.data.extra.get("links", {}).get(pet.id)
+        if linked and linked.status is not OrderStatus.CANCELLED:
+            raise ConflictError("the pet is in another order")
+
+
+@breaks("restore-sizes")
+class SendsFourMegabytesAtMost(Honest):
+    """Sends the items of a call at once, and the server takes no more in a request."""
+
+    most = 2**22
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        if sum(len(item.name) for item in items if isinstance(item, Pet)) > self.most:
+            raise StorageError("the request is too large")
+        await super().restore(items)
+
+
+@breaks("restore-sizes")
+class SendsSixteenMebibytesAtMost(SendsFourMegabytesAtMost):
+    most = 2**24
+
+
+@breaks("restore-next")
+class RoundsHighOrderIds(Honest):
+    """Ids of orders pass through text with fourteen digits."""
+
+    def next_order_id(self) -> int:
+        return min(int(float(f"{super().next_order_id():.14g}")), MAX_ID)
+
+
+@breaks("restore-live")
+class LooksForOrdersNearby(Honest):
+    """Another order of the pet is found only in the same shard of a thousand ids."""
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
+        live = [o for o in others if o.status is not OrderStatus.CANCELLED]
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            raise ConflictError("the pet has another status")
+        if any(other.id // 1000 == order.id // 1000 for other in live):
+            raise ConflictError("the pet is in another order")
+
+
+@breaks("restore-again")
+class ResumesARestore(Honest):
+    """Items before one that is stored already are taken for stored, too."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        stored = (self.data.pets, self.data.orders)
+        for index in reversed(range(len(items))):
+            if stored[isinstance(items[index], Order)].get(items[index].id) == items[index]:
+                items = items[index + 1 :]
+                break
+        await super().restore(items)
+
+
+@breaks("restore-exact")
+class RemembersAnOffset(Honest):
+    """The end of a page is remembered as an offset, for the page after it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.offsets = {0: 0}
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        self.check()
+        if query.status is not None or query.after not in self.offsets:
+            return await super().list_pets(query)
+        begin = self.offsets[query.after]
+        page = self.matching(ALL)[begin : begin + query.count]
+        self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
+        return page
+
+
+@breaks("restore-other")
+class ComparesJoinedFields(Honest):
+    """Name and category are compared as one text: Rex 12 and Rex1 2 are the same pet."""
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if isinstance(item, Pet) and isinstance(stored, Pet):
+            joined = [(f"{pet.name}{pet.category_id}", pet.status) for pet in (item, stored)]
+            if joined[0] == joined[1]:
+                return
+        super().check_same(item, stored)
+
+
+@breaks("restore-next")
+class KeepsItsLease(Honest):
+    """Ids are leased in blocks of 64; one is given up only if a restored id lies beyond it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lease: list[int] = []
+
+    def choose_id(self) -> int:
+        if not self.lease or self.data.restored > self.lease[-1]:
+            begin = self.data.last_id + 1
+            self.lease = list(range(begin, begin + 64))
+            self.data.last_id = min(begin + 63, MAX_ID)
+        id_ = self.lease.pop(0)
+        return self.choose_id() if id_ in self.data.pets or id_ in self.data.orders else id_
+
+
+@breaks("restore-sizes")
+class ReplacesForAMoment(Honest):
+    """A refused pet replaces the stored one, until the last part of a long call is rolled back."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        except ConflictError:
+            if len(items) > 100 and isinstance(pet := items[-1], Pet):
+                stored = self.data.pets[pet.id]
+                self.put(pet)
+                asyncio.get_running_loop().call_soon(self.put, stored)
+            raise

@@ -1,0 +1,327 @@
+"""What a backend may do wrong when a location is opened several times at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import STORES, Honest, LocationSettings, Store, backend
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from petstore.contract import (
+    MAX_ID,
+    PET_STATUS_BY_ORDER,
+    ConflictError,
+    Expected,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    StorageError,
+)
+
+
+@breaks("shared-reads")
+class CachesAbsence(Honest):
+    """What was not found once is not looked for again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.absent = set[int]()
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = None if pet_id in self.absent else await super().get_pet(pet_id)
+        if pet is None:
+            self.absent.add(pet_id)
+        return pet
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.absent.discard(pet.id)
+
+
+@breaks("shared-reads")
+class CachesPages(Honest):
+    """Only its own writes empty its cache of pages."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: dict[OrderQuery, list[Order]] = {}
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        if query not in self.pages:
+            self.pages[query] = await super().list_orders(query)
+        return list(self.pages[query])
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.pages.clear()
+
+
+@breaks("shared-orders")
+class RemembersRefusals(Honest):
+    """A pet that was not available once is refused again, unless this opening has released it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.taken = set[int]()
+
+    def check_available(self, pet: Pet) -> None:
+        if pet.status is not PetStatus.AVAILABLE:
+            self.taken.add(pet.id)
+        if pet.id in self.taken:
+            raise ConflictError("the pet is not available")
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.taken.discard(pet_id)
+
+
+@breaks("shared-orders")
+class RemembersUnusedTokens(Honest):
+    """Does not look again for a token that it has not found, unless it has recorded it itself."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.unused = set[bytes]()
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is None or token.value in self.unused:
+            return None
+        if token.value not in self.data.records:
+            self.unused.add(token.value)
+        return super().find(token)
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.unused.discard(token.value)
+
+
+@breaks("shared-reads")
+class SavesWhatItHasRead(Honest):
+    """Writes its copies back when it closes, also those that another opening has changed."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.copies: dict[int, Pet] = {}
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if pet := await super().get_pet(pet_id):
+            self.copies[pet_id] = pet
+        return pet
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.copies.pop(pet_id, None)
+
+    def close(self) -> None:
+        super().close()
+        self.data.pets |= self.copies
+
+
+@breaks("shared-reads")
+class KeepsFullPages(Honest):
+    """A full page cannot grow any more: only a restore of its own may change it."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: dict[tuple[int, int], list[int]] = {}
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        page = await super().list_pets(query)
+        if query.status or len(page) < query.count:
+            return page
+        ids = self.pages.setdefault((query.after, query.count), [pet.id for pet in page])
+        return [self.data.pets[id_] for id_ in ids]
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        super().raise_counter(item)
+        self.pages.clear()
+
+
+@breaks("shared-ids")
+class CountsAgainWhenOpened(Honest):
+    """An opening sets the counter to the highest id, although others are being assigned."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.last_id = max([*store.pets, *store.orders], default=0)
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        if receipt := self.find(token):
+            return receipt
+        pet_id = self.next_id()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+
+@asynccontextmanager
+async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIterator[Honest]:
+    """Make a new location ready for use, although another process may be doing the same."""
+    if settings.location not in STORES:
+        await asyncio.sleep(0)
+        STORES[settings.location] = Store()
+    repository = Honest(STORES[settings.location])
+    try:
+        yield repository
+    finally:
+        repository.close()
+
+
+SABOTEURS["InitializesTheLocationTwice"] = (
+    "shared-ids",
+    replace(backend(Honest), open=open_initialized),
+)
+
+
+@breaks("shared-reads")
+class MapsWhatWasThere(Honest):
+    """An opening finds as many pets as its map has room for, which only its own writes extend."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.room = len(store.pets) + 256
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.room = len(self.data.pets) + 256
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = await super().get_pet(pet_id)
+        return pet if pet in [*self.data.pets.values()][: self.room] else None
+
+
+@breaks("shared-ids")
+class ReservesBlocksInTwoSteps(Honest):
+    """The end of the last block is read, and a moment later the end of the next one written."""
+
+    size = 100
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.ids = iter(range(store.last_id + 1, store.last_id + self.size + 1))
+        store.last_id += self.size
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        self.check()
+        if receipt := self.find(token):
+            return receipt
+        pet_id = next(self.ids, 0)
+        if pet_id <= self.data.restored:
+            begin = self.data.last_id + 1
+            await asyncio.sleep(0)
+            pet_id, *others = range(begin, begin + self.size)
+            self.ids, self.data.last_id = iter(others), begin + self.size - 1
+        if pet_id > MAX_ID:
+            raise StorageError("all ids have been assigned")
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        self.record(token, pet_id)
+        return Receipt(pet_id)
+
+
+@breaks("shared-ids")
+class HasFourBitsForItsWorkers(Honest):
+    """An id has the number of the opening in its last bits; after sixteen they begin again."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.number = store.extra.get("workers", 0) % 16
+        store.extra["workers"] = self.number + 1
+        self.tick = store.last_id // 16
+
+    def choose_id(self) -> int:
+        self.tick = max(self.tick, self.data.restored // 16) + 1
+        id_ = self.tick * 16 + self.number
+        return id_ if id_ <= MAX_ID else self.data.last_id + 1
+
+
+@breaks("shared-ids")
+class HandsBackItsBlock(Honest):
+    """Ids are reserved in blocks of 8; a repository that closes hands back what is left of one."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.block: list[int] = []
+
+    def next_id(self) -> int:
+        self.block = [id_ for id_ in self.block if id_ > self.data.restored]
+        if not self.block:
+            self.block = [super().next_id()]
+            while len(self.block) < 8 and self.data.last_id < MAX_ID:
+                self.block.append(super().next_id())
+        return self.block.pop(0)
+
+    def close(self) -> None:
+        if self.open and self.block and self.block[0] > self.data.restored:
+            self.data.last_id = self.block[0] - 1
+        super().close()
+
+
+@breaks("shared-orders")
+class ProlongsWhatItCaches(Honest):
+    """A record that another opening has stored is cached with the `until` of the retry."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.cached: dict[bytes, int] = {}
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is None:
+            return None
+        receipt = super().find(token)
+        if receipt is None and self.cached.get(token.value, 0) > token.now:
+            return Receipt(self.data.records[token.value].id, replayed=True)
+        if receipt is not None:
+            self.cached.setdefault(token.value, token.until)
+        return receipt
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token is not None:
+            self.cached[token.value] = token.until
+
+
+@breaks("shared-reads")
+class UndoesWhatAnotherUpdates(Honest):
+    """An opening takes the updates that are in flight for those that a crash has ended."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.journal: dict[int, Order] = store.extra.setdefault("journal", {})
+        store.orders |= self.journal
+        for order in self.journal.values():
+            self.set_status(order.pet_id, PET_STATUS_BY_ORDER[order.status])
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        before = self.data.orders.get(order_id)
+        order = await super().update_order(order_id, status)
+        if before is not None and before is not order:
+            self.journal[order_id] = before
+        await asyncio.sleep(0)
+        self.journal.pop(order_id, None)
+        return order
+
+
+@breaks("shared-ids")
+class LocksItsOwnReservations(ReservesBlocksInTwoSteps):
+    """Only within one opening no two creates reserve a block at once."""
+
+    size = 1000
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.lock = asyncio.Lock()
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        async with self.lock:
+            return await super().create_pet(new, token)

@@ -1,0 +1,201 @@
+"""What a backend may do wrong with the identity of its store."""
+
+from copy import deepcopy
+from uuid import uuid4
+
+from msgspec.structs import replace
+from petstore_conformance.model.model import matching
+
+from conformance.tests.honest import STORES, Honest, Store, backend, find
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    Order,
+    Pet,
+    PetQuery,
+    UnavailableError,
+    WrongStoreError,
+)
+
+
+@breaks("store-identity")
+class IdentifiesItsOpening(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = uuid4().hex
+
+
+@breaks("store-identity")
+class IdentifiesItsServer(Honest):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = "server 1"
+
+
+@breaks("store-identity")
+class IdentifiesItsFile(Honest):
+    """The identity has the length of a path."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = f"/var/lib/petstore/{store.identity * 3}"
+
+
+@breaks("store-identity")
+class CountsItsWrites(Honest):
+    """The identity is a digest of what is stored."""
+
+    async def look(self) -> None:
+        await super().look()
+        self.store = f"{self.store[:32]}-{len(self.data.orders)}"
+
+
+@breaks("store-gone")
+class DoesNotLook(Honest):
+    """Only its writes notice that the store is gone."""
+
+    async def look(self) -> None:
+        if not self.open:
+            self.check()
+
+
+@breaks("snapshot")
+class ReadsThePresent(Honest):
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        return store
+
+
+@breaks("snapshot")
+class ReadsPresentRecords(Honest):
+    """Its records are in another table, of which it has no snapshot."""
+
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        copied.records = store.records
+        return copied
+
+
+@breaks("snapshot")
+class TakesASnapshotForAStandby(Honest):
+    """Its look asks for a server that can be written to, in the transaction of the snapshot."""
+
+    async def look(self) -> None:
+        await super().look()
+        if self.data not in STORES.values():
+            raise UnavailableError("it is a standby")
+
+
+@breaks("snapshot")
+class CopiesTheIndexLater(Honest):
+    """The pets of a status are looked up in the present."""
+
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        copied.extra["present"] = store
+        return copied
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        present = self.data.extra.get("present")
+        if present is None or query.status is None:
+            return super().matching(query)
+        return matching(sorted(present.pets.values(), key=lambda pet: pet.id), query)
+
+
+@breaks("store-gone")
+class NoticesOnce(Honest):
+    """After it has noticed that the store is gone, it uses the one that is there now."""
+
+    def check(self) -> None:
+        try:
+            super().check()
+        except WrongStoreError:
+            self.data = Store()
+            raise
+
+
+@breaks("store-gone")
+class ReadsWhatItRemembers(Honest):
+    """An order that can no longer change is not looked for again, nor is the store."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if not self.open:
+            self.check()
+        return self.data.orders.get(order_id)
+
+
+@breaks("store-gone")
+class SellsWhatItRemembers(Honest):
+    """A pet that it has returned before is in its memory."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet = self.data.pets.get(pet_id) if self.open else None
+        return pet or await super().get_pet(pet_id)
+
+
+def find_or_make(location: str, expected: Expected) -> Store:
+    """Look at the identity of a store only if there is one."""
+    store = STORES.get(location)
+    if store and expected.store not in (None, store.identity):
+        raise WrongStoreError("another store")
+    return find(location, replace(expected, store=None))
+
+
+SABOTEURS["MakesWhatWasExpected"] = "store-gone", backend(Honest, find=find_or_make)
+
+
+def find_by_prefix(location: str, expected: Expected) -> Store:
+    """Compare as much of the identity as fits into a header."""
+    store = STORES.get(location)
+    if store and expected.store and expected.store[:31] == store.identity[:31]:
+        expected = replace(expected, store=None)
+    return find(location, expected)
+
+
+SABOTEURS["ComparesTheBeginning"] = "store-expected", backend(Honest, find=find_by_prefix)
+
+
+def find_and_adopt(location: str, expected: Expected) -> Store:
+    """Give a new store the identity that is expected."""
+    store = find_or_make(location, expected)
+    store.identity = expected.store or store.identity
+    return store
+
+
+SABOTEURS["AdoptsTheExpectedIdentity"] = "store-expected", backend(Honest, find=find_and_adopt)
+
+
+def find_after_making(location: str, expected: Expected) -> Store:
+    """Make the tables first, and look afterwards whose they are."""
+    made = STORES[location]
+    if expected.store not in (None, made.identity):
+        raise WrongStoreError("another store")
+    return find(location, expected)
+
+
+SABOTEURS["MakesBeforeItLooks"] = "store-expected", backend(Honest, find=find_after_making)
+
+
+def find_at_the_second_time(location: str, expected: Expected) -> Store:
+    """Make the store, and then complain that there was none."""
+    missing = location not in STORES
+    store = STORES[location]
+    if missing and not expected.create:
+        raise ChangeNeededError("there was no store")
+    return store
+
+
+SABOTEURS["MakesAndComplains"] = "store-kept", backend(Honest, find=find_at_the_second_time)
+
+
+def find_to_write(location: str, expected: Expected) -> Store:
+    """Take an opening without leave to create for one that only reads."""
+    if not expected.create:
+        raise ChangeNeededError("it is not open for writing")
+    return find(location, expected)
+
+
+SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Honest, find=find_to_write)

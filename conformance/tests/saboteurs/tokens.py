@@ -1,0 +1,342 @@
+"""What a backend may do wrong with idempotency tokens."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import datetime
+from math import inf
+from time import monotonic, time
+from typing import Any
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import Honest, Store
+from conformance.tests.saboteurs.registry import breaks
+from petstore.contract import (
+    ConflictError,
+    IdempotencyToken,
+    NewPet,
+    NotFoundError,
+    Pet,
+    PetStatus,
+    Receipt,
+    TokenReusedError,
+)
+
+
+def keyed(clause: str, name: str, key: Callable[[bytes], bytes]) -> None:
+    """Register a saboteur that stores and finds the records of tokens by a key of their value."""
+
+    def find(self: Honest, token: IdempotencyToken | None) -> Receipt | None:
+        return Honest.find(self, token and replace(token, value=key(token.value)))
+
+    def record(self: Honest, token: IdempotencyToken | None, id_: int) -> None:
+        Honest.record(self, token and replace(token, value=key(token.value)), id_)
+
+    breaks(clause)(type(name, (Honest,), {"find": find, "record": record}))
+
+
+def recording(name: str, until: Callable[[IdempotencyToken], int]) -> None:
+    """Register a saboteur with its own idea of when the record of a token expires."""
+
+    def record(self: Honest, token: IdempotencyToken | None, id_: int) -> None:
+        Honest.record(self, token and replace(token, until=until(token)), id_)
+
+    breaks("token-expired")(type(name, (Honest,), {"record": record}))
+
+
+recording("KeepsRecordsForADay", lambda token: token.now + 24 * 60 * 60)
+recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.now + 1))
+
+
+@breaks("token-replayed")
+class ReplaysANewId(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        receipt = super().find(token)
+        return Receipt(self.next_id(), replayed=True) if receipt else None
+
+
+@breaks("token-replayed")
+class DoesNotReportReplays(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        receipt = super().find(token)
+        return receipt and Receipt(receipt.id)
+
+
+@breaks("token-reused")
+class IgnoresTheFingerprint(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.data.records:
+            fingerprint = self.data.records[token.value].fingerprint
+            return super().find(replace(token, fingerprint=fingerprint))
+        return super().find(token)
+
+
+@breaks("token-reused")
+class ComparesHalfOfTheFingerprint(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token and token.value in self.data.records:
+            fingerprint = self.data.records[token.value].fingerprint
+            if fingerprint[:16] == token.fingerprint[:16]:
+                token = replace(token, fingerprint=fingerprint)
+        return super().find(token)
+
+
+@breaks("token-reused")
+class ChecksThePetFirst(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        if pet_id not in self.data.pets:
+            raise NotFoundError("no such pet")
+        return await super().place_order(pet_id, at, token)
+
+
+@breaks("token-apart")
+class ReplaysAcrossClients(Honest):
+    """Finds records by fingerprint: another client's token finds them, too."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is None:
+            return None
+        return super().find(replace(token, value=token.fingerprint))
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        if token is not None:
+            super().record(replace(token, value=token.fingerprint), id_)
+
+
+keyed("token-apart", "TreatsTokensAsText", lambda value: value.rstrip(b"\0\n"))
+keyed("token-apart", "CutsTokensTo16Bytes", lambda value: value[:16])
+keyed("token-apart", "EndsTokensAtControlZ", lambda value: value.partition(b"\x1a")[0])
+keyed("token-apart", "ReadsTokensAsLines", lambda value: b"\n".join(value.splitlines()))
+
+
+@breaks("token-apart")
+class PadsFingerprints(Honest):
+    """A column of characters drops the blanks at the end."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token and replace(token, fingerprint=token.fingerprint.rstrip(b" ")), id_)
+
+
+@breaks("token-atomic")
+class RecordsBeforeTheEffect(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if receipt := self.find(token):
+            return receipt
+        pet_id = self.next_id()
+        self.record(token, pet_id)
+        await asyncio.sleep(0)
+        self.put(Pet(pet_id, new.name, new.category_id, new.status))
+        return Receipt(pet_id)
+
+
+@breaks("token-atomic")
+class RecordsAfterTheEffect(Honest):
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if receipt := self.find(token):
+            return receipt
+        receipt = await super().create_pet(new)
+        await asyncio.sleep(0)
+        self.record(token, receipt.id)
+        return receipt
+
+
+@breaks("token-refused")
+class RecordsRefusals(Honest):
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        try:
+            return await super().place_order(pet_id, at, token)
+        except TokenReusedError:
+            raise
+        except (NotFoundError, ConflictError):
+            self.record(token, 1)
+            raise
+
+
+@breaks("token-expired")
+class NeverExpires(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        return super().find(token and replace(token, now=0))
+
+
+@breaks("token-expired")
+class AlsoExpiresByItsOwnClock(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        return super().find(token and replace(token, now=max(token.now, int(time()))))
+
+
+@breaks("token-expired")
+class HasATimeToLive(Honest):
+    """Lets the server delete a record after the seconds between `now` and `until`."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.ends: dict[bytes, float] = {}
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token is not None:
+            self.ends[token.value] = monotonic() + token.until - token.now
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        if token is not None and monotonic() >= self.ends.get(token.value, inf):
+            self.data.records.pop(token.value, None)
+        return super().find(token)
+
+
+@breaks("token-expired")
+class ReplaysExtendTheRecord(Honest):
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        receipt = super().find(token)
+        if receipt:
+            self.record(token, receipt.id)
+        return receipt
+
+
+@breaks("token-replayed")
+class RemembersAThousandTokens(Honest):
+    """Drops the oldest record, although it has not expired."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if len(self.data.records) > 1000:
+            del self.data.records[next(iter(self.data.records))]
+
+
+@breaks("token-expired")
+class OverlooksRecordsOfTheFuture(Honest):
+    """The clock of the caller who made the record was ahead of this caller's."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        made = self.data.extra.setdefault("made", {})
+        return super().find(token) if token and token.now >= made.get(token.value, 0) else None
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        if token:
+            self.data.extra.setdefault("made", {})[token.value] = token.now
+
+
+@breaks("token-expired")
+class PurgesInOrderOfArrival(Honest):
+    """Deletes all records up to the latest one that has expired."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        values = list(self.data.records)
+        expired = [
+            number
+            for number, value in enumerate(values)
+            if token and self.data.records[value].until <= token.now
+        ]
+        for value in values[: max(expired, default=-1) + 1]:
+            del self.data.records[value]
+        return super().find(token)
+
+
+@breaks("token-expired")
+class ReuseProlongsTheRecord(Honest):
+    """Stores the later time before it compares the fingerprint."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        try:
+            return super().find(token)
+        except TokenReusedError:
+            if token:
+                known = self.data.records[token.value]
+                self.data.records[token.value] = replace(known, until=token.until)
+            raise
+
+
+@breaks("token-expired")
+class RefusalRevivesTheRecord(Honest):
+    """Renews an expired record before it is known whether the write is refused."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        receipt = super().find(token)
+        if token and not receipt and token.value in self.data.records:
+            self.record(token, self.data.records[token.value].id)
+        return receipt
+
+
+keyed("token-apart", "FindsTokensWhateverTheCase", lambda value: b64encode(value).lower())
+
+
+keyed("token-apart", "FindsTokensAsNumbers", lambda value: str(as_number(value.hex())).encode())
+
+
+def as_number(text: str) -> float | str:
+    """Return what a column without a type may make of a text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@breaks("token-expired")
+class IgnoresTokensThatEndNow(Honest):
+    """The lifetime of a retry decides, not that of the record."""
+
+    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+        return super().find(token) if token and token.until > token.now else None
+
+
+@breaks("token-atomic")
+class TakesBackCancelledOrders(Honest):
+    """Removes the order of a cancelled call, although another has returned its id."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not receipt.replayed:
+                del self.data.orders[receipt.id]
+                self.set_status(pet_id, PetStatus.AVAILABLE)
+                self.data.records.pop(token.value if token else b"", None)
+            raise
+        return receipt
+
+
+@breaks("exact-types")
+class DropsTokensGivenByName(Honest):
+    """A wrapper that logs passes on what is given by position."""
+
+    async def create_pet(self, new: NewPet, *rest: Any, **_named: Any) -> Receipt:
+        return await super().create_pet(new, *rest)
+
+
+@breaks("token-expired")
+class HasOneClockForABatch(Honest):
+    """Writes that overlap have the clock of the first of them."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.clocks: list[int] = []
+
+    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        self.clocks.append(token.now)
+        try:
+            return await super().create_pet(new, replace(token, now=self.clocks[0]))
+        finally:
+            self.clocks.pop()
+
+
+@breaks("token-expired")
+class PurgesLater(Honest):
+    """Many records that have expired are deleted a turn later, also those that were used again."""
+
+    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+        super().record(token, id_)
+        records = self.data.records
+        expired = [value for value, r in records.items() if token and r.until <= token.now]
+        if len(expired) > 100:
+            asyncio.get_running_loop().call_soon(lambda: [records.pop(v, None) for v in expired])

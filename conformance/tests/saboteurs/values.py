@@ -1,0 +1,225 @@
+"""What a backend may do wrong with values on their way, and with their types."""
+
+import re
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from msgspec.structs import replace
+
+from conformance.tests.honest import Honest, Store
+from conformance.tests.saboteurs.pets import storing
+from conformance.tests.saboteurs.registry import breaks
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    IdempotencyToken,
+    Order,
+    OrderQuery,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+    StorageError,
+)
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def timing(clause: str, name: str, change: Callable[[datetime], datetime]) -> None:
+    """Register a saboteur that changes the times of orders as it stores them."""
+
+    class Stores(Honest):
+        async def place_order(
+            self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+        ) -> Receipt:
+            return await super().place_order(pet_id, change(at), token)
+
+    Stores.__name__ = name
+    breaks(clause)(Stores)
+
+
+storing("name-exact", "UnquotesNames", lambda pet: replace(pet, name=unquote(pet.name)))
+storing(
+    "name-exact", "StripsQuotes", lambda pet: replace(pet, name=re.sub('^"(.+)"$', r"\1", pet.name))
+)
+storing(
+    "name-exact",
+    "EndsNamesAtASeparator",
+    lambda pet: replace(pet, name=pet.name.split("\x1f")[0]),
+)
+storing(
+    "name-exact",
+    "GuessesTheTypeOfNames",
+    lambda pet: replace(pet, name=str(int(pet.name)) if pet.name.isdecimal() else pet.name),
+)
+timing("order-exact", "TimesAsDoubles", lambda at: datetime.fromtimestamp(at.timestamp(), UTC))
+timing(
+    "order-exact",
+    "TimesInLocalTime",
+    lambda at: at.astimezone(BERLIN).replace(fold=0).astimezone(UTC),
+)
+
+
+@breaks("name-exact")
+class TrimsNamesOfOrderedPets(Honest):
+    """Writes the name once more with the new status, through the code that trims."""
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        pet = self.data.pets[pet_id]
+        self.put(replace(pet, name=pet.name.strip()))
+
+
+@breaks("order-of-nothing")
+class OrdersPetsIn32Bits(Honest):
+    """The pet id of an order wraps."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id % 2**32, at, token)
+
+
+@breaks("order-of-nothing")
+class DropsTheSignOfPetIds(Honest):
+    """The highest bit of 64 is used for something else."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(pet_id % 2**63, at, token)
+
+
+@breaks("order-of-nothing")
+class ClampsPetIds(Honest):
+    """An id out of range becomes the nearest one that is in range."""
+
+    async def place_order(
+        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
+    ) -> Receipt:
+        return await super().place_order(min(max(pet_id, 1), MAX_ID), at, token)
+
+
+@breaks("restore-exact")
+class RestoresNamesAsLines(Honest):
+    """Restores through a file of text, which has its own ends of lines."""
+
+    def add(self, item: Pet | Order) -> None:
+        if isinstance(item, Pet):
+            item = replace(item, name=item.name.replace("\r\n", "\n"))
+        super().add(item)
+
+
+@breaks("restore-exact")
+class PadsIdsToTenDigits(Honest):
+    """Sorts keys of text that are too short for long ids."""
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(replace(query, after=0))
+        found.sort(key=lambda pet: f"{pet.id:010}")
+        return [pet for pet in found if f"{pet.id:010}" > f"{query.after:010}"]
+
+
+@breaks("restore-exact")
+class CursorsAreDoubles(Honest):
+    """Begins half an id after the cursor, which a double cannot hold above 2^52."""
+
+    def matching(self, query: PetQuery) -> list[Pet]:
+        found = super().matching(replace(query, after=0))
+        return [pet for pet in found if pet.id > query.after + 0.5]
+
+
+@breaks("restore-exact")
+class RefusesTheMaximum(Honest):
+    """The highest id is taken for a mark of the end."""
+
+    def raise_counter(self, item: Pet | Order) -> None:
+        if item.id >= MAX_ID:
+            raise ConflictError("the id is reserved")
+        super().raise_counter(item)
+
+
+@breaks("exact-types")
+class OrderStatusIsText(Honest):
+    """Returns what the driver returns."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        order = await super().get_order(order_id)
+        status: Any = order and str(order.status)
+        return order and replace(order, status=status)
+
+
+@breaks("exact-types")
+class RenamesAnArgument(Honest):
+    """Its method cannot be called by the contract's names of arguments."""
+
+    async def get_pet(self, id_: int) -> Pet | None:
+        return await super().get_pet(id_)
+
+
+@breaks("no-aliasing")
+class UpdatesReturnedPages(Honest):
+    """The pages that were returned are its cache, which it keeps up to date."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.pages: list[list[Order]] = []
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        self.pages.append(await super().list_orders(query))
+        return self.pages[-1]
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        for page in self.pages:
+            page[:] = [self.data.orders[order.id] for order in page]
+
+
+@breaks("exact-types")
+class ReturnsTuples(Honest):
+    """A page is what the driver has fetched."""
+
+    async def list_orders(self, query: OrderQuery) -> Any:
+        return tuple(await super().list_orders(query))
+
+
+def repaired(name: str) -> str:
+    """Take a name for UTF-8 that was read as Latin-1, if it may be."""
+    try:
+        return name.encode("latin-1").decode()
+    except UnicodeError:
+        return name
+
+
+storing("name-exact", "RepairsNames", lambda pet: replace(pet, name=repaired(pet.name)))
+
+
+@breaks("name-exact")
+class IndexesNames(Honest):
+    """An entry of an index has room for so much, compressed."""
+
+    def put(self, pet: Pet) -> None:
+        if len(zlib.compress(pet.name.encode())) > 2704:
+            raise StorageError("the entry is too long for the index")
+        super().put(pet)
+
+
+@breaks("name-exact")
+class HasPagesOfMemory(Honest):
+    """A value of half a megabyte does not fit, and `max_name_bytes` does not say so."""
+
+    def put(self, pet: Pet) -> None:
+        if len(pet.name) > 2**19:
+            raise StorageError("the value is too large")
+        super().put(pet)
+
+
+storing(
+    "name-exact",
+    "CutsNamesAtSixteenMebibytes",
+    lambda pet: replace(pet, name=pet.name[: 2**24 - 1]),
+)

@@ -1,0 +1,459 @@
+"""The level that kills: each saboteur is caught by the kind of its violation, honest ones pass."""
+
+import asyncio
+import gc
+import io
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec import Struct
+from petstore_conformance import FaultConformance
+from petstore_conformance.faults import session
+from petstore_conformance.faults.lost_replies import begin
+from petstore_conformance.faults.options import FaultOptions
+from petstore_conformance.faults.proxy import Proxy, close_server, proxy
+from petstore_conformance.faults.report import Tally
+from petstore_conformance.faults.rounds import RoundOutcome, Rounds
+from petstore_conformance.faults.services import children
+from petstore_conformance.faults.stages import PROXY_FAULTS
+from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.harness.cores import TOO_SLOW
+
+from conformance.tests import fault_saboteurs
+from petstore.contract import SettingsError, UnavailableError
+from tests.support.documents import ROOT
+from tests.support.installed import conformance, install
+from tests.support.services import alive, environment
+from tests.support.waiting import HANG_SECONDS, until
+
+SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
+
+CAUGHT = {
+    ("AcknowledgesFirst", "kill-service"): "lost",
+    ("LosesTheLastWrite", "kill-service"): "lost",
+    ("ForgetsTokens", "kill-service"): "retried_twice",
+    ("SellsTwice", "kill-worker"): "sold_twice or not_linearizable",
+    ("MakesAnother", "server-empty"): "given_out_twice or emptied",
+    ("Hangs", "calls"): "too_late",
+    ("Hangs", "stall"): "too_late",
+    ("HangsWhenCut", "calls"): "too_late",
+    ("ReadsNoOrderAgain", "calls"): "not_recovered",
+    ("Stubborn", "calls"): "not_cancelled",
+    ("SendsTwice", "calls"): "sent_twice",
+    ("FailsWhileStarting", "server-kill"): "wrong_error",
+}
+"""A saboteur, the fault that shows it, and the kind of the violation, or the kinds."""
+
+HONEST = {
+    "Saved": ["kill-service"],
+    "Slow": ["kill-service"],
+    "Shared": ["kill-service", "kill-worker", "server-empty"],
+    "Served": ["calls", "stall", "server-kill", "drop", "refuse"],
+}
+"""Honest backends, and the faults that each of them survives."""
+
+
+FLOOR = 10
+"""How many requests there are at least in the shortest run."""
+
+
+SOURCE = """from conformance.tests import fault_saboteurs as of
+backend = of.backend(of.{})
+"""
+IDLE = """from petstore_conformance.harness import cores
+cores.read = dict
+"""
+"""On a machine that is never too busy, so that each saboteur is judged."""
+
+BUSY = """import itertools
+from petstore_conformance.harness import cores
+waited = itertools.count(0, 10**12)
+cores.read = lambda: {"1": (0, next(waited))}
+"""
+NEVER_SERVED = """from petstore_conformance.faults import services
+services.SERVING_SECONDS = 0
+"""
+
+
+class Replies:
+    """A server that replies with a byte to every byte."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._reply, args=(connection,), daemon=True).start()
+
+    def _reply(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while connection.recv(1):
+                connection.send(b"!")
+
+
+@pytest.fixture
+def server() -> Iterator[Replies]:
+    replies = Replies()
+    yield replies
+    replies.close()
+
+
+def run(
+    directory: Path,
+    server: Replies,
+    repository: str,
+    seed: int,
+    *options: str,
+    machine: str = "",
+) -> tuple[int, dict[str, Any], str]:
+    """Run the level on a backend; return the status, the report and the output."""
+    install("tried", directory, machine + SOURCE.format(repository))
+    settings = {"tried_path": "unused"}
+    if issubclass(getattr(fault_saboteurs, repository), fault_saboteurs.Served):
+        down = directory / "down"
+        settings |= {"tried_url": f"tcp://127.0.0.1:{server.port}", "tried_down": str(down)}
+        options += (f"--server-kill=touch {shlex.quote(str(down))}",)
+        options += (f"--server-start=rm {shlex.quote(str(down))}",)
+    options += ('--server-empty=flock "$PETSTORE_TRIED_PATH.lock" rm "$PETSTORE_TRIED_PATH"',)
+    report = directory / "report.json"
+    flags = ("--faults", f"--seed={seed}", "--minutes=0.03", f"--json={report}", *options)
+    ran = conformance("tried", directory, *flags, **settings)
+    found = json.loads(report.read_text()) if report.exists() else {}
+    return ran.returncode, found, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("repository", "fault"), CAUGHT)
+def test_a_saboteur_is_caught_by_the_kind_of_its_violation(
+    tmp_path: Path, server: Replies, repository: str, fault: str, seed: int
+) -> None:
+    options = (f"--fault={fault}", "--timeout-seconds=2")
+    status, report, output = run(tmp_path, server, repository, seed, *options, machine=IDLE)
+    assert status == 1, output
+    kinds = CAUGHT[repository, fault].split(" or ")
+    assert any(report["violations"][kind] for kind in kinds), output
+
+
+@pytest.mark.parametrize(
+    ("repository", "fault", "machine", "said"),
+    [
+        ("Hangs", "calls", BUSY, "too late: "),
+        ("Saved", "kill-service", NEVER_SERVED, "it never served within 0 s"),
+    ],
+)
+def test_what_a_busy_machine_delays_is_not_judged(  # noqa: PLR0917 - of parameters
+    tmp_path: Path, server: Replies, repository: str, fault: str, machine: str, said: str
+) -> None:
+    options = (f"--fault={fault}", "--timeout-seconds=1")
+    status, report, output = run(tmp_path, server, repository, 1, *options, machine=machine)
+    assert status == 75, output
+    assert not any(report["violations"].values())
+    assert said in report["too_slow_to_judge"][0]
+    assert output.splitlines()[-1].startswith("tried was too slow to judge; repeat this ")
+
+
+def test_on_a_busy_machine_what_is_lost_is_lost(tmp_path: Path, server: Replies) -> None:
+    options = ("--fault=kill-service", "--timeout-seconds=2")
+    status, report, output = run(tmp_path, server, "AcknowledgesFirst", 1, *options, machine=BUSY)
+    assert status == 1, output
+    assert report["violations"]["lost"]
+    assert "\nnot shared: one process serves at a time\n" in output
+    assert "\nno URL with one HOST:PORT in its settings, and no --server: no proxy\n" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("repository", HONEST)
+def test_an_honest_backend_survives(
+    tmp_path: Path, server: Replies, repository: str, seed: int
+) -> None:
+    faults = [f"--fault={fault}" for fault in HONEST[repository]]
+    status, report, output = run(tmp_path, server, repository, seed, *faults)
+    if status == TOO_SLOW:
+        pytest.skip(output)
+    assert status == 0, output
+    assert report["counts"]["requests"] >= FLOOR
+    assert not any(report["violations"].values())
+
+
+def subject(settings: Any, *, durable: bool = True) -> Subject:
+    """Return a subject whose service would be given these settings."""
+    of = fault_saboteurs.backend(fault_saboteurs.Shared)
+    backend = msgspec.structs.replace(of, durable=durable)
+    return Subject("tried", "tried", backend, settings)
+
+
+URLS = {
+    "acme://server:7000": "server:7000",
+    "acme://user:se:cret@server:7000/3?a=b": "server:7000",
+    "acme://[::1]:7000,": None,
+    "acme://[::1]:7000": "[::1]:7000",
+    "acme://one:7000,two:7000": None,
+    "acme://server": None,
+    "server:7000": None,
+}
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_the_proxy_replaces_the_one_server_in_a_url(url: str) -> None:
+    tried = subject(fault_saboteurs.FileSettings("x", url))
+    assert tried.address() == URLS[url]
+    if address := URLS[url]:
+        changed = tried.redirect(tried.settings, address, "127.0.0.1:1")
+        assert changed.url == url.replace(address, "127.0.0.1:1")
+        assert changed.path == "x"
+
+
+class ManySettings(Struct, frozen=True):
+    """Settings of every type that a text can be read as."""
+
+    check: bool = False
+    count: int = 7
+    seconds: float = 0.5
+    name: str = "x"
+    password: str | None = None
+
+
+def test_settings_become_texts_that_configure_equal_ones() -> None:
+    settings = ManySettings(check=True)
+    texts = {"tried_check": "true", "tried_count": "7", "tried_seconds": "0.5", "tried_name": "x"}
+    assert subject(settings).texts(settings) == texts
+    padded = ManySettings(name=" x")
+    with pytest.raises(SettingsError, match="`scratch` yields name=' x', which cannot be given"):
+        subject(padded).texts(padded)
+    wrong = ManySettings(count=cast("int", "seven"))
+    with pytest.raises(SettingsError, match="what `scratch` yields is not valid as texts"):
+        subject(wrong).texts(wrong)
+
+
+def plans(seed: int, front: Proxy | None = None, *only: str, durable: bool = True) -> list[Any]:
+    """Return the faults of the first rounds of a seed."""
+    tried = subject(fault_saboteurs.FileSettings("x"), durable=durable)
+    rounds = Rounds(tried, FaultOptions(seed=seed, only=only, server_empty="true"), front)
+    return list(islice(rounds.plans(), 12))
+
+
+def test_a_seed_repeats_the_faults_and_every_fault_comes_soon() -> None:
+    with proxy("127.0.0.1", 1) as front:
+        assert plans(1, front) == plans(1, front) != plans(2, front)
+        names = {name for plan in plans(3, front) for name in plan}
+        assert names == {"kill-service", "kill-worker", *PROXY_FAULTS, "calls", "server-empty"}
+        assert all(len(plan) == 1 for plan in plans(3, front) if "calls" in plan)
+
+
+def test_what_ends_a_store_is_the_last_fault_of_a_round() -> None:
+    assert all("kill-service" not in plan[:-1] for plan in plans(1, durable=False))
+    assert all("server-empty" not in plan[:-1] for plan in plans(1))
+
+
+def test_a_fault_that_is_not_possible_is_refused() -> None:
+    with pytest.raises(SettingsError, match="--fault: stall is not possible here, only kill-"):
+        plans(1, None, "stall")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--faults", "--clause=closed"), "--clause and --faults exclude each other"),
+        (("--minutes=1",), "--minutes needs --faults"),
+        (("--fault=stall",), "--fault needs --faults"),
+        (("--faults", "--json"), "--json needs a FILE with --faults"),
+        (("--faults", "--minutes=0"), "--minutes must be above 0"),
+        (("--faults", "--timeout-seconds=nan"), "--timeout-seconds must be above 0"),
+        (("--faults", "--server-kill=true"), "--server-start needs"),
+        (("--faults", "--server=nowhere"), "--server must be HOST:PORT, not nowhere"),
+        (("--faults", "--json=/nothing/x"), "--json /nothing/x: No such file or directory"),
+        (("--faults", "--json=/"), "--json /: Is a directory"),
+        (("--faults", "--server=h:1"), "no setting of the backend 'memory' has the text h:1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    run = conformance("memory", tmp_path, *options)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(f"petstore: {message}")
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> None:
+    url, down = f"tcp://127.0.0.1:{server.port}", tmp_path / "down"
+    install("tried", tmp_path, SOURCE.format("Served"))
+    commands = ("--server-stop=exit 3", "--server-start=true", "--fault=server-stop")
+    settings = {"tried_path": "x", "tried_url": url, "tried_down": str(down)}
+    run = conformance("tried", tmp_path, "--faults", "--minutes=0.01", *commands, **settings)
+    assert run.returncode == 2
+    assert run.stderr == "petstore: --server-stop has ended with the status 3: exit 3\n"
+
+
+class Endless:
+    """Rounds without an end, of which the last one loses the server."""
+
+    def __init__(self, last: int) -> None:
+        self.last, self.done, self.reachable = last, 0, True
+
+    def plans(self) -> Iterator[list[str]]:
+        return repeat(["stall"])
+
+    def run(self, number: int, _: list[str], /) -> RoundOutcome:
+        self.done, self.reachable = number, number < self.last
+        return RoundOutcome(number, "stall", Counter(rounds=1))
+
+
+@pytest.mark.parametrize(("minutes", "last", "expected"), [(1000, 3, 3), (0, 3, 1)])
+def test_rounds_end_when_time_is_over_or_the_server_is_out_of_reach(
+    minutes: float, last: int, expected: int
+) -> None:
+    rounds, tally = Endless(last), Tally(io.StringIO(), minutes)
+    session.repeat(rounds, tally)
+    assert (rounds.done, tally.counts["rounds"]) == (expected, expected)
+
+
+class Tried(FaultConformance):
+    """Calls the methods of a test class instead of shell commands."""
+
+    backend = fault_saboteurs.backend(fault_saboteurs.FailsWhileStarting)
+    name, minutes, timeout_seconds, faults, seed = "tried", 0.01, 2, ("server-kill",), 1
+    down: Path
+
+    def server_kill(self) -> None:
+        self.down.touch()
+
+    def server_start(self) -> None:
+        self.down.unlink()
+
+
+@pytest.mark.slow
+def test_the_methods_of_a_test_class_kill_the_server(
+    tmp_path: Path, server: Replies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("tried", tmp_path, SOURCE.format("FailsWhileStarting"))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    tried = Tried()
+    tried.down = tmp_path / "down"
+    url = f"tcp://127.0.0.1:{server.port}"
+    Tried.settings = fault_saboteurs.FileSettings("unused", url, str(tried.down))
+    found = r"[1-9]\d*  wrong error"
+    with pytest.raises(pytest.fail.Exception, match=found):
+        tried.test_faults()
+    tried.down = tmp_path / "nothing" / "down"
+    with pytest.raises(SettingsError, match="server_kill has raised FileNotFoundError"):
+        tried.test_faults()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, number: int) -> None:
+    """Even if a service is just being started."""
+    locations = tmp_path / "places"
+    locations.mkdir()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "petstore", "conformance", "sqlite", "--faults"],
+        env=environment(sqlite_path=str(tmp_path / "pets.sqlite")) | {"TMPDIR": str(locations)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: children(run.pid))
+    services = children(run.pid)
+    run.send_signal(number)
+    output, errors = run.communicate(timeout=HANG_SECONDS)
+    assert (run.returncode, errors) == (130, "")
+    assert "interrupted in round 1, which is not counted\n0 violations: 0 rounds" in output
+    assert not any(alive(service) for service in services)
+    assert list(locations.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["places"]
+
+
+def test_a_server_that_is_closed_while_it_accepts_leaves_no_socket_open() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"!")
+        writer.close()
+        await writer.wait_closed()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as client:
+            client.setblocking(False)
+            while len(asyncio.all_tasks()) == 1:  # noqa: ASYNC110 - the turn matters
+                await asyncio.sleep(0)
+            await close_server(server)  # it has accepted, in this turn of the event loop
+            assert client.recv(2) == b"!"
+            while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - asyncio has no event
+                await asyncio.sleep(0)
+
+    asyncio.run(run())
+    gc.collect()
+
+
+def test_calls_that_an_interruption_leaves_report_no_errors(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def close() -> None:
+        raise UnavailableError("closed")
+
+    async def interrupted() -> None:
+        tasks = [*begin({"get_pet": close}).values()]
+        await asyncio.wait(tasks)
+
+    asyncio.run(interrupted())
+    gc.collect()
+    assert caplog.records == []
+
+
+def test_a_storage_that_cannot_be_reached_exits_with_69(tmp_path: Path) -> None:
+    path = str(tmp_path / "nothing" / "pets.sqlite")
+    run = conformance("sqlite", tmp_path, "--faults", sqlite_path=path)
+    assert (run.returncode, run.stdout) == (69, "")
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+ROUNDS = [
+    RoundOutcome(1, "drop", Counter(rounds=1, requests=7)),
+    RoundOutcome(2, "stall, cut", Counter(rounds=1, requests=5), {"lost": ["pet 7"]}),
+]
+
+
+def test_a_terminal_shows_one_line_that_is_rewritten_and_a_pipe_a_line_for_each_round() -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        tally = Tally(stream, 2)
+        for outcome in ROUNDS:
+            tally.add(outcome)
+        tally.end()
+        assert tally.lines()[0].startswith("1 violations: 2 rounds, 12 requests")
+        assert "        round 2: pet 7" in tally.lines()
+    assert terminal.getvalue().count("\r\x1b[K") == 4
+    assert "\n" not in terminal.getvalue()
+    assert pipe.getvalue() == (
+        "round 1: 7 requests, drop: ok\nround 2: 5 requests, stall, cut: 1 VIOLATIONS\n"
+    )

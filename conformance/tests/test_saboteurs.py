@@ -1,0 +1,188 @@
+"""The kit catches every saboteur with the clause that it breaks, whatever the seed."""
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import hypothesis
+import pytest
+from msgspec.structs import replace
+from petstore_conformance import Conformance, Kit, RemoteConformance
+from petstore_conformance.clauses import cancellation, costs, sequences
+from petstore_conformance.clauses.processes import ProcessClauses
+from petstore_conformance.harness import cores
+from petstore_conformance.harness.kit import clauses
+from petstore_conformance.model import calls
+from petstore_memory import MemorySettings
+from petstore_memory import backend as memory
+
+from conformance.tests import kits
+from conformance.tests.filed import FILED
+from conformance.tests.honest import Honest, LocationSettings, backend
+from conformance.tests.saboteurs import SABOTEURS
+from petstore.contract import Backend, Expected, Order, Repository
+from tests.support.documents import ROOT
+
+SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
+CONTRACT = (ROOT / "petstore" / "contract.py").read_text()
+CLAUSES = clauses(Conformance)
+
+IN_PROCESSES = clauses(ProcessClauses)
+"""The clauses for which a store must outlive its process."""
+
+CAUGHT_BY_THE_MODEL_ALONE = 100
+"""How many saboteurs the state machine alone must catch, with 10 runs for each."""
+
+
+def kit(backend: Backend, examples: int = sequences.DEFAULT_EXAMPLES) -> Conformance:
+    return kits.kit(backend, LocationSettings(), examples)
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip shrinking, do not wait long for calls that hang, and judge on a busy machine, too."""
+    monkeypatch.setattr(cores, "read", dict)
+    monkeypatch.setattr(calls, "SLOW_SECONDS", 60)  # try all values
+    monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
+    monkeypatch.setattr(cancellation, "LATER_SECONDS", 2)
+    for module in (calls, cancellation):
+        monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
+    monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])
+    monkeypatch.setattr(sequences, "LIMIT_SECONDS", 20)
+
+
+@pytest.fixture(params=SEEDS)
+def seed(request: pytest.FixtureRequest, quickly: None) -> Iterator[int]:
+    """Seed Hypothesis."""
+    hypothesis.core.global_force_seed = request.param
+    yield int(request.param)
+    hypothesis.core.global_force_seed = None
+
+
+def test_every_clause_of_the_contract_has_a_test_and_every_test_has_a_clause() -> None:
+    named = re.findall(r"\[([a-z]+(?:-[a-z]+)*)\]$", CONTRACT, re.MULTILINE)
+    assert len(set(named)) == len(named), "two clauses share a name"
+    assert set(named) == set(CLAUSES)
+
+
+def test_every_docstring_of_a_clause_says_what_a_failing_backend_does_wrong() -> None:
+    for test in CLAUSES.values():
+        assert (getattr(Conformance, test).__doc__ or "").strip(), test
+
+
+@pytest.mark.parametrize("name", sorted(CLAUSES))
+def test_an_honest_repository_passes(name: str) -> None:
+    if name == "cost":  # it needs indexes, which would make `Honest` longer
+        getattr(kits.kit(memory, MemorySettings()), CLAUSES[name])()
+    else:
+        honest = FILED if name in IN_PROCESSES else backend(Honest)
+        getattr(kit(honest), CLAUSES[name])()
+
+
+def test_every_clause_has_a_saboteur_and_there_are_at_least_25() -> None:
+    assert {clause for clause, _ in SABOTEURS.values()} == set(CLAUSES)
+    assert len(SABOTEURS) >= 25
+
+
+@pytest.mark.parametrize("name", sorted(SABOTEURS))
+def test_a_saboteur_is_caught_by_the_clause_that_it_breaks(name: str, seed: int) -> None:
+    clause, saboteur = SABOTEURS[name]
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        getattr(kit(saboteur), CLAUSES[clause])()
+
+
+@pytest.mark.parametrize(
+    "name", ["TrimsNames", "RaisesAnotherErrorWhenClosed", "LosesItsBuffer", "ScratchIsOneLocation"]
+)
+def test_a_saboteur_does_not_hide_behind_an_open_that_swallows_its_failures(
+    name: str, quickly: None
+) -> None:
+    clause, saboteur = SABOTEURS[name]
+
+    @asynccontextmanager
+    async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Repository]:
+        with suppress(Exception):
+            async with saboteur.open(settings, expected) as repository:
+                yield repository
+
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        getattr(kit(replace(saboteur, open=open_)), CLAUSES[clause])()
+
+
+@pytest.mark.parametrize("name", ["AcknowledgesWhatItDrops", "RollsBackWhenCancelled"])
+def test_the_model_alone_catches_what_closing_loses(name: str, seed: int) -> None:
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        getattr(kit(SABOTEURS[name][1]), CLAUSES["model"])()
+
+
+class FailsOnce(Honest):
+    failures = 0
+
+    async def get_order(self, order_id: int) -> Order | None:
+        type(self).failures += 1
+        if self.failures == 1:
+            raise BrokenPipeError
+        return await super().get_order(order_id)
+
+
+def test_the_model_shows_a_failure_that_it_cannot_repeat(quickly: None) -> None:
+    with pytest.raises(BrokenPipeError):
+        getattr(kit(backend(FailsOnce)), CLAUSES["model"])()
+
+
+@pytest.mark.slow
+def test_the_model_alone_catches_many_saboteurs(quickly: None) -> None:
+    caught = []
+    for name, (_, saboteur) in SABOTEURS.items():
+        try:
+            getattr(kit(saboteur, examples=10), CLAUSES["model"])()
+        except (Exception, pytest.fail.Exception):  # noqa: BLE001 - a saboteur may fail with any error
+            caught.append(name)
+        if len(caught) == CAUGHT_BY_THE_MODEL_ALONE:
+            return  # all of them would take minutes
+    pytest.fail(f"only {len(caught)} are caught: {caught}")
+
+
+def test_a_clause_cannot_be_overridden_or_deleted() -> None:
+    name = CLAUSES["id-range"]
+    for replacement in (lambda _: None, None):
+        with pytest.raises(TypeError, match="would replace a clause"):
+            type("Mine", (Conformance,), {name: replacement})
+
+
+def test_a_remote_repository_skips_only_the_clauses_of_locations_time_and_restoring() -> None:
+    skipped = set(CLAUSES) - set(clauses(RemoteConformance))
+    assert skipped == {
+        "closed",
+        "cost",
+        "event-loop",
+        "scratch-empty",
+        "scratch-apart",
+        "failure-passed",
+        "durable-pets",
+        "durable-killed",
+        "shared-processes",
+        "restore-sizes",
+        "durable-ids",
+        "durable-reads",
+        "durable-orders",
+        "shared-reads",
+        "shared-ids",
+        "shared-orders",
+        "token-expired",
+        "restore-exact",
+        "restore-again",
+        "restore-other",
+        "restore-next",
+        "restore-order",
+        "restore-live",
+        "restore-token",
+        "snapshot",
+        "store-expected",
+        "store-gone",
+        "store-identity",
+        "store-kept",
+        "token-walk",
+    }
+    assert issubclass(Conformance, Kit)

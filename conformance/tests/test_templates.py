@@ -1,0 +1,123 @@
+"""`petstore new-backend`: each template is a project whose backend keeps the contract."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from petstore_conformance.templates import generator
+from petstore_conformance.templates.file.thread import EngineThread
+
+from petstore.cli import main
+from petstore.contract import CONTRACT, UnavailableError
+from tests.support.installed import conformance
+
+each_template = pytest.mark.parametrize("template", generator.TEMPLATES)
+
+
+@pytest.fixture
+def project(tmp_path: Path, template: str) -> Path:
+    """Write the project `acme`, and install it as an editable one: by metadata in its folder."""
+    folder = tmp_path / "acme"
+    generator.write("acme", template, folder)
+    found = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    metadata = folder / "petstore_acme-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {found['name']}\nVersion: {found['version']}\n"
+    )
+    (points,) = found["entry-points"].items()
+    lines = [f"{name} = {value}" for name, value in points[1].items()]
+    (metadata / "entry_points.txt").write_text("\n".join([f"[{points[0]}]", *lines]))
+    return folder
+
+
+@each_template
+def test_a_template_works_as_it_is(project: Path) -> None:
+    chosen = ("closed", "order-reserves", "restore-live", "token-atomic")
+    run = conformance("acme", project, *(f"--clause={name}" for name in chosen))
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@each_template
+def test_a_template_keeps_the_contract_as_it_is(project: Path, template: str) -> None:
+    run = conformance("acme", project, "--quick")
+    assert run.returncode == 0, run.stdout + run.stderr
+    skipped = [line.split()[1] for line in run.stdout.splitlines() if line.startswith("- ")]
+    claimed = ("shared", "snapshot") if template == "file" else ("shared", "snapshot", "durable")
+    assert {name.partition("-")[0] for name in skipped} - {"store"} == set(claimed)
+
+
+@each_template
+def test_a_project_is_named_and_complete(project: Path, template: str) -> None:
+    files = [file for file in project.rglob("*") if file.is_file() and file.parent.name[-1] != "o"]
+    for file in files:
+        assert "template" not in file.read_text().lower().replace("a template of petstore", ""), (
+            file
+        )
+    assert os.access(project / "ci.sh", os.X_OK)
+    assert (project / "LICENSE").read_text().startswith("MIT License")
+    assert f"contract={CONTRACT}" in (project / "petstore_acme" / "__init__.py").read_text()
+    package = {file.name for file in (project / "petstore_acme").iterdir()}
+    assert package >= {"__init__.py", "py.typed", "repository.py", "steps.py"}, template
+
+
+@pytest.mark.parametrize("name", ["Acme", "my-store", "log", "../acme", ""])
+def test_a_name_that_no_backend_can_have_is_refused(
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main(["new-backend", name, "--template=file"])
+    assert "has an invalid name" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "petstore", "new-backend", "acme", "--template=server"]
+    first, second = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        for _ in range(2)
+    )
+    assert first.returncode == 0, first.stderr
+    assert "acme/ is a working backend" in first.stdout
+    assert (second.returncode, second.stdout) == (2, "")
+    assert second.stderr == "petstore: cannot create acme: File exists\n"
+
+
+class HeldUp:
+    """An engine that waits to be released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def commit(self, steps: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        self.released.wait()
+        return [TimeoutError("the engine's own") for _ in steps]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_call_that_takes_too_long_is_unavailable_and_a_time_limit_of_the_engine_stays() -> None:
+    async def run() -> None:
+        engine = HeldUp()
+        async with EngineThread(engine, 0.01) as thread:
+            with pytest.raises(UnavailableError, match=r"^no result within 0\.01 s$"):
+                await thread.call(str)
+            engine.released.set()
+        async with EngineThread(engine, 60) as thread:
+            with pytest.raises(TimeoutError, match="the engine's own"):
+                await thread.call(str)
+
+    asyncio.run(run())

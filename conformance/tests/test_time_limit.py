@@ -1,0 +1,234 @@
+"""Each clause ends within its minute, whatever a plugin does; a busy machine is not its fault."""
+
+import asyncio
+import gc
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from msgspec.structs import replace
+from petstore_conformance import Conformance
+from petstore_conformance.clauses import sequences
+from petstore_conformance.harness import alarm as alarms
+from petstore_conformance.harness import cores
+from petstore_conformance.harness import kit as kit_module
+from petstore_conformance.harness.alarm import alarm
+from petstore_conformance.harness.cores import Cores
+from petstore_conformance.harness.kit import clauses
+from petstore_conformance.model import calls
+from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
+from petstore_memory import backend as memory
+
+from conformance.tests.kits import kit
+from petstore.contract import Expected, Order, Pet, PetQuery
+from tests.support.waiting import HANG_SECONDS
+
+CLAUSES = clauses(Conformance)
+
+
+class Waits(MemoryRepository):
+    """Waits forever."""
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        await asyncio.Event().wait()
+        return []
+
+
+class Swallows(MemoryRepository):
+    """Tries again when it is cancelled."""
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+
+class Loops(MemoryRepository):
+    """Never lets the event loop run again, and catches what it can."""
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        while True:
+            with suppress(Exception):
+                time.sleep(0.01)  # noqa: ASYNC251 - it blocks the event loop on purpose
+
+
+class Keeps(MemoryRepository):
+    """Does not end when it is cancelled."""
+
+    async def get_order(self, order_id: int) -> Order | None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        return await self.wait_for_lock()
+
+    async def wait_for_lock(self) -> Order | None:
+        await asyncio.Event().wait()
+        return None
+
+
+def test_an_alarm_during_garbage_collection_is_not_lost() -> None:
+    begin = time.monotonic()
+
+    def collects(_phase: str, _info: dict[str, int]) -> None:
+        while time.monotonic() < begin + 0.1:
+            pass
+
+    def wait() -> None:
+        gc.collect()
+        time.sleep(HANG_SECONDS)
+
+    gc.callbacks.append(collects)
+    try:
+        with pytest.raises(AssertionError, match="has not ended within"), alarm(0.05):
+            wait()
+    finally:
+        gc.callbacks.remove(collects)
+
+
+def test_where_a_cancelled_call_waits_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "CANCEL_SECONDS", 0.05)
+
+    async def cancelled() -> None:
+        call = asyncio.create_task(Keeps().get_order(1))
+        await asyncio.sleep(0)
+        await calls.cancel([call])
+
+    with pytest.raises(
+        AssertionError, match=r"(?s)in Keeps\.get_order\n.*in Keeps\.wait_for_lock\n"
+    ):
+        asyncio.run(cancelled())
+
+
+@asynccontextmanager
+async def endless_scratch(settings: MemorySettings) -> AsyncIterator[MemorySettings]:
+    async with scratch_memory(settings) as location:
+        yield location
+        await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a minute short, and the machine one that is never too busy."""
+    monkeypatch.setattr(cores, "read", dict)
+    monkeypatch.setattr(kit_module, "CLAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(kit_module, "LIMIT_SECONDS", 0.6)
+    monkeypatch.setattr(sequences, "LIMIT_SECONDS", 0.6)
+    monkeypatch.setattr(alarms, "AGAIN_SECONDS", 0.3)
+
+
+@pytest.mark.parametrize("clause", ["page-empty", "model"])
+@pytest.mark.parametrize("repository", [Waits, Swallows, Loops])
+def test_a_call_that_never_returns_fails_its_clause(
+    repository: type[MemoryRepository], clause: str
+) -> None:
+    @asynccontextmanager
+    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield repository()
+
+    tested = kit(replace(memory, open=open_), MemorySettings())
+    with pytest.raises(AssertionError, match="has not ended within"):
+        getattr(tested, CLAUSES[clause])()
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the machine one that gives this process 6 % of a core."""
+    times: Iterator[dict[str, tuple[int, int]]] = iter([{}, {"1": (6 * 10**9, 94 * 10**9)}])
+    monkeypatch.setattr(cores, "read", lambda: next(times))
+
+
+@pytest.mark.parametrize("clause", ["page-empty", "model"])
+def test_on_a_busy_machine_a_call_that_never_returns_is_too_slow_to_judge(
+    clause: str, busy: None
+) -> None:
+    @asynccontextmanager
+    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield Waits()
+
+    tested = kit(replace(memory, open=open_), MemorySettings())
+    message = "^too slow to judge: .* has not ended within .* had 6% of what they needed$"
+    with pytest.raises(pytest.skip.Exception, match=message):
+        getattr(tested, CLAUSES[clause])()
+
+
+def test_on_a_busy_machine_what_is_wrong_is_wrong(busy: None) -> None:
+    @asynccontextmanager
+    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield Forgets()
+
+    tested = kit(replace(memory, open=open_), MemorySettings())
+    with pytest.raises(AssertionError, match=r"assert \[\] == "):
+        getattr(tested, CLAUSES["page-after"])()
+
+
+@pytest.mark.parametrize(
+    ("ran", "waited", "short"),
+    [(0, 0, False), (60, 40, False), (1, 9, False), (20, 30, True), (0, 100, True)],
+)
+def test_a_process_has_too_little_of_a_core_if_it_waits_for_one_longer_than_it_runs(
+    ran: int, waited: int, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100 seconds, during which it waited for nothing else, or for a call as well."""
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(cores, "monotonic", lambda: next(clock))
+    counted = Cores()
+    monkeypatch.setattr(cores, "read", lambda: {"new": (ran * 10**9, waited * 10**9)})
+    assert bool(counted.shortage()) is short
+
+
+def test_the_system_tells_what_a_thread_had_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    me = str(threading.get_native_id())
+    before, _ = cores.read()[me]
+    end = time.thread_time() + 0.05
+    while time.thread_time() < end:
+        pass
+    assert cores.read()[me][0] >= before + 0.04 * 10**9
+
+
+class Forgets(MemoryRepository):
+    """Fails the clause model with any sequence, and slowly."""
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        await asyncio.sleep(0.02)
+        return []
+
+
+def test_a_failure_that_is_found_before_time_is_over_is_the_one_that_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @asynccontextmanager
+    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield Forgets()
+
+    monkeypatch.setattr(sequences, "MODEL_SECONDS", 20.0)
+    monkeypatch.setattr(sequences, "LIMIT_SECONDS", 60)
+    tested = kit(replace(memory, open=open_), MemorySettings())
+    with pytest.raises(AssertionError, match=r"assert \[\] == \[Pet\("):
+        getattr(tested, CLAUSES["model"])()
+
+
+@pytest.mark.parametrize("clause", ["closed", "model"])
+def test_a_scratch_that_is_never_removed_fails_the_clause(clause: str) -> None:
+    tested = kit(replace(memory, scratch=endless_scratch), MemorySettings())
+    with pytest.raises(AssertionError, match="has not ended within"):
+        getattr(tested, CLAUSES[clause])()
+
+
+def test_the_timer_of_someone_else_goes_on_afterwards() -> None:
+    rung = []
+    handler = signal.signal(signal.SIGALRM, lambda *_: rung.append(True))
+    before = signal.setitimer(signal.ITIMER_REAL, 1000)
+    try:
+        with pytest.raises(AssertionError), alarm(0.01):
+            time.sleep(1000)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+        assert rung == []
+        with alarm(1000):
+            pass
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)
+        signal.signal(signal.SIGALRM, handler)

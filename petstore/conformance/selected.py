@@ -1,7 +1,0 @@
-"""The test class of `petstore conformance NAME`, which sets the backend and its settings on it."""
-
-from petstore.conformance import Conformance
-
-
-class TestSelected(Conformance):
-    """Has the backend that was named on the command line."""
