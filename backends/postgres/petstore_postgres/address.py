@@ -15,7 +15,7 @@ URL: Final = "PETSTORE_POSTGRES_URL"
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
-class Address(NamedTuple):
+class DatabaseUrl(NamedTuple):
     """What a URL says.
 
     url -- what asyncpg gets: without the parameters that it does not know
@@ -113,7 +113,7 @@ _VARIABLES: Final = {
 }
 
 
-def parse(url: str, environ: Mapping[str, str] = os.environ) -> Address:
+def parse(url: str, environ: Mapping[str, str] = os.environ) -> DatabaseUrl:
     """Return what a URL says, with what the variables of libpq and its service file add.
 
     Raises `SettingsError`, without a password in it, for a URL that is not valid, and for a
@@ -140,7 +140,7 @@ def parse(url: str, environ: Mapping[str, str] = os.environ) -> Address:
         _check(f"the service {query['service']} of {URL} has {name}", name, text)
     before, mark, pairs = url.partition("?")
     kept = [pair for pair in pairs.split("&") if unquote(pair.partition("=")[0]) not in _PARAMETERS]
-    return Address(
+    return DatabaseUrl(
         before + (mark if kept else "") + "&".join(kept),
         list(_hosts(parts.netloc, query)),
         query.get("application_name") or environ.get("PGAPPNAME") or "petstore",
