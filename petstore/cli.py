@@ -403,6 +403,7 @@ def _check(options: argparse.Namespace) -> int:
         storage = replace(configuration.storage, check=True)
         configuration = replace(configuration, storage=storage)
     logs.set_up(settings.log, settings.log_level)  # a backend may log what it has found
+    tracing = Tracing.from_environment()
     try:
         opened = serve.open_once(configuration, changes=not options.read_only)
     except ChangeNeededError as error:
@@ -412,7 +413,7 @@ def _check(options: argparse.Namespace) -> int:
         print(f"ok: {configuration.plugin.title} responded in {milliseconds:.1f} ms")
         if configuration.plugin.backend.durable:
             print(f"store: {opened.store} (to serve no other one: PETSTORE_STORE={opened.store})")
-    if (tracing := Tracing.from_environment()) is not None:
+    if tracing is not None:
         if tracing.can_send():
             print("ok: the collector accepts traces")
         else:

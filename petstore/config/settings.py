@@ -332,11 +332,13 @@ def mask(field: str, value: object) -> str:
 
 def _from_file(file: str) -> dict[str, str]:
     try:
-        table = tomllib.loads(Path(file).read_text("utf-8"))
+        table = tomllib.loads(Path(file).read_text("utf-8-sig"))
     except OSError as error:
         reason = why_unreadable(file, error)
         raise ConfigurationError(f"cannot read PETSTORE_CONFIG {file}: {reason}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"PETSTORE_CONFIG {file} is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"PETSTORE_CONFIG {file} is not valid TOML: {error}") from None
     for name, value in table.items():
         if not name.startswith(PREFIX):

@@ -1,6 +1,5 @@
 """Request bodies: the content type, the size limit, and strict decoding."""
 
-import json
 import re
 import sys
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ import msgspec
 from litestar.types import Receive
 from msgspec import UNSET
 
-from petstore.config.errors import shorten
+from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.mismatch import explain
 from petstore.http.errors import ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
@@ -21,10 +20,6 @@ _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 
 # JSON is UTF-8 and has no charset parameter (RFC 8259), but charset=utf-8 does no harm.
 _CHARSET: Final = re.compile(rb';[ \t]*charset=(?!"?utf-8"?[ \t]*(;|$))', re.IGNORECASE)
-_BRACKET: Final = re.compile(rb"[\[\]{}]")
-
-MAX_DEPTH: Final = 200
-"""The maximum depth of nested arrays and objects in a body."""
 
 MAX_LENGTH_DIGITS: Final = 20
 """The maximum number of digits of a ``Content-Length``, which is less than 2**64."""
@@ -101,8 +96,8 @@ def decode(content: bytes, type_: Any) -> Any:
 
     Raises `ApiError` (400) that names the field and the values it accepts.
     """
-    _check_depth(content)
     try:
+        check_depth(content)
         text = content.decode()  # msgspec does not check the values that it skips
         decoder, required, optional = _decoder(type_)
         value = decoder.decode(content)
@@ -113,38 +108,16 @@ def decode(content: bytes, type_: Any) -> Any:
             if getattr(value, name) is not UNSET:
                 colons -= 1
         if colons:
-            json.loads(text, object_pairs_hook=_check_members, parse_int=str, parse_float=str)
+            check_members(text)
     except UnicodeDecodeError:
         raise invalid("body: expected UTF-8.") from None
     except msgspec.ValidationError as error:
         raise invalid(f"{explain(error, type_, 'body')}.") from None
     except msgspec.DecodeError as error:
-        raise invalid(f"body: expected JSON. {shorten(str(error), 200)}.") from None
+        raise invalid(f"body: expected JSON: {why_malformed(content, error)}.") from None
+    except ValueError as error:
+        raise invalid(f"body: {error}.") from None
     return value
-
-
-def _check_depth(content: bytes) -> None:
-    """Refuse deep nesting; the depth that msgspec accepts depends on the version of Python."""
-    if len(content) <= MAX_DEPTH:
-        return
-    if content.count(b"[") + content.count(b"{") <= MAX_DEPTH:
-        return
-    # Backslashes occur in strings only. Without escaped quotes, every second part is a string.
-    parts = content.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    depth = 0
-    for bracket in _BRACKET.findall(b"".join(parts[::2])):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_DEPTH:
-            raise invalid(f"body: expected at most {MAX_DEPTH} levels of nesting.")
-
-
-def _check_members(members: list[tuple[str, Any]]) -> None:
-    """Refuse an object that repeats a name (RFC 8259, section 4: unpredictable)."""
-    names = set()
-    for name, _ in members:
-        if name in names:
-            raise invalid(f"body: expected each member once, but `{shorten(name)}` is repeated.")
-        names.add(name)
 
 
 @cache

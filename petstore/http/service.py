@@ -221,7 +221,8 @@ class Service:
         if isinstance(error, UnavailableError):
             self._state.storage_health.failed(str(error), id_, write=scope["method"] in _WRITES)
         elif response.status >= 500 and not isinstance(error, ApiError):
-            unexpected = error if response.code is ErrorCode.INTERNAL_ERROR else None
+            known = isinstance(error, StorageError)  # raised on purpose, with a message for this
+            unexpected = error if response.code is ErrorCode.INTERNAL_ERROR and not known else None
             text = str(error) or type(error).__name__
             _log.error("%s", text, exc_info=unexpected, extra={"request_id": id_})
 

@@ -1,18 +1,24 @@
 """OpenTelemetry traces: one span per request, in the trace that its ``traceparent`` names.
 
 They are on where the extra ``tracing`` is installed and OTEL_EXPORTER_OTLP_ENDPOINT says where to
-send them, by OTLP over HTTP. Everything else is set by OpenTelemetry's own variables.
+send them, by OTLP over HTTP. Everything else is set by OpenTelemetry's own variables; one that
+cannot work is an error of the configuration.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from threading import Thread
 from typing import Any, Final, Self
 
 from litestar.types import ASGIApp, Receive, Send
 
+from petstore.config.errors import ConfigurationError
+from petstore.observability import trace_variables
+
+_PREFIX: Final = "OTEL_"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _SANITIZE: Final = "OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SANITIZE_FIELDS"
 
@@ -26,9 +32,15 @@ _log = logging.getLogger("petstore")
 
 
 class Tracing:
-    """The traces of one process. Raises `ModuleNotFoundError` where the extra is not installed."""
+    """The traces of one process. Raises `ModuleNotFoundError` where the extra is not installed.
 
-    def __init__(self) -> None:
+    variables -- OpenTelemetry's, which take the place of those in the environment
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        for name in [name for name in os.environ if name.startswith(_PREFIX)]:
+            del os.environ[name]
+        os.environ.update(variables)
         # The stable semantic conventions; read when the middleware is created.
         os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
         if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
@@ -39,11 +51,15 @@ class Tracing:
         # Imported only here: they belong to an extra, and take 0.3 s of a start.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+        from opentelemetry.propagate import set_global_textmap
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace import get_current_span
         from opentelemetry.util.http import get_excluded_urls
 
+        if "none" in [name.lower() for name in _list("OTEL_PROPAGATORS")]:
+            # The library's own, of no propagators, returns None, and each request would fail.
+            set_global_textmap(_NoPropagator())  # type: ignore[arg-type] # all of it that is used
         self._middleware = OpenTelemetryMiddleware
         self._excluded_urls = get_excluded_urls("ASGI")
         self._current_span = get_current_span
@@ -54,22 +70,42 @@ class Tracing:
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
         """Return the traces that the environment asks for, or None.
 
-        If they cannot be started, that is logged, and the service runs without them.
+        If OpenTelemetry is not installed, that is logged, and the service runs without them.
+
+        Raises `ConfigurationError` for a variable that cannot work.
         """
-        off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-        off = off or environ.get("OTEL_TRACES_EXPORTER", "") == "none"
-        if off or not any(environ.get(name) for name in _ENDPOINTS):
+        given = {name: text.strip() for name, text in environ.items() if name.startswith(_PREFIX)}
+        given = {name: text for name, text in given.items() if text}  # as OpenTelemetry specifies
+        off = given.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        off = off or given.get("OTEL_TRACES_EXPORTER", "").lower() == "none"
+        if off or not any(name in given for name in _ENDPOINTS):
             return None
         try:
-            return cls()
+            if find_spec("opentelemetry.sdk"):  # its plugins are installed with it
+                trace_variables.check(given)
+            return cls(given)
         except ModuleNotFoundError as error:
             _log.warning(
                 "no traces: %s is missing; install the service with its extra 'tracing'",
                 error.name,
             )
-        except Exception as error:  # noqa: BLE001 - whatever it raises for wrong variables
-            _log.warning("no traces: OpenTelemetry cannot start: %s", str(error) or repr(error))
-        return None
+            return None
+        except ConfigurationError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of a variable that only this release reads
+            raise ConfigurationError(
+                f"OpenTelemetry cannot start: {str(error) or repr(error)}; check"
+                f" {', '.join(sorted(given))}"
+            ) from None
+
+    @classmethod
+    def check(cls) -> None:
+        """Start and end the traces of the environment, to find out whether that works.
+
+        Raises `ConfigurationError`.
+        """
+        if (tracing := cls.from_environment()) is not None:
+            tracing._shut_down()  # noqa: SLF001 - its own
 
     @staticmethod
     def can_send() -> bool:
@@ -115,6 +151,17 @@ class Tracing:
         thread = Thread(target=self._provider.shutdown, daemon=True)
         thread.start()
         thread.join(_SHUTDOWN_SECONDS)
+
+
+class _NoPropagator:
+    """Takes no trace from a request: each begins its own."""
+
+    @staticmethod
+    def extract(_carrier: Any, context: Any = None, getter: Any = None) -> Any:  # noqa: ARG004
+        """Return the context as it is."""
+        from opentelemetry.context import get_current
+
+        return get_current() if context is None else context
 
 
 def _list(name: str) -> list[str]:

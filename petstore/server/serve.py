@@ -15,6 +15,7 @@ from petstore import __version__
 from petstore.config.loading import Configuration
 from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
+from petstore.observability.tracing import Tracing
 from petstore.server import sockets
 from petstore.server.process import make_server
 
@@ -45,6 +46,7 @@ def serve(
 
     Raises `ConfigurationError` and the errors of the storage contract.
     """
+    Tracing.check()  # here, so that no worker fails, and before a store is created
     settings = configuration.settings
     opened = open_once(configuration, changes=not settings.read_only)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
-from petstore.contract import Expected, Order, Pet, RefusedError, Repository, TokenRecord
+from petstore.contract import (
+    MAX_ID,
+    Expected,
+    Order,
+    Pet,
+    RefusedError,
+    Repository,
+    TokenRecord,
+)
 from petstore.http.clock import RECORD_SECONDS
 from petstore.transfer import ndjson
 from petstore.transfer.calls import Calls
@@ -56,6 +64,9 @@ BATCH_BYTES: Final = 2**20
 _RETRIED: Final = "without records of idempotency keys, a retry after the move takes effect again"
 
 ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
+
+FEW_IDS: Final = 2**40
+"""How many ids must be left for new items, or a warning says how many there are."""
 
 MAX_TOKEN_SECONDS: Final = 2 * RECORD_SECONDS
 """How long a record may last: a day, and another one for clocks that differ."""
@@ -267,18 +278,23 @@ def _check(opened: BinaryIO, name: str, max_line: int, size: int) -> None:
     """Check all lines before the first is stored, then rewind."""
     begin = opened.tell()
     with Progress("checked", size) as progress:
-        for _ in _watched(_read(opened, name, max_line), progress):
+        for _ in _watched(_read(opened, name, max_line, warn=True), progress):
             pass
     opened.seek(begin)
 
 
-def _read(opened: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes, Transferred]]:
+def _read(
+    opened: BinaryIO, name: str, max_line: int, *, warn: bool = False
+) -> Iterator[tuple[int, bytes, Transferred]]:
     """Yield what `ndjson.read` does.
+
+    warn -- whether to warn at the end if few ids are left: new ones follow the highest
 
     Raises `InvalidLineError` also for a record of a token that lasts too long, or that contradicts
     an earlier one.
     """
     latest = int(time.time()) + MAX_TOKEN_SECONDS
+    highest = dict.fromkeys(ndjson.MEMBERS, 0)
     with closing(Records()) as records:
         for number, line, item in ndjson.read(opened, name, max_line):
             if isinstance(item, TokenRecord):
@@ -291,7 +307,16 @@ def _read(opened: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, byt
                     raise InvalidLineError(
                         f"{where}: an earlier line has another record of its token"
                     )
+            highest[type(item)] = max(highest[type(item)], item.id)
             yield number, line, item
+    for type_ in ITEM_TYPES:
+        if warn and (left := MAX_ID - highest[type_]) < FEW_IDS:
+            word = ndjson.MEMBERS[type_]
+            report(
+                f"warning: the highest {word} id in {name} is {highest[type_]}: it leaves"
+                f" {count(left, 'id') if left else 'none'} for new {word}s. If that is too few,"
+                f" give its {word}s lower ids, and import it into a new store"
+            )
 
 
 def _import(
@@ -310,7 +335,7 @@ def _import(
             batch.clear()
 
         try:
-            for number, line, item in _read(opened, name, max_line):
+            for number, line, item in _read(opened, name, max_line, warn=size is None):
                 done += len(line)
                 batch.append((number, item))
                 if len(batch) == BATCH_ITEMS or done - begin >= BATCH_BYTES:

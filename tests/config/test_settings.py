@@ -160,6 +160,16 @@ class TestGather:
         }
         assert gathered.in_file == {"PETSTORE_WORKERS", "PETSTORE_LOG", "PETSTORE_ACME_SYNC"}
 
+    def test_a_file_may_begin_with_a_byte_order_mark_but_not_be_utf_16(
+        self, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "petstore.toml"
+        file.write_text("\ufeffPETSTORE_WORKERS = 2\r\n", "utf-8")
+        assert gather({"PETSTORE_CONFIG": str(file)}, {}).values == {"PETSTORE_WORKERS": "2"}
+        file.write_text("PETSTORE_WORKERS = 2\n", "utf-16")
+        with pytest.raises(ConfigurationError, match=f"PETSTORE_CONFIG {file} is not UTF-8 text"):
+            gather({"PETSTORE_CONFIG": str(file)}, {})
+
     def test_an_empty_variable_counts_as_not_set(self, tmp_path: Path) -> None:
         file = tmp_path / "petstore.toml"
         file.write_text("PETSTORE_WORKERS = 2\n")

@@ -9,6 +9,7 @@ from petstore_memory import MemoryRepository
 
 from petstore import contract
 from petstore.contract import (
+    MAX_ID,
     ChangeNeededError,
     ConflictError,
     IdempotencyToken,
@@ -17,6 +18,7 @@ from petstore.contract import (
     Order,
     Pet,
     PetQuery,
+    PetStatus,
     Receipt,
     RefusedError,
     SettingsError,
@@ -171,6 +173,27 @@ def test_an_exception_outside_the_contract_is_500_and_logged_under_the_request_i
         assert live.client.get("/v1/pets").status_code == 200
     [record] = caplog.records
     assert record.exc_info is not None
+    assert record.__dict__["request_id"] == "find-me"
+
+
+def test_a_store_whose_ids_are_used_up_is_500_and_the_log_says_why_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    repository = MemoryRepository()
+    asyncio.run(repository.restore([Pet(MAX_ID, "Rex", 7, PetStatus.AVAILABLE)]))
+    with (
+        in_thread(plugin=plugin_of(repository)) as live,
+        caplog.at_level(logging.ERROR, "petstore"),
+    ):
+        response = live.client.post("/v1/pets", json=REX, headers={"X-Request-Id": "find-me"})
+        check_error(response, 500, "internal_error")
+        assert "retry-after" not in response.headers, "it would fail again"
+        assert live.client.get(f"/v1/pets/{MAX_ID}").status_code == 200
+        placed = live.client.post("/v1/store/orders", json={"petId": MAX_ID})
+        assert placed.status_code == 201, "orders have ids of their own"
+    [record] = caplog.records
+    assert record.getMessage() == "all ids have been assigned"
+    assert not record.exc_info
     assert record.__dict__["request_id"] == "find-me"
 
 

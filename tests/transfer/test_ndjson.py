@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from petstore import cli
-from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
+from petstore.contract import MAX_ID, Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
 from tests.support.command import COMMAND, error_message, in_process
 from tests.support.services import environment
@@ -70,6 +70,13 @@ MALFORMED = [
     (GOOD[1000].replace(b"Z", b""), "order.placedAt: expected a time with its offset"),
     (GOOD[1000].replace(b"2026-11-21T09:30:00.123456Z", b"0001-01-01T00:00:00+14:00"), "range"),
     (b'{"pet":' + b"[" * 5000 + b"\n", "pet"),
+    (AT_700.replace(b'"id"', b'"id":1,"id"'), "expected each member once, but `id` is repeated"),
+    (AT_700.replace(b'"id"', b'"i\\u0064":1,"id"'), "but `id` is repeated"),
+    (AT_700[:-2] + b"," + AT_700[1:], "expected each member once, but `pet` is repeated"),
+    (TOKEN.replace(b'"id"', b'"id":1,"id"'), "but `id` is repeated"),
+    (GOOD[1000].replace(b'"id"', b'"petId":1,"id"'), "but `petId` is repeated"),
+    (b"\xef\xbb\xbf" + AT_700, "begins with a byte order mark; expected UTF-8 without one"),
+    (f"\ufeff{AT_700.decode()}".encode("utf-16-le")[:-1], "it is UTF-16; expected UTF-8"),
 ]
 
 
@@ -174,6 +181,31 @@ def test_items_that_are_already_stored_are_skipped(tmp_path: Path) -> None:
     file.write_bytes(b"".join(GOOD))
     assert in_process("import", str(file), **chosen).status == 0
     assert with_repository(chosen, contents) == (PETS, ORDERS)
+
+
+def test_a_file_that_leaves_few_ids_causes_a_warning(tmp_path: Path) -> None:
+    chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
+    file.write_bytes(b"".join([*GOOD, ndjson.encode(Pet(MAX_ID, "Rex", 7))]))
+    warning = (
+        "petstore: warning: the highest pet id in {} is 9007199254740991: it leaves none for new"
+        " pets. If that is too few, give its pets lower ids, and import it into a new store\n"
+    )
+    outcome = in_process("import", str(file), **chosen)
+    assert outcome.status == 0
+    assert outcome.stderr.startswith(warning.format(file)), "before anything is stored"
+    assert outcome.stderr.count("warning") == 1
+    with file.open("rb") as piped:
+        done = subprocess.run(
+            [*COMMAND, "import"],
+            env=environment(**chosen),
+            input=piped.read(),
+            capture_output=True,
+            check=False,
+        )
+    assert done.stderr.decode().startswith(warning.format("standard input"))
+    assert "warning" not in in_process("verify", str(file), **chosen).stderr
+    file.write_bytes(b"".join(GOOD))
+    assert "warning" not in in_process("import", str(file), **chosen).stderr
 
 
 def test_unusable_files_are_reported(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Pets and orders on PostgreSQL."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from multiprocessing import parent_process
 from secrets import token_hex
 from typing import Annotated, Any, Final
 
@@ -20,6 +22,7 @@ from petstore_postgres.watch import look
 
 __all__ = ["PostgresRepository", "PostgresSettings", "backend"]
 
+_log = logging.getLogger("petstore.postgres")
 
 # `reserved_connections` is new in PostgreSQL 16.
 _ACCEPTED: Final = """SELECT current_setting('max_connections')::int
@@ -33,7 +36,7 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[
         str,
         Meta(
-            pattern="^postgres(ql)?://",
+            pattern=r"^(jdbc:)?postgres(ql)?(\+[a-z0-9]+)?://",  # `address` says more
             description="a URL: postgresql://user:password@host:5432/database",
             examples=["postgresql://petstore@127.0.0.1:5432/petstore"],
         ),
@@ -71,6 +74,8 @@ async def open_postgres(
     server can be reached, `WrongStoreError` or `ChangeNeededError` for what is not expected.
     """
     servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
+    if servers.ignored and parent_process() is None:  # else the parent has said so
+        _log.info("no effect: %s in PETSTORE_POSTGRES_URL", ", ".join(servers.ignored))
     store = Store(servers.name, settings.schema, expected.store)
     try:
         first = await servers.connect()

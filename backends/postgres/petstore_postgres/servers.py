@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 import asyncpg
 
 from petstore.contract import SettingsError, StorageError, UnavailableError, WrongStoreError
+from petstore_postgres.address import invalid, parse, to_arguments
 
 OTHERS_SECONDS: Final = 0.3
 """How long to wait for the other servers once a writable one has been found."""
@@ -43,6 +43,7 @@ _REMEDIES: Final = {
     " PETSTORE_POSTGRES_URL",
     "28000": "check the user in PETSTORE_POSTGRES_URL, and pg_hba.conf",
     "28P01": "check the user and the password in PETSTORE_POSTGRES_URL",
+    "42704": "correct its name in PETSTORE_POSTGRES_URL, or leave it out",
     "3D000": "create it, or name another in PETSTORE_POSTGRES_URL",
 }
 _GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
@@ -98,28 +99,29 @@ class Servers:
     seconds -- how long connecting, and a statement, may take
     pgbouncer -- whether a PgBouncer in front of them pools transactions
     timeline -- the highest one of a primary so far: one of a lower timeline was replaced
+    ignored -- the parameters of the URL that have no effect
     """
 
     def __init__(self, url: str, seconds: float, *, pgbouncer: bool = False) -> None:
-        self._url = url
+        address = parse(url)
+        self._url = address.url
         self._seconds = seconds
-        names = hosts(url)
-        addresses = [_to_address(name) for name in names]
+        addresses = [to_arguments(host) for host in address.hosts]
         self._addresses = addresses if len(addresses) > 1 else [{}]
-        _check_files(url)
-        self.name = f"postgres at {','.join(names) or 'the default socket'}"
+        self.name = f"postgres at {','.join(address.hosts) or 'the default socket'}"
+        self.ignored = address.ignored
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()
         self._rivals = ""
         self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}
         self._kept: dict[int, ReachedServer] = {}
         milliseconds = f"{max(1, round(seconds * 800))}"
-        self._options: dict[str, Any] = {"timeout": seconds}
+        self._options: dict[str, Any] = {"timeout": seconds, "ssl": address.tls}
         if pgbouncer:  # it gives each transaction another session
             self._options["statement_cache_size"] = 0
         else:
             self._options["server_settings"] = {
-                "application_name": "petstore",
+                "application_name": address.application_name,
                 "default_transaction_isolation": "read committed",
                 # The server gives up before the client does, which would cost the connection.
                 "statement_timeout": milliseconds,
@@ -293,48 +295,6 @@ def _terminate(task: asyncio.Task[ReachedServer]) -> None:
         task.result().connection.terminate()
 
 
-def hosts(url: str) -> list[str]:
-    """Return the servers that a URL names, as libpq reads it: "host:port", "[::1]:port", "/path".
-
-    Raises `SettingsError`.
-    """
-    try:
-        parts = urlsplit(url)
-        query = parse_qs(parts.query)
-    except ValueError:  # its message may show a password
-        raise _invalid("it is not a URL") from None
-    if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
-        raise _invalid("in a user or password, write '/', '?', '#' and '@' as %2F, %3F, %23, %40")
-    named = parts.netloc.rpartition("@")[2]
-    if named:
-        return [unquote(name) for name in named.split(",")]
-    names = query.get("host", [""])[-1].split(",")
-    ports = query.get("port", [""])[-1].split(",")
-    if len(ports) == 1:
-        ports *= len(names)
-    return [
-        f"{name}:{port}" if port else name for name, port in zip(names, ports, strict=False) if name
-    ]
-
-
-def _check_files(url: str) -> None:
-    """Raise `SettingsError` if a file for TLS cannot be read: asyncpg does not say which."""
-    for name, path in parse_qsl(urlsplit(url).query):
-        if name in ("sslrootcert", "sslcert", "sslkey", "sslcrl") and not os.access(path, os.R_OK):
-            raise SettingsError(f"PETSTORE_POSTGRES_URL has {name}={path}, which cannot be read")
-
-
-def _to_address(host: str) -> dict[str, Any]:
-    """Return the arguments of `asyncpg.connect` for one of several servers."""
-    name, colon, port = host.rpartition(":")
-    if not colon or "]" in port:
-        name, port = host, "5432"
-    try:
-        return {"host": name.strip("[]"), "port": int(port)}
-    except ValueError:
-        raise _invalid("a port is not a number") from None  # it may be a part of a password
-
-
 def _name(address: dict[str, Any]) -> str:
     return f"postgres at {address['host']}:{address['port']}" if address else ""
 
@@ -377,15 +337,8 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
         raise
     except ValueError:
         if opening:  # asyncpg does not understand the URL; its message may show a password
-            raise _invalid("it is not a URL") from None
+            raise invalid("it is not a URL") from None
         raise
-
-
-def _invalid(reason: str) -> SettingsError:
-    return SettingsError(
-        f"PETSTORE_POSTGRES_URL is not valid: {reason}. Expected"
-        " postgresql://user:password@host:5432/database"
-    )
 
 
 def _remedy(error: Exception) -> str:

@@ -35,8 +35,8 @@ class UnusableError(UnavailableError):
 def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
     """Return what an error reply means.
 
-    `UnavailableError` if it passes by itself or with a repair, `UnusableError` if the login or a
-    permission is refused, else `StorageError`.
+    `UnavailableError` if it passes by itself or with a repair, `UnusableError` if the login, a
+    permission or a command is refused, else `StorageError`.
 
     name -- the server's name in messages
     """
@@ -44,6 +44,8 @@ def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
         return UnavailableError(f"{name}: {error}")
     if DENIED.search(str(error)):
         return UnusableError(f"{name}: the user or the password is refused: {error}")
+    if "unknown command" in str(error).lower():
+        return UnusableError(f"{name}: {error}; it must not be disabled or renamed")
     return StorageError(f"{name}: {error}")
 
 

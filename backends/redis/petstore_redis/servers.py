@@ -14,6 +14,8 @@ from petstore_redis.replies import UnusableError
 
 _log = logging.getLogger("petstore.redis")
 
+_UNKNOWN: Final = "unknown"
+
 _warned: Final[set[tuple[str, str]]] = set()
 """What this process has warned of, so that a new connection does not repeat it: the run id of a
 server, and how it syncs."""
@@ -46,10 +48,18 @@ def check_role(target: Target, name: str, info: dict[str, str]) -> None:
 
 
 def check_settings(name: str, info: dict[str, str]) -> None:
-    """Refuse a server that is too old or evicts keys, with `UnusableError`."""
-    version = info.get("redis_version", "0")
-    if [int(part) for part in version.split(".")[:2]] < [6, 2]:
+    """Refuse a server that is too old or evicts keys, with `UnusableError`.
+
+    It need not say either: some managed servers show few fields.
+    """
+    version = info.get("redis_version")
+    if version and [int(part) for part in version.split(".")[:2]] < [6, 2]:
         raise UnusableError(f"{name} is version {version}; 6.2 or newer is required")
+    if "master_replid" not in info:
+        raise UnusableError(
+            f"{name} shows no master_replid in INFO, without which ids could be assigned twice;"
+            " use another server"
+        )
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         raise UnusableError(
@@ -61,31 +71,46 @@ def check_settings(name: str, info: dict[str, str]) -> None:
 async def warn_of_losses(
     name: str, info: dict[str, str], call: Callable[..., Reply], replicas: int, *, log: bool
 ) -> None:
-    """Log once if a server may lose acknowledged writes.
+    """Log once if a server may lose acknowledged writes, or does not say whether it may.
 
     replicas -- how many must confirm a write
     log -- False to take it as logged: by the process that has started this one
     """
-    sync = await _appendfsync(call) if info.get("aof_enabled") == "1" else ""
-    found = info.get("run_id", ""), sync
+    aof = info.get("aof_enabled")
+    sync = await _appendfsync(call) if aof == "1" else ""
+    found = info.get("run_id", name), sync
     if found in _warned:
         return
     _warned.add(found)
     if not log:
         return
     replicated = replicas > 0 or info.get("connected_slaves", "0") != "0"
-    if not sync:
+    too = "; if it restarts before a failover, its replicas lose them too" * replicated
+    power = "a power failure may lose the last two seconds"
+    power += ", on its replicas too if it restarts before a failover" * replicated
+    if aof is None:
         _log.warning(
-            "%s has no AOF: acknowledged writes may be lost when it stops%s",
+            "%s does not say whether it has an AOF (INFO): without one, acknowledged writes may be"
+            " lost when it stops%s",
             name,
-            "; if it restarts before a failover, its replicas lose them too" * replicated,
+            too,
+        )
+    elif aof != "1":
+        _log.warning("%s has no AOF: acknowledged writes may be lost when it stops%s", name, too)
+    elif sync == _UNKNOWN:
+        _log.warning(
+            "%s does not say whether it syncs each write (it does not allow CONFIG GET"
+            " appendfsync): unless appendfsync is always, %s",
+            name,
+            power,
         )
     elif sync != "always":
+        _log.warning("%s does not sync each write (appendfsync is not always): %s", name, power)
+    if "maxmemory_policy" not in info:
         _log.warning(
-            "%s does not sync each write (appendfsync is not always):"
-            " a power failure may lose the last two seconds%s",
+            "%s does not say whether it evicts keys (INFO): pets and orders may vanish unless its"
+            " maxmemory-policy is noeviction",
             name,
-            ", on its replicas too if it restarts before a failover" * replicated,
         )
 
 
@@ -93,5 +118,5 @@ async def _appendfsync(call: Callable[..., Reply]) -> str:
     try:
         found: Any = await call("CONFIG", "GET", "appendfsync")
     except hiredis.ReplyError:  # managed servers may not allow CONFIG
-        return "unknown"
-    return str(found[1].decode()) if found else "unknown"
+        return _UNKNOWN
+    return str(found[1].decode()) if found else _UNKNOWN

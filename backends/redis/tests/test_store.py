@@ -122,16 +122,42 @@ def test_a_master_that_takes_its_replicas_with_it_causes_a_warning(
     assert [warning in message for message in found] == ([True] if warning else [])
 
 
-def test_a_server_that_does_not_allow_config_is_used(
-    server: Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
+@pytest.mark.parametrize("renamed", [True, False], ids=["renamed", "denied"])
+def test_a_server_that_does_not_allow_config_is_used_and_nothing_claimed_of_it(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, *, renamed: bool
 ) -> None:
-    server.call("CONFIG", "SET", "appendonly", "yes")
-    server.call("ACL", "SETUSER", "rex", "on", ">a", "~*", "+@all", "-config")
+    lines = [*AOF, 'rename-command CONFIG ""'] if renamed else AOF
+    with single(tmp_path, *lines) as managed:
+        managed.call(
+            "ACL", "SETUSER", "rex", "on", ">a", "~*", "+@all", *[] if renamed else ["-config"]
+        )
+        with caplog.at_level(logging.WARNING, "petstore.redis"):
+            assert create(f"redis://rex:a@127.0.0.1:{managed.port}") == 1
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "does not say whether it syncs each write (it does not allow CONFIG GET" in message
+    assert "unless appendfsync is always, a power failure may lose the last two" in message
+
+
+def test_nothing_is_claimed_of_a_server_that_says_little(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    info = {"master_replid": "a" * 40}
+    servers.check_settings("redis at db", info)
     with caplog.at_level(logging.WARNING, "petstore.redis"):
-        assert create(f"redis://rex:a@127.0.0.1:{server.port}") == 1
-        assert "does not sync" in caplog.text
-        with single(tmp_path, 'rename-command CONFIG ""', "appendonly yes") as renamed:
-            assert create(renamed) == 1
+        asyncio.run(servers.warn_of_losses("redis at db", info, pytest.fail, 0, log=True))
+    first, second = [record.getMessage() for record in caplog.records]
+    assert "does not say whether it has an AOF" in first
+    assert "does not say whether it evicts keys" in second
+    with pytest.raises(UnusableError, match="shows no master_replid in INFO"):
+        servers.check_settings("redis at db", {})
+
+
+@pytest.mark.parametrize("command", ["INFO", "EVAL", "HMGET", "WAIT"])
+def test_a_command_that_is_disabled_is_named(tmp_path: Path, command: str) -> None:
+    with single(tmp_path, f'rename-command {command} ""') as managed:
+        message = refusal(managed, wait_replicas=1)
+    assert f"unknown command '{command}'" in message
+    assert "; it must not be disabled or renamed" in message
 
 
 @pytest.mark.parametrize("missing", ["info", "eval", "zadd", "hsetnx"])
@@ -158,7 +184,7 @@ def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
     ("version", "refused"), [("6.0.16", True), ("6.2.0", False), ("5.9.9", True), ("10.0.1", False)]
 )
 def test_a_server_before_6_2_is_refused(version: str, refused: bool) -> None:
-    info = {"redis_version": version}
+    info = {"redis_version": version, "master_replid": "a" * 40}
     if refused:
         with pytest.raises(
             UnusableError, match=rf"is version {version}; 6\.2 or newer is required"
