@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from petstore.http.headers import Header
 
-ALLOWED_HEADERS: Final = (
-    b"Authorization, Content-Type, Idempotency-Key, X-Request-Id, traceparent, tracestate"
-)
+# Any header may be sent and read: keys are no cookies, so a list would protect nothing, only break
+# pages whose tools add headers (docs/decisions/0014). The wildcard does not cover Authorization;
+# the other names are for browsers older than the wildcard.
+ALLOWED_HEADERS: Final = b"Authorization, Content-Type, Idempotency-Key, X-Request-Id, *"
 """The headers that a page may send."""
 
 EXPOSED_HEADERS: Final = (
     b"Link, Location, Deprecation, Sunset, RateLimit, RateLimit-Policy, Retry-After, X-Request-Id,"
-    b" Idempotency-Replayed"
+    b" Idempotency-Replayed, *"
 )
 """The response headers that a page may read, beside the few that it always may."""
 

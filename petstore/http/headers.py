@@ -13,8 +13,11 @@ JSON: Final = "application/json"
 NO_SNIFF: Final[Header] = (b"x-content-type-options", b"nosniff")
 """On every response: browsers must not guess another content type (Fetch standard)."""
 
-API_HEADERS: Final[tuple[Header, ...]] = (
+DEFAULT_HEADERS: Final[tuple[Header, ...]] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-"""On every response below /v1: never stored (RFC 9111), never rendered or framed as a page."""
+"""On every response whose handler is not `cacheable`: never stored, rendered or framed as a page.
+
+Without the first, a cache may store a response, even a 404 or 405 (RFC 9111, section 4.2.2).
+"""

@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 from msgspec import Struct
 
 from petstore.http.deprecation import Deprecation
-from petstore.http.headers import API_HEADERS, NO_SNIFF, Header
+from petstore.http.headers import DEFAULT_HEADERS, NO_SNIFF, Header
 
 Content = TypeVar("Content")
 
@@ -30,29 +30,34 @@ class Response(Struct, Generic[Content]):
 class FixedHeaders(Struct, frozen=True):
     """Headers that do not change from response to response.
 
-    api -- whether they are those of the interface
+    cacheable -- whether the handler adds its own instead of `DEFAULT_HEADERS`
     headers -- as ASGI represents them
     encoded -- as HTTP/1.1 writes them: each on a line, after the line break of the line before
     """
 
-    api: bool
+    cacheable: bool
     headers: list[Header]
     encoded: bytes
 
 
 @cache
 def fixed_headers(
-    media_type: str, root_path: str, deprecation: Deprecation | None = None, *, api: bool
+    media_type: str,
+    root_path: str = "",
+    deprecation: Deprecation | None = None,
+    *,
+    cacheable: bool = False,
 ) -> FixedHeaders:
     """Return the headers that all responses of one media type of an operation have.
 
     media_type -- empty for a response without content
     root_path -- the public prefix of the service
     deprecation -- that of the operation
-    api -- whether it is one of the interface
+    cacheable -- whether the handler adds its own instead of `DEFAULT_HEADERS`
     """
     headers: list[Header] = [(b"content-type", media_type.encode())] if media_type else []
-    headers += [NO_SNIFF, *(API_HEADERS if api else ())]
+    headers += [NO_SNIFF, *(() if cacheable else DEFAULT_HEADERS)]
     if deprecation is not None:
         headers += deprecation.headers(root_path)
-    return FixedHeaders(api, headers, b"".join([b"\r\n%b: %b" % header for header in headers]))
+    encoded = b"".join([b"\r\n%b: %b" % header for header in headers])
+    return FixedHeaders(cacheable, headers, encoded)

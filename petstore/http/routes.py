@@ -24,7 +24,7 @@ from litestar.routes import HTTPRoute
 from msgspec import Struct
 
 from petstore.http.deprecation import Deprecation
-from petstore.http.headers import API_PREFIX, JSON
+from petstore.http.headers import JSON
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
 from petstore.http.response import FixedHeaders, Response, fixed_headers
@@ -54,11 +54,13 @@ class UnsupportedOptionError(Exception):
 
 
 class Texts(Struct, frozen=True):
-    """What a handler's `opt` tells the OpenAPI document, and the responses about deprecation.
+    """What a handler's `opt` tells the OpenAPI document, and the headers of the responses.
 
     errors -- the statuses of its errors, beside those of every operation
     collection -- whose pages it returns
     creates -- whether its response has a ``Location``, and it accepts an ``Idempotency-Key``
+    cacheable -- whether its responses, except errors, have headers of its own instead of
+        `DEFAULT_HEADERS`
     """
 
     errors: tuple[int, ...] = ()
@@ -66,6 +68,7 @@ class Texts(Struct, frozen=True):
     creates: bool = False
     deprecation: Deprecation | None = None
     experimental: bool = False
+    cacheable: bool = False
 
 
 class Operation(Struct, frozen=True, eq=False):
@@ -211,9 +214,9 @@ def _compile(
     content, encode = _result(handler, name)
     media_type = handler.media_type or JSON
     media_type = media_type.value if isinstance(media_type, Enum) else media_type
-    api = route.path.startswith(API_PREFIX)
     fixed, fixed_error = (
-        fixed_headers(type_, root_path, texts.deprecation, api=api) for type_ in (media_type, JSON)
+        fixed_headers(type_, root_path, texts.deprecation, cacheable=cacheable)
+        for type_, cacheable in ((media_type, texts.cacheable), (JSON, False))
     )
     return Operation(
         id=name,

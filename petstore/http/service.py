@@ -30,7 +30,7 @@ from petstore.http.errors import (
     to_api_error,
     unavailable,
 )
-from petstore.http.headers import API_PREFIX, JSON, Header
+from petstore.http.headers import JSON, Header
 from petstore.http.request import ServiceRequest
 from petstore.http.response import CLOSE, FixedHeaders, Response, fixed_headers
 from petstore.http.routes import Operation, Routes
@@ -56,7 +56,7 @@ class Service:
     `petstore.server.exchange` says. Any other gets the two ASGI messages.
 
     routes -- what is served
-    state -- for the public prefix, and whether the service is draining
+    state -- what requests refer to as their `service`; whether it is draining
     cors -- adds its headers to responses; None if no other origin may call
     metrics -- counts the requests; None if metrics are off
     trace_id -- returns the id of the current trace; None if traces are off
@@ -94,7 +94,7 @@ class Service:
         try:
             if operation is None:
                 code, headers = self._unrouted(scope["method"], path)
-                body, fixed = b"", _fixed(path, "")
+                body, fixed = b"", fixed_headers("")
             else:
                 scope |= operation.scope
                 arguments: dict[str, Any] = {}
@@ -117,8 +117,7 @@ class Service:
                     if result.status is not None:
                         code = _final(result.status)
                     if result.media_type is not None:
-                        root_path = self._state.root_path
-                        fixed = fixed_headers(result.media_type, root_path, api=fixed.api)
+                        fixed = fixed_headers(result.media_type, cacheable=fixed.cacheable)
                     result = result.content
                 body = operation.encode(result)
             if (sending := self._send(request, code, headers, body, fixed)) is not None:
@@ -183,8 +182,7 @@ class Service:
         self, request: ServiceRequest, operation: Operation | None, error: ApiError
     ) -> None:
         """Send an error response."""
-        path = request.scope["path"]
-        fixed = _fixed(path, JSON) if operation is None else operation.fixed_error
+        fixed = fixed_headers(JSON) if operation is None else operation.fixed_error
         headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         sending = self._send(request, error.status, headers, encode(error), fixed)
         if sending is not None:
@@ -207,7 +205,7 @@ class Service:
             request_log.write(
                 RequestLine(level="info", event="request", request_id=id_.decode(), status=400)
             )
-        fixed = fixed_headers(JSON, "", api=True).headers
+        fixed = fixed_headers(JSON).headers
         return [*fixed, (b"x-request-id", id_)], encode(invalid(f"HTTP: {message}."))
 
     def _report(self, error: Exception, response: ApiError, scope: Any) -> None:
@@ -252,11 +250,6 @@ def request_id(headers: Iterable[Header]) -> bytes:
         if name == b"x-request-id" and _WELL_FORMED_ID.fullmatch(value):
             return value
     return b"%b-%x" % (_process, next(_numbers))
-
-
-def _fixed(path: str, media_type: str) -> FixedHeaders:
-    """Return the fixed headers of a response that no operation gives."""
-    return fixed_headers(media_type, "", api=path.startswith(API_PREFIX))
 
 
 def _final(status: int) -> int:

@@ -20,6 +20,10 @@ const headers = {
   "Content-Type": "application/json",
   "Idempotency-Key": "k",
   "X-Request-Id": id,
+  // What Sentry adds, and one of the page's own.
+  "baggage": "sentry-environment=production",
+  "sentry-trace": "0",
+  "X-Shop": "1",
 };
 const body = JSON.stringify({ name: "Rex", categoryId: 7 });
 const headersOf = (response) => Object.fromEntries(response.headers.entries());
@@ -82,6 +86,7 @@ def test_a_page_of_an_allowed_origin_calls_and_reads_everything(browser: Chrome,
     assert statuses == [201, 201, 400, 200, 401, 404]
     assert created[1]["location"] == "/v1/pets/1"
     assert created[1]["x-request-id"] == "mine"
+    assert keyless[1]["www-authenticate"].startswith("Bearer"), "no name in a list, but readable"
     assert again[1]["idempotency-replayed"] == "true"
     assert wrong[2]["code"] == "invalid_request"
     assert {"deprecation", "sunset", "link", "ratelimit", "ratelimit-policy"} <= read[1].keys()

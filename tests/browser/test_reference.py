@@ -121,6 +121,11 @@ class Page:
         self.click(".modal-ux .btn-done")
         self.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, ".modal-ux")))
 
+    def fill(self, css: str, text: str) -> None:
+        """Replace the text of a field."""
+        self.click(css)
+        self.see(css).send_keys(Keys.CONTROL, "a", Keys.NULL, text)
+
     def execute(self, operation: str) -> str:
         """Execute an operation with the values on the page; return the status code shown."""
         block = self.open(operation)
@@ -165,6 +170,13 @@ def requests(browser: Chrome) -> list[str]:
             case {"method": "Network.webSocketCreated", "params": {"url": url}}:
                 urls.append(url)
     return [url for url in urls if urlsplit(url).scheme != "data"]
+
+
+def bodies(browser: Chrome) -> list[str]:
+    """Return the bodies of all requests since the last call."""
+    messages = [json.loads(entry["message"])["message"] for entry in log(browser, "performance")]
+    sent = [message["params"].get("request", {}) for message in messages]
+    return [request["postData"] for request in sent if "postData" in request]
 
 
 def operations(service: Live) -> dict[str, dict[str, Any]]:
@@ -294,6 +306,26 @@ def test_a_reader_sees_the_base_url_and_the_first_operation_without_a_click(
     assert page.clipboard() == f"{service.url}/v1"
     page.click("[id$='-listPets'] .opblock-summary-control")
     page.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, "[id$='-listPets'] pre")))
+
+
+def test_bodies_are_sent_and_shown_byte_for_byte(fresh: Live, browser: Chrome) -> None:
+    page = Page(browser, fresh)
+    page.authorize(fresh.key)
+    block = page.open("createPet")
+    for body in (
+        r'{"categoryId": 9007199254740993, "name": "\u0000\u00e9 \"<b>"}',
+        '{"categoryId": 1.0, "name": "Rex"}',
+        '{"categoryId": 1, "name": "Rex", "name": "Tom"}',
+        "{",
+    ):
+        headers = {"Content-Type": "application/json"}
+        expected = fresh.client.post("/v1/pets", content=body, headers=headers)
+        page.fill(f"{block} textarea", body)
+        assert page.execute("createPet") == str(expected.status_code)
+        assert bodies(browser) == [body]
+        shown = page.texts(f"{block} .live-responses-table .highlight-code .microlight")
+        assert shown == [expected.text.replace('"id":1', '"id":2')]
+        page.click(f"{block} .btn-clear")
 
 
 @pytest.mark.parametrize("width", WIDTHS)

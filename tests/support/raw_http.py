@@ -82,7 +82,7 @@ def request(
     raw = live.raw(head(line, HOST, CLOSE, *[key] * bool(key), *length, *headers) + body)
     # Random bytes may be several requests: the first response is the one to this request.
     response = parse_responses(raw, bodies=not line.startswith("HEAD "))[0]
-    if line.split(" ", 1)[1].startswith("/v1"):
+    if response.is_error or line.split(" ", 1)[1].startswith("/v1"):
         assert response.headers["cache-control"] == "no-store"
     return response
 

@@ -15,7 +15,7 @@ from litestar.params import FromPath
 
 from petstore.contract import PetQuery, StorageError
 from petstore.http.errors import not_found, unavailable
-from petstore.http.headers import Header
+from petstore.http.headers import JSON, Header
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
 
@@ -23,19 +23,23 @@ READY_SECONDS: Final = 1
 """The time limit for the storage to respond; after that ``/readyz`` is 503."""
 
 # The parts of the reference page: our own, in the folder beside this file, and Swagger UI's.
-_OWN: Final = {
+_SWAGGER_UI: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
+_TYPES: Final = _SWAGGER_UI | {
     "reference.css": "text/css",
     "operations.css": "text/css",
     "samples.js": "text/javascript",
     "reference.js": "text/javascript",
     "favicon.svg": "image/svg+xml",
 }
-_SWAGGER_UI: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
-_TYPES: Final = _OWN | _SWAGGER_UI
+_LINK: Final = re.compile(f'({"|".join(map(re.escape, _TYPES))})(?=")')
 _ZERO: Final = re.compile(rb"q=0(\.0*)?")
 
+_CACHEABLE: Final = {"cacheable": True}
+_NO_CACHE: Final[Header] = (b"cache-control", b"no-cache")
+_IMMUTABLE: Final[Header] = (b"cache-control", b"public, max-age=31536000, immutable")
+
 # The page loads only what this service serves; Swagger UI draws its icons from data: images.
-_PAGE_HEADERS: Final[list[Header]] = [
+_PAGE_HEADERS: Final[tuple[Header, ...]] = (
     (
         b"content-security-policy",
         (
@@ -44,7 +48,7 @@ _PAGE_HEADERS: Final[list[Header]] = [
         ),
     ),
     (b"referrer-policy", b"no-referrer"),
-]
+)
 
 
 class OperationsController(Controller):
@@ -77,44 +81,61 @@ class OperationsController(Controller):
             raise unavailable("The storage does not respond.") from None
         return "ok\n"
 
-    @get("/openapi.json", operation_id="openapi", media_type="application/json")
-    async def document(self, request: ServiceRequest) -> bytes:
+    @get("/openapi.json", operation_id="openapi", media_type=JSON, opt=_CACHEABLE)
+    async def document(self, request: ServiceRequest) -> Response[bytes]:
         """Return the OpenAPI document."""
-        return await asyncio.to_thread(request.service.document)
+        document = await asyncio.to_thread(request.service.document)
+        return await _validated(request, document, JSON, _NO_CACHE)
 
-    @get("/docs", operation_id="docs", media_type=MediaType.HTML)
-    async def reference(self) -> Response[bytes]:
+    @get("/docs", operation_id="docs", media_type=MediaType.HTML, opt=_CACHEABLE)
+    async def reference(self, request: ServiceRequest) -> Response[bytes]:
         """Return the page of the interactive reference."""
-        return Response(await asyncio.to_thread(_own, "index.html"), [*_PAGE_HEADERS])
+        page = await asyncio.to_thread(_part, "index.html")
+        return await _validated(request, page, "text/html", _NO_CACHE, *_PAGE_HEADERS)
 
-    @get("/docs/{name:str}", operation_id="docsAsset", media_type=MediaType.TEXT)
+    @get("/docs/{name:str}", operation_id="docsAsset", media_type=MediaType.TEXT, opt=_CACHEABLE)
     async def asset(self, request: ServiceRequest, name: FromPath[str]) -> Response[bytes]:
-        """Return a part of the reference page, compressed if the client accepts that."""
+        """Return a part of the reference page, for good if the URL has its version.
+
+        With another version, it comes from the page of another release, during an update.
+        """
         if name not in _TYPES:
             raise not_found("Path")
-        sent = request.scope["headers"]
-        compressed = _accepts_gzip(_items(sent, b"accept-encoding"))
-        content, etag = await asyncio.to_thread(_asset, name, compressed)
-        headers = [
-            (b"cache-control", b"no-cache" if name in _OWN else b"public, max-age=86400"),
-            (b"etag", etag),
-            (b"vary", b"accept-encoding"),
-        ]
-        known = _items(sent, b"if-none-match")
-        if b"*" in known or etag in [tag.removeprefix(b"W/") for tag in known]:
-            return Response(b"", headers, 304)  # RFC 9110, section 13.1.2
-        if compressed:
-            headers.append((b"content-encoding", b"gzip"))
-        return Response(content, headers, media_type=_TYPES[name])
+        part = await asyncio.to_thread(_part, name)
+        current = request.scope["query_string"] == b"v=" + _version(part).encode()
+        return await _validated(request, part, _TYPES[name], _IMMUTABLE if current else _NO_CACHE)
+
+
+async def _validated(
+    request: ServiceRequest, content: bytes, media_type: str, *headers: Header
+) -> Response[bytes]:
+    """Return the content, compressed if the client accepts that, or 304 if the client has it.
+
+    The entity tags are compared weakly (RFC 9110, section 13.1.2).
+    """
+    sent = request.scope["headers"]
+    compressed = _accepts_gzip(_items(sent, b"accept-encoding"))
+    content, etag = await asyncio.to_thread(_encoded, content, compressed)
+    own = [*headers, (b"etag", etag), (b"vary", b"accept-encoding")]
+    known = _items(sent, b"if-none-match")
+    if b"*" in known or etag in [tag.removeprefix(b"W/") for tag in known]:
+        return Response(b"", own, 304, media_type="")
+    if compressed:
+        own.append((b"content-encoding", b"gzip"))
+    return Response(content, own, media_type=media_type)
 
 
 @cache
-def _asset(name: str, compressed: bool) -> tuple[bytes, bytes]:  # noqa: FBT001 - called in a thread
-    """Return a part of the page, and the entity tag of this form of it."""
-    content = _own(name) if name in _OWN else _swagger_ui(name)
+def _encoded(content: bytes, compressed: bool) -> tuple[bytes, bytes]:  # noqa: FBT001 - called in a thread
+    """Return a form of the content, and the entity tag of this form."""
     if compressed:
         content = gzip.compress(content, mtime=0)
-    return content, f'"{sha256(content).hexdigest()[:32]}"'.encode()
+    return content, f'"{_version(content)}"'.encode()
+
+
+@cache
+def _version(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]
 
 
 def _items(headers: Iterable[Header], name: bytes) -> list[bytes]:
@@ -133,9 +154,12 @@ def _accepts_gzip(codings: list[bytes]) -> bool:
 
 
 @cache
-def _own(name: str) -> bytes:
-    """Read one of our own parts of the page."""
-    return (Path(__file__).parent / "page" / name).read_bytes()
+def _part(name: str) -> bytes:
+    """Read a part of the page. The links of our own to others get their versions."""
+    if name in _SWAGGER_UI:
+        return _swagger_ui(name)
+    text = (Path(__file__).parent / "page" / name).read_text()
+    return _LINK.sub(lambda link: f"{link[1]}?v={_version(_part(link[1]))}", text).encode()
 
 
 def _swagger_ui(name: str) -> bytes:

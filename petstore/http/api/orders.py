@@ -29,7 +29,7 @@ ORDERS_PATH: Final = "/v1/store/orders"
 ORDERS: Final = Collection("o", OrderQuery, ORDERS_PATH)
 
 
-class NewOrder(Struct, frozen=True, rename="camel"):
+class OrderPlacement(Struct, frozen=True, rename="camel"):
     """An order to be placed."""
 
     pet_id: Annotated[Int64, Meta(description="The pet: an integer, not 1.0 or 1e2.")]
@@ -76,7 +76,7 @@ class OrdersController(Controller):
         opt={"errors": (400, 404, 409, 413, 415), "creates": True},
     )
     async def place_order(
-        self, request: ServiceRequest, data: JSONBody[NewOrder]
+        self, request: ServiceRequest, data: JSONBody[OrderPlacement]
     ) -> Response[Order]:
         """Order an available pet, which becomes `pending` in the same atomic step.
 

@@ -16,7 +16,7 @@ TAGS: Final = {
 EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "NewPet": {"name": "Rex", "categoryId": 7, "status": "available"},
     "Pet": {"id": 1, "name": "Rex", "categoryId": 7, "status": "available"},
-    "NewOrder": {"petId": 1},
+    "OrderPlacement": {"petId": 1},
     "OrderUpdate": {"status": "completed"},
     "Order": {"id": 1, "petId": 1, "status": "placed", "placedAt": "2026-11-21T09:30:00.123456Z"},
 }

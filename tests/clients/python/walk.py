@@ -14,9 +14,9 @@ from petstore_client.api.store import get_order, list_orders, place_order, updat
 from petstore_client.models import (
     Error,
     ErrorCode,
-    NewOrder,
     NewPet,
     Order,
+    OrderPlacement,
     OrderStatus,
     OrderUpdate,
     Pet,
@@ -93,26 +93,27 @@ def errors(pet: Pet) -> None:
     assert code(create_pet.sync(client=client, body=too_large)) == ErrorCode.INVALID_REQUEST
     assert code(get_pet.sync(PETS + 1, client=client)) == ErrorCode.NOT_FOUND
     assert code(get_order.sync(1, client=client)) == ErrorCode.NOT_FOUND
-    missing = NewOrder(PETS + 1)
+    missing = OrderPlacement(PETS + 1)
     assert code(place_order.sync(client=client, body=missing)) == ErrorCode.NOT_FOUND
     assert unwrap(get_pet.sync(pet.id, client=client)) == pet
 
 
 def orders(pet: Pet, other: Pet) -> Order:
     """Order a pet, and retry. Another order for it is refused."""
+    body = OrderPlacement(pet.id)
 
-    def send(body: NewOrder) -> Response[Error | Order]:
+    def send(body: OrderPlacement) -> Response[Error | Order]:
         return place_order.sync_detailed(client=client, body=body, idempotency_key="first")
 
-    first, again = send(NewOrder(pet.id)), send(NewOrder(pet.id))
+    first, again = send(body), send(body)
     order = unwrap(first.parsed)
     assert order.status == OrderStatus.PLACED
     assert order.placed_at.tzinfo is not None
     assert unwrap(again.parsed) == order
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
-    assert code(send(NewOrder(other.id)).parsed) == ErrorCode.CONFLICT
-    assert code(place_order.sync(client=client, body=NewOrder(pet.id))) == ErrorCode.CONFLICT
+    assert code(send(OrderPlacement(other.id)).parsed) == ErrorCode.CONFLICT
+    assert code(place_order.sync(client=client, body=body)) == ErrorCode.CONFLICT
     assert unwrap(list_orders.sync(client=client, status=OrderStatus.PLACED)) == [order]
     assert unwrap(get_order.sync(order.id, client=client)) == order
     return order

@@ -67,6 +67,8 @@ const additions = ({ React: { createElement: make, Fragment }, specSelectors }) 
       // The guide has the fields of an error; those of other bodies need no click.
       modelExample: (Original) => (props) =>
         make("div", null, make(Original, props), fields(props.schema.toJS?.() ?? props.schema)),
+      // Swagger UI would print JSON anew, and so round its numbers; text of no type it leaves alone.
+      responseBody: (Original) => (props) => make(Original, { ...props, contentType: "" }),
       parameters: (Original) => (props) =>
         make(Fragment, null, samples(props.pathMethod), make(Original, props)),
     },
