@@ -136,6 +136,8 @@ class HttpConnection(asyncio.Protocol):
         self._line_checked = False  # that of the request whose head arrives
         self._method = b""  # of this request, if the parser does not know it
         self._unparsed = b""  # an incomplete request line with such a method
+        # The head of a request that offers an upgrade, without the offer; its deadline.
+        self._again: tuple[bytes, float | None] | None = None
         self._offset = 0  # where the last of the pieces that `_feed_lines` makes begins
         self._first = False  # whether that line is the first in the data that it began in
         self._rejection = ""  # why the request after those that are being served is rejected
@@ -206,7 +208,7 @@ class HttpConnection(asyncio.Protocol):
                 self._parse_unknown_method(self._unparsed + data)
                 return
         self._data = data
-        unknown = b""
+        unknown, rest = b"", None
         try:
             if whole:
                 self._parser.feed_data(data)
@@ -214,11 +216,8 @@ class HttpConnection(asyncio.Protocol):
                     self._head, self._first = data, False
             else:
                 self._feed_lines(data)
-        except httptools.HttpParserUpgrade:  # serve the request without; the parser has stopped
-            if self._last is not None:
-                self._last.keep_alive = False
-            self._phase = _DISCARD
-            return
+        except httptools.HttpParserUpgrade as stopped:
+            rest = data[(0 if whole else self._offset) + stopped.args[0] :]
         except (httptools.HttpParserError, MalformedError) as error:
             unknown = self._begun_with_unknown_method(error, 0 if whole else self._offset)
             if not unknown:
@@ -228,6 +227,9 @@ class HttpConnection(asyncio.Protocol):
             self._data = b""
         if unknown:
             self._parse_unknown_method(unknown)
+            return
+        if rest is not None:
+            self._ignore_offer(rest)
             return
         if self._overhead > MAX_HEAD_BYTES:
             if self._phase is _IDLE:  # it is complete, but its application has not seen that
@@ -346,8 +348,12 @@ class HttpConnection(asyncio.Protocol):
             version = self._check_head()  # it is not alone in its data, not all there, or odd
         checked = check_headers(self._headers, version, self._host)
         self._host, expects_continue, has_body = checked
-        if has_body and self._parser.should_upgrade():  # its body would not be read
-            raise MalformedError("an upgrade with a body is not supported")
+        if self._parser.should_upgrade():
+            if self._parser.get_method() != b"CONNECT":
+                self._again = self._without_offer(version), self._deadline
+                return
+            if has_body:  # it would not be read
+                raise MalformedError("a CONNECT request with a body is not supported")
         self._fields = len(self._headers)
         if len(self._waiting) >= MAX_PIPELINED:
             raise MalformedError("too many pipelined requests")
@@ -582,6 +588,37 @@ class HttpConnection(asyncio.Protocol):
             self.data_received(b"TRACE" + data[method.end() :])
             if self._phase in (_HEAD, _BODY):
                 self._deadline = deadline
+
+    def _without_offer(self, version: str) -> bytes:
+        """Return the head that has arrived, without the upgrade that it offers."""
+        line = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version.encode())
+        fields = [b"%b: %b\r\n" % pair for pair in self._headers if pair[0] != b"upgrade"]
+        return b"%b%b\r\n" % (line, b"".join(fields))
+
+    def _ignore_offer(self, rest: bytes) -> None:
+        """Parse a request that offers an upgrade as if it offered none (RFC 9110, section 7.8).
+
+        The parser has stopped behind its head: it expects another protocol there. So a new one gets
+        the head again, without the offer. After CONNECT, nothing that follows is HTTP.
+
+        rest -- what has arrived behind the head; each further offer in it calls this again, which
+            `MAX_PIPELINED` limits
+        """
+        again, self._again = self._again, None
+        if again is None:
+            if self._last is not None:
+                self._last.keep_alive = False
+            self._phase = _DISCARD
+        elif self._overhead - len(rest) > MAX_HEAD_BYTES:
+            self._reject(_TOO_LARGE)
+        else:
+            head, deadline = again
+            self._parser = self._new_parser()
+            self.data_received(head)
+            if self._phase is _BODY:
+                self._deadline = deadline
+            if rest:
+                self.data_received(rest)
 
     def _reject(self, message: str) -> None:
         """Respond with 400 if that is still possible, and close the connection.

@@ -28,6 +28,7 @@ from petstore.server import exchange
 from petstore.server.connection import HttpConnection
 from petstore.server.exchange import HIGH_WATER_BYTES
 from tests.support.services import receive_all
+from tests.support.streams import OFFERS
 from tests.support.waiting import HANG_SECONDS, until
 
 HOST = b"Host: x\r\n"
@@ -498,13 +499,29 @@ def test_a_response_waits_for_a_client_that_reads_slowly() -> None:
         assert len(parts(receive_all(connection))[2]) == 400 * 65536
 
 
-def test_an_upgrade_is_served_without_it_and_the_connection_closed() -> None:
-    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
-    request = b"GET / HTTP/1.1\r\n" + HOST + upgrade + b"\r\n"
-    with served(WELL_BEHAVED["a whole response"]) as address:
-        line, headers, content = parts(send(address, request))
-    assert (line, content) == (b"HTTP/1.1 200 OK", b"hello")
-    assert b"connection: close" in headers
+@pytest.mark.parametrize("offer", OFFERS)
+def test_a_request_that_offers_an_upgrade_is_served_without_it(offer: bytes) -> None:
+    def post(content: bytes, *fields: bytes) -> bytes:
+        return b"\r\n".join((b"POST / HTTP/1.1\r\nHost: x", offer, *fields, b"", content))
+
+    chunked = post(b"5\r\nhello\r\n0\r\n\r\n", b"Transfer-Encoding: chunked")
+    sized = post(b"hello", b"Content-Length: 5")
+    empty = post(b"", b"Content-Length: 0")
+    waits = post(b"", b"Content-Length: 5", b"Expect: 100-continue")
+    with (
+        served(echo) as address,
+        socket.create_connection(address, timeout=HANG_SECONDS) as connection,
+    ):
+        connection.sendall(chunked + sized + empty + chunked)
+        connection.sendall(waits)
+        received = b""
+        while b"100 Continue" not in received:
+            received += connection.recv(65536)
+        connection.sendall(b"hello")
+        connection.shutdown(socket.SHUT_WR)
+        received += receive_all(connection)
+    assert re.findall(rb"content-length: (\d)", received) == [b"5", b"5", b"0", b"5", b"5"]
+    assert received.count(b"hello") == received.count(b" 200 OK\r\n") - 1 == 4
 
 
 def test_an_exception_in_a_callback_of_the_parser_is_logged(
@@ -584,10 +601,9 @@ def test_requests_leave_nothing_behind_for_the_garbage_collector() -> None:
 # What an earlier version of the connection got wrong.
 
 
-def test_an_upgrade_with_a_body_is_rejected_instead_of_losing_the_body() -> None:
-    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n"
+def test_a_connect_request_with_a_body_is_rejected_instead_of_losing_the_body() -> None:
     with served(echo) as address:
-        raw = send(address, b"POST / HTTP/1.1\r\n" + HOST + upgrade + b"\r\nhello")
+        raw = send(address, b"CONNECT x:1 HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhello")
     assert raw.startswith(b"HTTP/1.1 400 ")
 
 

@@ -13,12 +13,19 @@ _PROTOCOLS = (
     *(b" HTTP/1.1", b"HTTP/1.2", b"RTSP/1.0", b"ICE/1.0"),
 )
 _HOSTS = (b"x", b"x:80", b"[::1]:1", b"")
+OFFERS = (
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA",
+    b"Connection: upgrade\r\nUpgrade: websocket",
+    b"upgrade: h2c, foo/2\r\nConnection: keep-alive, Upgrade\r\nUpgrade: TLS/1.2,HTTP/1.1",
+    b"Upgrade: websocket",
+)
+"""Headers with which a client offers another protocol (RFC 9110, section 7.8)."""
+
 _HEADERS = (
     b"Connection: keep-alive",
     b"connection: close",
     b"Connection: a , Close",
-    b"Connection: Upgrade\r\nUpgrade: h2c",
-    b"Upgrade: websocket",
+    *OFFERS,
     b"Expect: 100-continue",
     b"X:",
     b"X-Long: " + b"v" * 300,
@@ -86,7 +93,17 @@ REQUESTS = [
 
 def stream(rng: Random) -> bytes:
     """Return up to five requests; most streams are mutated."""
-    return _mutated(rng, b"".join(_request(rng) for _ in range(rng.choice((1, 1, 2, 3, 5)))))
+    return _mutated(rng, b"".join(map(b"".join, _requests(rng, (1, 1, 2, 3, 5)))))
+
+
+def offering(rng: Random) -> tuple[bytes, bytes]:
+    """Return some valid requests, and the same with an upgrade offered in each."""
+    requests = _requests(rng, (1, 2, 3))
+    offered = [
+        (re.sub(rb"(?=\r\nHost: )", b"\r\n" + rng.choice(OFFERS), head), body)
+        for head, body in requests
+    ]
+    return b"".join(map(b"".join, requests)), b"".join(map(b"".join, offered))
 
 
 def service_stream(rng: Random) -> bytes:
@@ -103,7 +120,11 @@ def split(rng: Random, data: bytes) -> list[bytes]:
     return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
 
 
-def _request(rng: Random) -> bytes:
+def _requests(rng: Random, counts: tuple[int, ...]) -> list[tuple[bytes, bytes]]:
+    return [_request(rng) for _ in range(rng.choice(counts))]
+
+
+def _request(rng: Random) -> tuple[bytes, bytes]:
     line = b" ".join(map(rng.choice, (_METHODS, _TARGETS, _PROTOCOLS)))
     headers = [b"Host: " + rng.choice(_HOSTS), *rng.sample(_HEADERS, rng.choice((0, 0, 1, 3)))]
     body = rng.choice(_BODIES)
@@ -114,7 +135,7 @@ def _request(rng: Random) -> bytes:
         headers.append(b"Content-Length: %d" % len(body))
     rng.shuffle(headers)
     blank = b"\r\n" if rng.random() < 0.05 else b""  # RFC 9112, section 2.2
-    return blank + b"\r\n".join([line, *headers, b"", b""]) + body
+    return blank + b"\r\n".join([line, *headers, b"", b""]), body
 
 
 def _chunked(rng: Random, body: bytes) -> bytes:
