@@ -7,44 +7,26 @@ openapi-typescript 7 requires TypeScript 5.
 """
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.clients.page import addressed, block, commands, run
-from tests.support.environments import program
+from tests.support.environments import node_modules
 from tests.support.services import Live
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 HERE: Final = Path(__file__).parent / "typescript"
 PATH: Final = os.environ["PATH"]
-NPM_CI: Final = (
-    *("npm", "ci", "--prefix", HERE, "--ignore-scripts", "--no-audit", "--no-fund"),
-    *("--no-update-notifier", "--loglevel=error"),
-)
 GENERATE, START = commands("openapi-typescript")
 
 
-@pytest.fixture(scope="module")
-def modules() -> Path:
-    """Install the locked packages, unless that was done since the lock file changed."""
-    for name in ("node", "npm"):
-        program(name)
-    directory = HERE / "node_modules"
-    installed, lock = directory / ".package-lock.json", HERE / "package-lock.json"
-    missing = not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime
-    if missing:
-        subprocess.run(NPM_CI, check=True)
-    return directory
-
-
 @pytest.fixture
-def client(modules: Path, fresh: Live, tmp_path: Path) -> Path:
+def client(fresh: Live, tmp_path: Path) -> Path:
     """Generate the client; return its directory."""
-    (tmp_path / "node_modules").symlink_to(modules)
+    (tmp_path / "node_modules").symlink_to(node_modules(HERE))
     assert "⚠" not in run(f"{GENERATE} 2>&1", fresh, tmp_path, PATH), "the generator's warnings"
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""The tools that tests run: installed programs, and packages in virtual environments of their own.
+"""The tools that tests run: installed programs, and packages from PyPI and npm.
 
 With PETSTORE_REQUIRE_SERVICES=1 a test fails, instead of being skipped, if a tool is missing.
 """
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -16,23 +17,53 @@ import pytest
 BUILD: Final = Path(__file__).parents[2] / "build"
 
 
+NPM_CI: Final = (
+    *("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"),
+    "--loglevel=error",
+)
+
+
 def programs(name: str, lock: Path, build: Path = BUILD) -> Path:
     """Return the directory of the programs in an environment with the packages of a lock file.
 
-    The environment is build/NAME; it is created again when the lock file has changed. Of several
-    processes that ask for it at once, one creates it and the others wait.
+    The environment is build/NAME.
     """
     directory = build / name
-    installed = directory / "installed"
-    build.mkdir(parents=True, exist_ok=True)
-    with Path(f"{directory}.lock").open("w") as creating:
-        fcntl.flock(creating, fcntl.LOCK_EX)
-        if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-            subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
-            pip = (directory / "bin/pip", "install", "-q", "--disable-pip-version-check")
-            subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
-            installed.touch()
+
+    def install() -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
+        pip = (directory / "bin/pip", "install", "-q", "--disable-pip-version-check")
+        subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
+
+    _install(directory / "installed", lock, install, Path(f"{directory}.lock"))
     return directory / "bin"
+
+
+def node_modules(directory: Path) -> Path:
+    """Return node_modules of a directory, with the packages of its package-lock.json."""
+    for name in ("node", "npm"):
+        program(name)
+    modules = directory / "node_modules"
+
+    def install() -> None:
+        subprocess.run([*NPM_CI, "--prefix", directory], check=True)
+
+    locked = BUILD / f"{directory.name}-npm.lock"
+    _install(modules / "installed", directory / "package-lock.json", install, locked)
+    return modules
+
+
+def _install(installed: Path, lock: Path, install: Callable[[], None], locked: Path) -> None:
+    """Install the packages of a lock file, unless that was done since it changed.
+
+    Of several processes that ask for it at once, one does it and the others wait.
+    """
+    locked.parent.mkdir(parents=True, exist_ok=True)
+    with locked.open("w") as installing:
+        fcntl.flock(installing, fcntl.LOCK_EX)
+        if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
+            install()
+            installed.touch()
 
 
 def program(*names: str, path: str | None = None) -> str:

@@ -1,0 +1,12 @@
+import requests
+from lines import answer
+
+session = requests.Session()
+
+
+def send(method, url, body, headers):
+    response = session.request(method, url, data=body, headers=headers)
+    return response.status_code, response.text, response.headers.items()
+
+
+answer(send)
