@@ -24,8 +24,8 @@ from unittest import mock
 
 import pytest
 from httpx import Response
+from petstore_conformance.faults.histories import Item
 
-from petstore.conformance.faults.histories import Item
 from petstore.server.connection import HttpConnection
 from tests.clients.page import CLIENTS as PAGE
 from tests.clients.proxies import PROXIES, in_front
