@@ -20,12 +20,13 @@ from petstore.http.api.orders import OrdersController
 from petstore.http.api.pets import PetsController
 from petstore.http.cors import Cors
 from petstore.http.guards import in_flight_guard, key_guard, rate_guard, read_only_guard
-from petstore.http.headers import API_PREFIX, Header
+from petstore.http.headers import Header
 from petstore.http.limits import InFlight, Ledger, RateLimiter, ledger_bytes
 from petstore.http.openapi.document import encode_document
 from petstore.http.routes import Routes
 from petstore.http.service import Service
 from petstore.http.state import ServiceState
+from petstore.interface import API_PREFIX
 from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-RECORD_SECONDS: Final = 24 * 60 * 60
-"""How long a write is remembered under its key."""
+from petstore.interface import RECORD_SECONDS
 
 _SECOND: Final = 1_000_000_000
 _DAY: Final = RECORD_SECONDS * _SECOND

@@ -5,9 +5,6 @@ from typing import Final
 Header = tuple[bytes, bytes]
 """A header as ASGI represents it: its name in lower case, and its value."""
 
-API_PREFIX: Final = "/v1"
-"""The prefix of all paths of the interface."""
-
 JSON: Final = "application/json"
 
 NO_SNIFF: Final[Header] = (b"x-content-type-options", b"nosniff")

@@ -18,31 +18,12 @@ from msgspec.structs import astuple, fields
 from petstore.contract import OrderQuery, PetQuery
 from petstore.http.errors import invalid
 from petstore.http.response import Response
-
-DEFAULT_LIMIT: Final = 20
-"""The number of items on a page if the client does not choose one."""
-
-MAX_LIMIT: Final = 100
-"""The maximum number of items on a page."""
+from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
 
 Query = TypeVar("Query", bound=PetQuery | OrderQuery)
 
 _LIMIT: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
-
-
-def cursor_pattern(letter: str) -> str:
-    """Return the regular expression of the cursors of one collection, by its letter."""
-    return f"^{letter}[01][0-9a-f]{{13}}$"
-
-
-def encode_cursor(letter: str, after: int) -> str:
-    """Return the cursor of the page that begins after the item with this id.
-
-    letter -- that of the collection
-    after -- the id, from 0 to `MAX_ID`
-    """
-    return f"{letter}{after:014x}"
 
 
 class HasId(Protocol):

@@ -26,13 +26,13 @@ from petstore.contract import (
     Repository,
     TokenRecord,
 )
-from petstore.http.clock import RECORD_SECONDS
+from petstore.interface import RECORD_SECONDS
 from petstore.transfer import ndjson
-from petstore.transfer.calls import Calls
 from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress, report
 from petstore.transfer.records import Records
+from petstore.transfer.runner import Calls
 from petstore.transfer.sources import (
     ItemType,
     ServiceSource,

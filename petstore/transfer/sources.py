@@ -20,8 +20,8 @@ from petstore.contract import (
     TokenRecord,
     UnavailableError,
 )
-from petstore.http.pagination import MAX_LIMIT, encode_cursor
-from petstore.transfer.calls import Calls
+from petstore.interface import API_PREFIX, MAX_LIMIT, encode_cursor
+from petstore.transfer.runner import Calls
 
 PAGE_ITEMS: Final = 500
 """How many items are read from the storage at once."""
@@ -118,7 +118,7 @@ class ServiceSource:
         if parts.scheme not in ("http", "https") or not host or parts.username is not None:
             raise ConfigurationError("--from must be a URL such as http://127.0.0.1:8000")
         self._name = f"the service at {parts.scheme}://{parts.netloc}"
-        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+        self._path = parts.path.rstrip("/").removesuffix(API_PREFIX) + API_PREFIX
         self._headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
         if parts.scheme == "https":
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(

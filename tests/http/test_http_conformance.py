@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from petstore_conformance import RemoteConformance
 
+from petstore import interface
 from petstore.config.settings import Settings
 from petstore.contract import (
     Backend,
@@ -35,8 +36,7 @@ from petstore.contract import (
     TokenRecord,
     TokenReusedError,
 )
-from petstore.http import pagination
-from petstore.http.pagination import MAX_LIMIT
+from petstore.interface import MAX_LIMIT
 from tests.support.services import BACKEND, KEY, in_thread, place, process
 
 WORKERS: Final = int(os.environ.get("PETSTORE_TEST_WORKERS", "1"))
@@ -188,7 +188,7 @@ class HttpRepository(Repository):
         items: list[Item] = []
         asked = msgspec.to_builtins(query)
         sent = {name: value for name, value in asked.items() if value is not None}
-        cursor = pagination.encode_cursor(letter, sent.pop("after"))
+        cursor = interface.encode_cursor(letter, sent.pop("after"))
         sent |= {"limit": min(sent.pop("count"), MAX_LIMIT), "cursor": cursor}
         url: str | None = f"{path}?{urlencode(sent)}"
         while url is not None and len(items) < query.count:

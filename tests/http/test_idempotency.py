@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from petstore.http.clock import RECORD_SECONDS, TokenClock, nanoseconds
+from petstore.http.clock import TokenClock, nanoseconds
+from petstore.interface import RECORD_SECONDS
 from tests.support.interface import ORDERS, PETS
 from tests.support.key_files import key_line
 from tests.support.orders import ordered, update_order

@@ -23,14 +23,11 @@ from petstore.http.errors import CODES, Error, ErrorCode
 from petstore.http.headers import JSON
 from petstore.http.openapi import texts
 from petstore.http.pagination import (
-    DEFAULT_LIMIT,
-    MAX_LIMIT,
     Collection,
-    cursor_pattern,
-    encode_cursor,
 )
 from petstore.http.request import ServiceRequest
 from petstore.http.routes import Operation, Routes
+from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
 
 _ALWAYS: Final = (401, 429, 500, 503)
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from petstore.transfer.calls import Calls
+from petstore.transfer.runner import Calls
 
 
 @pytest.fixture
