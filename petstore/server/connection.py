@@ -1,4 +1,4 @@
-"""The HTTP/1.1 connection, on httptools: any ASGI application runs on it.
+"""The HTTP/1.1 connection: any ASGI application runs on it.
 
 What a client sends is limited in size and time. A request that is malformed, too large in its head
 or too slow is rejected if a response is still possible, and the connection is closed (RFC 9112,
@@ -7,31 +7,18 @@ section 2.2; for Host section 3.2). uvicorn's server creates the connections, an
 """
 
 import asyncio
-import logging
-import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from enum import Enum, auto
 from typing import Any, Final
 from urllib.parse import unquote
 
-import httptools
-
 from petstore.server import sockets
 from petstore.server.exchange import Exchange
-from petstore.server.head import (
-    MAX_HEADERS,
-    HeaderList,
-    MalformedError,
-    check_headers,
-    parse_target,
-)
+from petstore.server.head import HeaderList, MalformedError, parse_target
+from petstore.server.parser import MAX_HEAD_BYTES, Phase, RequestParser
 from petstore.server.unread import CountUnread, Unread
-
-MAX_HEAD_BYTES: Final = 32 * 1024
-"""The maximum size of everything but the body: head, chunk extensions and trailers together."""
 
 MAX_PIPELINED: Final = 100
 """The maximum number of pipelined requests; the connection is closed after the last one."""
@@ -62,33 +49,7 @@ It is given what is wrong, the headers that have arrived, and the request's scop
 knows it.
 """
 
-_log = logging.getLogger("petstore.server")
-
-_CHUNK_FRAME_BYTES: Final = 20
-"""The framing of one chunk: at most 16 digits and two line breaks."""
-
-# Every request line that the parser accepts and that can be valid ends like this.
-_LINE_END: Final = re.compile(rb"/1\.[01]\r\n")
-
-_NOT_HTTP: Final = "expected a method, a target and HTTP/1.1 or HTTP/1.0, with single spaces"
-_UNKNOWN_METHOD: Final = "the method is unknown, or this is not HTTP/1.1"
-_TOO_LARGE: Final = "the head, with chunk extensions and trailers, is too large"
-
-# RFC 9112, section 3. A method that is longer than any known one gets no response of its own.
-_METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?= |\Z)")
-_REST_OF_LINE: Final = re.compile(rb" [^ \r\n]+ HTTP/1\.[01]\r\n")
-
-
-class Phase(Enum):
-    """What arrives next on a connection."""
-
-    IDLE = auto()
-    HEAD = auto()
-    BODY = auto()
-    DISCARD = auto()  # the last response was sent; what still arrives is discarded
-
-
-# Python 3.11 takes 75 ns for `Phase.IDLE`, ten times a request: 5 % of a request in all.
+# Python 3.11 takes 75 ns for `Phase.IDLE`.
 _IDLE, _HEAD, _BODY, _DISCARD = Phase
 
 
@@ -124,31 +85,14 @@ class HttpConnection(asyncio.Protocol):
         self._count_unread = count_unread
         self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
-        self._parser = self._new_parser()
-        self._phase = _IDLE
+        self._parser = RequestParser(self)
         self._deadline: float | None = None  # by when something must happen
         self._stopping = False  # the next response is the last
         # Requests
-        self._url = b""
-        self._host = b""  # the last valid one
-        self._headers: HeaderList = []
         self._active: Exchange | None = None  # the request being served
         self._waiting: deque[Exchange] = deque()  # complete requests behind it, but for the last
         self._last: Exchange | None = None  # the request that arrived last
-        self._data = b""  # what is being parsed
-        self._head = b""  # what has arrived of an incomplete request line
-        self._line_checked = False  # that of the request whose head arrives
-        self._method = b""  # of this request, if the parser does not know it
-        self._unparsed = b""  # an incomplete request line with such a method
-        # The head of a request that offers an upgrade, without the offer; its deadline.
-        self._again: tuple[bytes, float | None] | None = None
-        self._offset = 0  # where the last of the pieces that `_feed_lines` makes begins
-        self._first = False  # whether that line is the first in the data that it began in
         self._rejection = ""  # why the request after those that are being served is rejected
-        # What bounds their size
-        self._fresh = 0  # bytes that are being parsed, if no request has begun in them yet
-        self._overhead = 0  # bytes of this request that are not its body
-        self._fields = 0  # the number of headers and trailers
         self._discarded = 0
         # The other direction
         self.write_paused = False
@@ -189,109 +133,33 @@ class HttpConnection(asyncio.Protocol):
         self._active = None
         self._waiting.clear()
         self.resume_writing()
+        self._parser.close()
         del self._parser, self._last  # they refer to this connection: a reference cycle
 
-    def data_received(self, data: bytes) -> None:  # noqa: C901, PLR0912 - a call more would cost each read
+    def data_received(self, data: bytes) -> None:
         """Parse the data; what is not a body must not grow without bound."""
         if len(data) > MAX_HEAD_BYTES:  # so that no read can hide more than that
             for start in range(0, len(data), MAX_HEAD_BYTES):
                 self.data_received(data[start : start + MAX_HEAD_BYTES])
             return
-        whole = False  # whether it is one request at most, with all of its head
-        if self._phase is _IDLE:
-            self._fresh = len(data)
-            end = data.find(b"\r\n\r\n") + 4
-            if end >= 4 and data[0] > 32:
-                whole = end == len(data) or data.count(b"/1.") < 2
-        elif self._phase is _DISCARD:
+        parser = self._parser
+        if parser.phase is _DISCARD:
             self._discard(data)
             return
-        else:
-            self._overhead += len(data)
-            if self._unparsed:
-                self._parse_unknown_method(self._unparsed + data)
-                return
-        self._data = data
-        unknown, rest = b"", None
         try:
-            if whole:
-                self._parser.feed_data(data)
-                if self._phase is _HEAD:  # of a second one, whose line is incomplete
-                    self._head, self._first = data, False
-            else:
-                self._feed_lines(data)
-        except httptools.HttpParserUpgrade as stopped:
-            rest = data[(0 if whole else self._offset) + stopped.args[0] :]
-        except (httptools.HttpParserError, MalformedError) as error:
-            unknown = self._begun_with_unknown_method(error, 0 if whole else self._offset)
-            if not unknown:
-                self._reject_unparsed(error)
-                return
-        finally:
-            self._data = b""
-        if unknown:
-            self._parse_unknown_method(unknown)
-            return
-        if rest is not None:
-            self._ignore_offer(rest)
-            return
-        if self._overhead > MAX_HEAD_BYTES:
-            if self._phase is _IDLE:  # it is complete, but its application has not seen that
-                self._phase = _BODY
-            if self._phase is _BODY and self._last is None:  # it has its response
+            parser.feed(data)
+        except MalformedError as error:
+            if parser.phase is _BODY and self._last is None:  # it has its response
                 self.transport.close()
             else:
-                self._reject(_TOO_LARGE)
-        elif self._phase is _IDLE and self._deadline is None and self._active is None:
+                self._reject(str(error))
+            return
+        if parser.phase is _IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
-
-    def _feed_lines(self, data: bytes) -> None:
-        """Parse data with a pause behind each request line, so that the line can be checked."""
-        start = 0
-        while start < len(data):
-            if self._phase is _HEAD and not self._line_checked:
-                end = data.find(b"\n", start) + 1
-            else:
-                match = _LINE_END.search(data, start)
-                end = match.end() if match else 0
-            piece = data[start:end] if end else data[start:]
-            self._offset = start
-            start += len(piece)
-            self._parser.feed_data(piece)
-            if self._phase is _HEAD and not self._line_checked:
-                if not self._head:
-                    self._first = self._overhead == len(data)
-                self._head += piece
-                if piece.endswith(b"\n"):
-                    self._check_line()
-
-    def _check_line(self) -> None:
-        """Check the request line that has just ended (RFC 9112, section 3).
-
-        The parser takes more: other protocols than HTTP, other versions, more than one space.
-        """
-        version = self._parser.get_http_version()
-        line = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version.encode())
-        if version not in ("1.0", "1.1") or not self._head.endswith(line):
-            raise MalformedError(_NOT_HTTP)
-        self._line_checked = True
-        self._head = b""
-
-    def _reject_unparsed(self, error: Exception) -> None:
-        """Reject what the parser did not take."""
-        unknown = str(error).startswith("Invalid method")
-        problem = _UNKNOWN_METHOD if unknown else "not a valid HTTP/1.1 request"
-        raised = isinstance(error, httptools.HttpParserCallbackError)
-        cause = error.__context__ if raised else error  # what one of the callbacks has raised
-        if isinstance(cause, MalformedError):
-            problem = str(cause)
-        elif raised:
-            _log.error("exception while parsing a request", exc_info=cause)
-        self._reject(problem)
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
-        if self._phase in (_HEAD, _BODY):
+        if self._parser.phase in (_HEAD, _BODY):
             self._reject("the request ended before it was complete")
         if self._active is None:
             return False
@@ -318,92 +186,39 @@ class HttpConnection(asyncio.Protocol):
 
     # The parser calls these.
 
-    def on_message_begin(self) -> None:
+    def begin_request(self) -> None:
         """Start the clock of a request."""
-        self._url = b""
-        self._headers = []
-        self._phase = _HEAD
-        self._head = b""
-        self._line_checked = False
         self._discarded = 0
-        # If other requests came first in the data, the share of this one is not known: count 1.
-        self._overhead, self._fresh = self._fresh or 1, 0
         self._start_clock(REQUEST_SECONDS)
 
-    def on_url(self, url: bytes) -> None:
-        """Keep a part of the target."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header without surrounding whitespace. Drop a trailer."""
-        if self._phase is _HEAD:
-            self._headers.append((name.lower(), value.strip(b" \t")))  # RFC 9110, section 5.5
-            return
-        self._fields += 1
-        if self._fields > MAX_HEADERS:
-            raise MalformedError(f"more than {MAX_HEADERS} headers and trailers")
-
-    def on_headers_complete(self) -> None:
-        """Check the head as a whole, then start the request."""
-        data = self._data
-        end = data.find(b" ") + 1 + len(self._url)  # of the target, in data that begins with it
-        version = "1.1"
-        if self._overhead != len(data) or not data.startswith(b" HTTP/1.1\r\n", end):
-            version = self._check_head()  # it is not alone in its data, not all there, or odd
-        checked = check_headers(self._headers, version, self._host)
-        self._host, expects_continue, has_body = checked
-        if self._parser.should_upgrade():
-            if self._parser.get_method() != b"CONNECT":
-                self._again = self._without_offer(version), self._deadline
-                return
-            if has_body:  # it would not be read
-                raise MalformedError("a CONNECT request with a body is not supported")
-        self._fields = len(self._headers)
+    def start_request(
+        self, method: str, version: str, *, keep_alive: bool, expects_continue: bool
+    ) -> None:
+        """Serve a request whose head has arrived, or let it wait for those before it."""
         if len(self._waiting) >= MAX_PIPELINED:
             raise MalformedError("too many pipelined requests")
         exchange = Exchange(
             self,
-            self._scope(version),
-            keep_alive=version == "1.1" and not self._stopping and self._parser.should_keep_alive(),
+            self._scope(method, version),
+            keep_alive=keep_alive and not self._stopping,
             expects_continue=expects_continue,
         )
-        if self._method:
-            exchange.scope["method"] = self._method.decode("ascii")
-            exchange.keep_alive, self._method = False, b""
         self._last = exchange
         if self._active is None:
             self._start(exchange)
         else:
             self.pause_reading()
             self._waiting.append(exchange)
-        self._phase = _BODY
 
-    def _check_head(self) -> str:
-        """Return the version of a request; its line was checked if it can be valid."""
-        version = self._parser.get_http_version()
-        data = self._data
-        if not self._line_checked and not (
-            self._overhead == len(data)
-            and data.startswith(b"%b %b HTTP/1.0\r\n" % (self._parser.get_method(), self._url))
-        ):
-            raise MalformedError(_NOT_HTTP)
-        size = len(self._url) + sum(len(name) + len(value) for name, value in self._headers)
-        if size > MAX_HEAD_BYTES:
-            raise MalformedError(_TOO_LARGE)
-        self._overhead = max(self._overhead, size)
-        return version
-
-    def on_body(self, body: bytes) -> None:
+    def receive_body(self, data: bytes) -> None:
         """Pass the body on, or discard it if the response did not wait for it."""
-        self._overhead -= len(body) + _CHUNK_FRAME_BYTES
         if self._last is None or self._last.complete:
-            self._discard(body)
+            self._discard(data)
         else:
-            self._last.feed(body)
+            self._last.feed(data)
 
-    def on_message_complete(self) -> None:
+    def end_request(self) -> None:
         """Stop the clock: the request is complete."""
-        self._phase = _IDLE
         self._deadline = None
         if self._last is not None:
             self._last.end()
@@ -414,8 +229,7 @@ class HttpConnection(asyncio.Protocol):
         """Wait for the next request, and keep nothing of the last one meanwhile."""
         self._deadline = self.loop.time() + KEEP_ALIVE_SECONDS
         self._last = None
-        self._url = b""
-        self._headers = []
+        self._parser.forget()
 
     # The server calls these.
 
@@ -434,9 +248,9 @@ class HttpConnection(asyncio.Protocol):
             return
         if not self._reading:  # it is the application that is slow
             self._start_clock(REQUEST_SECONDS)
-        elif self._phase in (_HEAD, _BODY):
+        elif self._parser.phase in (_HEAD, _BODY):
             self._reject("the request took too long to arrive")
-        elif self._phase is _IDLE or not self._unread.size:
+        elif self._parser.phase is _IDLE or not self._unread.size:
             self.transport.close()
 
     def shutdown(self) -> None:
@@ -448,7 +262,7 @@ class HttpConnection(asyncio.Protocol):
         new = self._defaults is None  # it has not had a response
         if self._active is not None:
             self._close_after_last()
-        elif new or self._phase is _HEAD or sockets.has_data(self.transport):
+        elif new or self._parser.phase is _HEAD or sockets.has_data(self.transport):
             self.loop.call_later(ARRIVAL_SECONDS, self._close_unless_active)
         else:
             self.transport.close()
@@ -507,7 +321,7 @@ class HttpConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
-            if exchange.half_closed or (self._phase is _IDLE and not self._waiting):
+            if exchange.half_closed or (self._parser.phase is _IDLE and not self._waiting):
                 self.transport.close()
             else:  # let a client that still sends read its response
                 self._linger(self._deadline)
@@ -516,9 +330,9 @@ class HttpConnection(asyncio.Protocol):
             self._start(self._waiting.popleft())
             return
         self.resume_reading()
-        if self._phase is _IDLE:
+        if self._parser.phase is _IDLE:
             self._rest()
-        elif self._phase is _DISCARD:
+        elif self._parser.phase is _DISCARD:
             self._write_rejection(self._rejection, None)
             if exchange.half_closed:  # nothing more will arrive
                 self.transport.close()
@@ -528,11 +342,12 @@ class HttpConnection(asyncio.Protocol):
         exchange.task = self.loop.create_task(exchange.run(self._app), context=self._context.copy())
         self._server.tasks.add(exchange.task)
 
-    def _scope(self, version: str) -> dict[str, Any]:
-        if self._url.startswith(b"/") and b"#" not in self._url:  # the usual case
-            raw_path, _, query = self._url.partition(b"?")
+    def _scope(self, method: str, version: str) -> dict[str, Any]:
+        url = self._parser.url
+        if url.startswith(b"/") and b"#" not in url:  # the usual case
+            raw_path, _, query = url.partition(b"?")
         else:
-            raw_path, query = parse_target(self._url)
+            raw_path, query = parse_target(url)
         path = raw_path.decode("ascii")
         if "%" in path:
             path = unquote(path)
@@ -541,95 +356,23 @@ class HttpConnection(asyncio.Protocol):
             raw_path = self._root_path.encode("ascii") + raw_path
         scope = {
             **self._base_scope,
-            "method": self._parser.get_method().decode("ascii"),
+            "method": method,
             "path": path,
             "raw_path": raw_path,
             "query_string": query,
-            "headers": self._headers,
+            "headers": self._parser.headers,
             "state": self._app_state.copy(),
         }
         if version != "1.1":
             scope["http_version"] = version
         return scope
 
-    def _new_parser(self) -> httptools.HttpRequestParser:
-        parser = httptools.HttpRequestParser(self)
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        return parser
-
-    def _begun_with_unknown_method(self, error: Exception, offset: int) -> bytes:
-        """Return a request whose method the parser does not know, from its first byte on.
-
-        Return nothing if the error is another one, or if it is not known where the request begins.
-
-        offset -- where the piece that the parser was given begins in its data
-        """
-        unknown = str(error).startswith("Invalid method")
-        first = self._first if self._head else self._overhead == len(self._data)
-        if not (unknown and first and self._phase is _HEAD):
-            return b""
-        return (self._head + self._data[offset:]).lstrip(b"\r\n")
-
-    def _parse_unknown_method(self, data: bytes) -> None:
-        """Parse a request whose method the parser does not know, under another method.
-
-        The application decides what to make of the method. The connection is closed afterwards.
-
-        data -- begins with the request; if its line is incomplete, it is kept for the next data
-        """
-        method = _METHOD.match(data)
-        rest = method and _REST_OF_LINE.match(data, method.end())
-        if method is None or (rest is None and b"\n" in data):
-            self._reject(_UNKNOWN_METHOD)
-        elif rest is None:
-            self._unparsed = data
-            if len(data) > MAX_HEAD_BYTES:
-                self._reject(_TOO_LARGE)
-        else:
-            self._unparsed, self._method = b"", method[0]
-            self._parser = self._new_parser()
-            self._phase, deadline = _IDLE, self._deadline
-            self.data_received(b"TRACE" + data[method.end() :])
-            if self._phase in (_HEAD, _BODY):
-                self._deadline = deadline
-
-    def _without_offer(self, version: str) -> bytes:
-        """Return the head that has arrived, without the upgrade that it offers."""
-        line = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version.encode())
-        fields = [b"%b: %b\r\n" % pair for pair in self._headers if pair[0] != b"upgrade"]
-        return b"%b%b\r\n" % (line, b"".join(fields))
-
-    def _ignore_offer(self, rest: bytes) -> None:
-        """Parse a request that offers an upgrade as if it offered none (RFC 9110, section 7.8).
-
-        The parser has stopped behind its head: it expects another protocol there. So a new one gets
-        the head again, without the offer. After CONNECT, nothing that follows is HTTP.
-
-        rest -- what has arrived behind the head; each further offer in it calls this again, which
-            `MAX_PIPELINED` limits
-        """
-        again, self._again = self._again, None
-        if again is None:
-            if self._last is not None:
-                self._last.keep_alive = False
-            self._phase = _DISCARD
-        elif self._overhead - len(rest) > MAX_HEAD_BYTES:
-            self._reject(_TOO_LARGE)
-        else:
-            head, deadline = again
-            self._parser = self._new_parser()
-            self.data_received(head)
-            if self._phase is _BODY:
-                self._deadline = deadline
-            if rest:
-                self.data_received(rest)
-
     def _reject(self, message: str) -> None:
         """Respond with 400 if that is still possible, and close the connection.
 
         Complete requests before the rejected one get their responses first.
         """
-        rejected = self._last if self._phase is _BODY else None
+        rejected = self._last if self._parser.phase is _BODY else None
         if rejected is not None and rejected in self._waiting:
             self._waiting.remove(rejected)
             rejected = None
@@ -643,14 +386,14 @@ class HttpConnection(asyncio.Protocol):
         if active is not None and active.complete and active.keep_alive and not self._waiting:
             self._active = None  # its response is written, and only waits for the client
         if self._active is not None:
-            self._phase = _DISCARD
+            self._parser.phase = _DISCARD
             self._deadline = None
             self._rejection = message
             return
         self._write_rejection(message, None if rejected is None else rejected.scope)
 
     def _write_rejection(self, message: str, scope: dict[str, Any] | None) -> None:
-        headers, body = self._make_rejection(message, self._headers, scope)
+        headers, body = self._make_rejection(message, self._parser.headers, scope)
         length = (b"content-length", b"%d" % len(body))
         headers = [*headers, length, (b"connection", b"close")]
         fields = [b"\r\n%b: %b" % header for header in headers]
@@ -669,7 +412,7 @@ class HttpConnection(asyncio.Protocol):
 
         deadline -- that of a request whose body still arrives
         """
-        self._phase = _DISCARD
+        self._parser.phase = _DISCARD
         self._discarded = 0
         self.resume_reading()
         self._deadline = deadline or self.loop.time() + LINGER_SECONDS
