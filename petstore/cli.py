@@ -49,6 +49,7 @@ _MEANT: Final = {
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
     _open_closed_streams()
+    _reset_signals()
     warnings.showwarning = lambda message, *_: _report(logging.WARNING, str(message))
     status: int | str | None = 0
     try:
@@ -80,7 +81,19 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # by workers, too
+    if sys.stderr is None:  # `print` would take standard output instead
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def _reset_signals() -> None:
+    """Undo what whatever started the command may have done to signals.
+
+    With SIGCHLD ignored, the system does not tell how a process ended, nor when. A blocked signal
+    never arrives. Ignored ones are left: a command that needs one handles it.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -84,6 +84,11 @@ class ConformanceCommand:
     @staticmethod
     def run(options: Namespace, host: Host) -> int:
         """Run what was chosen. Raises `SettingsError`, and the errors of opening a location."""
+        if not __debug__:
+            raise SettingsError(
+                "the conformance kit consists of assertions, which python -O and PYTHONOPTIMIZE"
+                " leave out: run it without them"
+            )
         given = _fault_options(options)
         if options.list:
             from petstore_conformance.harness.kit import sentences

@@ -3,7 +3,6 @@
 Clients see their rate limit in the headers of draft-ietf-httpapi-ratelimit-headers-11.
 """
 
-import ctypes
 from collections.abc import Callable
 from hashlib import blake2b
 from itertools import chain
@@ -42,7 +41,7 @@ class Ledger:
     """
 
     def __init__(
-        self, memory: "bytearray | ctypes.Array[ctypes.c_byte]", worker: int = 0, workers: int = 1
+        self, memory: "bytearray | memoryview[int]", worker: int = 0, workers: int = 1
     ) -> None:
         self.worker = worker
         self._workers = workers

@@ -103,9 +103,10 @@ def set_up(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
 
 
-def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, object]:
+def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, str]:
+    """Return the fields of a line; a path in it need not be UTF-8."""
     moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    line: dict[str, object] = {
+    line = {
         "time": moment.replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "event": record.getMessage(),
@@ -115,12 +116,12 @@ def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, 
             line[field] = value
     if record.exc_info:
         line["exception"] = formatter.formatException(record.exc_info)
-    return line
+    return {name: text.encode(errors="backslashreplace").decode() for name, text in line.items()}
 
 
 class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        standard_error.write(f"{self.format(record)}\n".encode(errors="backslashreplace"))
+        standard_error.write(f"{self.format(record)}\n".encode())
 
 
 class _Json(logging.Formatter):
@@ -132,6 +133,6 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = _line(self, record)
         exception = line.pop("exception", None)
-        head = f"{str(line.pop('time'))[11:23]} {line.pop('level')} {line.pop('event')}"
+        head = f"{line.pop('time')[11:23]} {line.pop('level')} {line.pop('event')}"
         text = " ".join([head, *(f"{name}={value}" for name, value in line.items())])
         return f"{text}\n{exception}" if exception else text

@@ -30,8 +30,8 @@ class Turns(NamedTuple):
     worker -- which of them this one is; it writes no other's numbers
     """
 
-    connections: MutableSequence[int]
-    looks: MutableSequence[int]
+    connections: "MutableSequence[int] | memoryview[int]"
+    looks: "MutableSequence[int] | memoryview[int]"
     worker: int
 
 

@@ -33,6 +33,9 @@ ACCEPT_SECONDS: Final = 1
 CLOSING_SECONDS: Final = 1
 """What is reserved of PETSTORE_SHUTDOWN_SECONDS for closing the storage: this, or half of it."""
 
+STOP_AT_ONCE: Final = signal.SIGUSR1
+"""What a parent sends to a worker to end its drain: a group's SIGTERM reaches workers as well."""
+
 _log = logging.getLogger("petstore")
 
 
@@ -100,13 +103,18 @@ class Server(SweepingServer):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop at the first SIGTERM or SIGINT; stop at once at the second.
 
+        A worker gets SIGTERM from its parent, and may get it from what stops all processes. So it
+        counts these as one: its parent knows which signal is the second, and says so.
+
         uvicorn would raise the signal again at the end, and so exit with a failure status.
         """
         if not self.started:
             exit_at_once(sig, frame)
-        self.force_exit = self.should_exit
+        first = not self.should_exit
         self.should_exit = True
-        if not self.force_exit:
+        if sig == STOP_AT_ONCE or not (first or parent_process()):
+            self.force_exit = True
+        if first:
             self._signaled = time.monotonic()
             # Not `Thread`: it takes a lock that the interrupted code may hold.
             _thread.start_new_thread(self._end_in_time, ())
@@ -140,8 +148,11 @@ class Server(SweepingServer):
         if self._turns is not None and sockets:
             self._listener = self._take_turns(sockets[0], self._turns)
         if current_thread() is main_thread():  # Python handles signals only there
-            signal.signal(signal.SIGHUP, self._hang_up)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked in a worker
+            if self._reload or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
+                signal.signal(signal.SIGHUP, self._hang_up)
+            if parent_process() is not None:
+                signal.signal(STOP_AT_ONCE, self.handle_exit)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP, STOP_AT_ONCE})
         self._ready()
 
     def _take_turns(self, sock: socket.socket, turns: Turns) -> Listener:
@@ -170,17 +181,15 @@ class Server(SweepingServer):
         self._state.draining = True
         if self._listener is not None:
             self._listener.leave()
-        parent = parent_process()
-        orphaned = parent is not None and not parent.is_alive()  # its successor needs the port
-        drain = 0 if orphaned else self._settings.drain_seconds
+        drain = 0 if _is_orphan() else self._settings.drain_seconds  # a successor needs the port
         _log.info("stopping: draining for %g s", drain)
         sweeper = asyncio.create_task(self._keep_sweeping())  # there are no more ticks
         end = (self._signaled or time.monotonic()) + drain
-        while time.monotonic() < end and not self.force_exit:  # noqa: ASYNC110 - a signal ends it too
+        while time.monotonic() < end and not (self.force_exit or _is_orphan()):  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.05)
         if not self.force_exit:
             for sock in sockets or ():
-                await self._accept_rest(sock, refuse=parent is None or orphaned)
+                await self._accept_rest(sock, refuse=parent_process() is None or _is_orphan())
         seconds = self._settings.shutdown_seconds
         left = end + max(seconds - CLOSING_SECONDS, seconds / 2) - time.monotonic()
         self.config.timeout_graceful_shutdown = max(0.0, left)  # type: ignore[assignment] # floats work
@@ -237,6 +246,12 @@ class Server(SweepingServer):
         self._out_of_files = out_of_files
         super().sweep()
         self._tick(len(self.server_state.connections))
+
+
+def _is_orphan() -> bool:
+    """Return whether this is a worker whose parent has gone."""
+    parent = parent_process()
+    return parent is not None and not parent.is_alive()
 
 
 async def _until(holds: Callable[[], bool], end: float) -> None:

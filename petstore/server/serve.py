@@ -16,7 +16,7 @@ from petstore.config.loading import Configuration
 from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
-from petstore.server import sockets
+from petstore.server import resources, sockets
 from petstore.server.process import make_server
 
 _BANNER: Final = """
@@ -48,6 +48,7 @@ def serve(
     """
     Tracing.check()  # here, so that no worker fails, and before a store is created
     settings = configuration.settings
+    resources.check_limits(settings.workers)
     opened = open_once(configuration, changes=not settings.read_only)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
         settings = replace(settings, store=opened.store)

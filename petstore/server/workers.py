@@ -1,6 +1,5 @@
 """Several worker processes on one socket: started, replaced when one dies, stopped together."""
 
-import ctypes
 import logging
 import multiprocessing
 import os
@@ -12,7 +11,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.heap import Arena
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import Final, NamedTuple
@@ -26,7 +27,7 @@ from petstore.http.limits import Ledger, ledger_bytes
 from petstore.observability import logs
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
-from petstore.server.process import exit_at_once, make_server, stop_seconds
+from petstore.server.process import STOP_AT_ONCE, exit_at_once, make_server, stop_seconds
 
 RESTART_SECONDS: Final = 1
 """The pause before a dead worker is replaced, so that a failing start does not spin."""
@@ -47,12 +48,38 @@ _context = multiprocessing.get_context("spawn")  # a fork would copy threads and
 class Memory(NamedTuple):
     """What a worker shares with the others; it survives the worker that writes it.
 
-    turns -- so that all get equally many connections
-    ledger -- of a `Ledger`; None without a rate limit
+    arena -- two numbers of each worker for its `Turns`, then a `Ledger` if there is a rate limit
+    worker, workers -- which of how many workers this one is
     """
 
-    turns: Turns
-    ledger: "ctypes.Array[ctypes.c_byte] | None"
+    arena: Arena
+    worker: int
+    workers: int
+
+    @classmethod
+    def create(cls, workers: int, clients: int | None) -> "Memory":
+        """Return new memory, in no directory: /dev/shm may be read-only, or full.
+
+        clients -- how many have a rate limit; None without one
+        """
+        size = 16 * workers + (0 if clients is None else ledger_bytes(clients, workers))
+        if sys.platform != "linux":
+            return cls(Arena(size), 0, workers)
+        fd = os.memfd_create("petstore")
+        os.ftruncate(fd, size)
+        return cls(Arena(size, fd), 0, workers)
+
+    @property
+    def turns(self) -> Turns:
+        """What workers tell each other about their connections."""
+        numbers = memoryview(self.arena.buffer)[: 16 * self.workers].cast("Q")
+        return Turns(numbers[: self.workers], numbers[self.workers :], self.worker)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What they write down about clients; None without a rate limit."""
+        rest = memoryview(self.arena.buffer)[16 * self.workers :]
+        return Ledger(rest, self.worker, self.workers) if rest else None
 
 
 class Supervisor:
@@ -73,19 +100,14 @@ class Supervisor:
         settings = configuration.settings
         self._arguments = (dict(environ), dict(flags), sock)
         self._sock = sock
-        self._connections = _context.RawArray("Q", [NOT_LISTENING] * settings.workers)
-        self._looks = _context.RawArray("Q", settings.workers)
-        self._ledger = None
-        if settings.rate_limit is not None:
-            size = ledger_bytes(len(configuration.keys), settings.workers)
-            self._ledger = _context.RawArray("b", size)
+        clients = None if settings.rate_limit is None else len(configuration.keys)
+        self._memory = Memory.create(settings.workers, clients)
         self._workers = settings.workers
         self._metrics = settings.metrics_listen is not None
         self._stop_seconds = stop_seconds(settings)
         self._drain_seconds = settings.drain_seconds
         self._inherited = settings.listen.descriptor is not None
         self._processes: list[BaseProcess] = []
-        self._signaled: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
         self._served = time.monotonic()  # when a worker was last seen to serve
@@ -100,10 +122,15 @@ class Supervisor:
 
         Exits with status 1 if no worker serves for a minute, and if one does not stop properly.
         """
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # it was deleted; `multiprocessing` cannot do without one
+            os.chdir("/")
+        resource_tracker.ensure_running()  # its own start unblocks what `_start` blocks
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_, self._stop)
-        signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
-        resource_tracker.ensure_running()  # its own start unblocks what `_start` blocks
+        if self._reloads or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
+            signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
         self._processes = [self._start(index) for index in range(self._workers)]
         announced = False
         while not self._signals:
@@ -114,7 +141,7 @@ class Supervisor:
                 ready()
             dead = [i for i, process in enumerate(self._processes) if not process.is_alive()]
             for index in dead:
-                self._connections[index] = NOT_LISTENING  # before the pause
+                self._memory.turns.connections[index] = NOT_LISTENING  # before the pause
             if dead and not self._signals:
                 time.sleep(RESTART_SECONDS)
                 self._replace_dead_workers()
@@ -140,13 +167,14 @@ class Supervisor:
                     self._sock.accept()[0].close()
 
     def _start(self, index: int) -> BaseProcess:
-        memory = Memory(Turns(self._connections, self._looks, index), self._ledger)
-        arguments = (*self._arguments, memory, self._report)
+        self._memory.turns.connections[index] = NOT_LISTENING
+        arguments = (*self._arguments, self._memory._replace(worker=index), self._report)
         process = _context.Process(target=work, args=arguments, name=f"worker-{index}")
         # A worker inherits these as blocked. It unblocks SIGTERM as soon as it can handle it, and
-        # SIGHUP once it serves, so that the key file that it has read by then is reloaded. It never
-        # unblocks SIGINT, which a terminal sends to all processes: the parent sends it SIGTERM.
-        blocked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
+        # two of them once it serves: SIGHUP, so that the key file that it has read by then is
+        # reloaded, and STOP_AT_ONCE. It never unblocks SIGINT, which a terminal sends to all
+        # processes: the parent sends it SIGTERM.
+        blocked = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, STOP_AT_ONCE}
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         try:
             process.start()
@@ -168,44 +196,49 @@ class Supervisor:
             self._processes[index] = self._start(index)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        """Pass a signal on: the first begins the drain, the second ends it."""
+        """Let the workers stop: the first signal begins the drain, the second ends it."""
         self._stopped = self._stopped or time.monotonic()
         self._signals += 1
         self._report.send(0)  # so that `run` notices at once
-        for process in self._processes:
-            if process.is_alive():
-                process.terminate()
-                self._signaled.append(process)
+        self._stop_workers()
+
+    def _stop_workers(self) -> None:
+        self._pass_on(signal.SIGTERM, None)
+        if self._signals > 1:
+            self._pass_on(STOP_AT_ONCE, None)
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         """Pass a signal on to the workers; one that is being started handles it once it serves."""
         for process in self._processes:
             if process.is_alive() and process.pid is not None:
-                os.kill(process.pid, number)
+                with suppress(ProcessLookupError):  # `is_alive` was interrupted as it noticed
+                    os.kill(process.pid, number)
 
     def _end(self) -> None:
         """Wait until the workers have ended, but no longer than a stop may take."""
-        for process in self._processes:
-            if process not in self._signaled and process.is_alive():
-                process.terminate()  # it was being started when the signal came
-                self._signaled.append(process)
+        self._stop_workers()  # one may have been started when the signal came
         while (
             time.monotonic() < self._stopped + self._drain_seconds
             and self._signals < 2
-            and any(process.is_alive() for process in self._signaled)
+            and any(process.is_alive() for process in self._processes)
         ):
             time.sleep(0.02)
         if not self._inherited:
             sockets.refuse(self._sock)  # each worker waits for that, then accepts the rest
         self._sock.close()  # listening ends when the last worker closes it
         end = self._stopped + self._stop_seconds + KILL_SECONDS
-        for process in self._signaled:
+        late = False
+        for process in self._processes:
             process.join(max(0.0, end - time.monotonic()))
             if process.is_alive():
                 _log.error("worker %s has not stopped in time; killing it", process.pid)
                 process.kill()
                 process.join()
-        if any(process.exitcode for process in self._signaled):
+                late = True
+            elif process.exitcode:
+                _log.error("worker %s ended with status %s", process.pid, process.exitcode)
+                late |= process.exitcode == 1  # it says that it was late; others were killed
+        if late:
             sys.exit(1)
 
 
@@ -222,7 +255,7 @@ def work(
     memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
 
-    Exits with status 1 if it cannot start.
+    Exits with status 69 (EX_UNAVAILABLE) if it cannot start.
     """
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -233,16 +266,12 @@ def work(
     )
     try:
         configuration = configure(environ, flags)
-        turns = memory.turns
-        ledger = None
-        if memory.ledger is not None:
-            ledger = Ledger(memory.ledger, turns.worker, len(turns.connections))
         app = create_app(
             configuration.settings,
             configuration.plugin,
             configuration.storage,
             configuration.keys,
-            ledger,
+            memory.ledger,
         )
 
         def ready() -> None:
@@ -250,11 +279,11 @@ def work(
                 report.send(os.getpid())
 
         reload = configuration.keys.reload_soon
-        listens = turns if sys.platform == "linux" else None  # `Listener` needs epoll
-        make_server(app, configuration.settings, ready, reload, listens).run([sock])
+        turns = memory.turns if sys.platform == "linux" else None  # `Listener` needs epoll
+        make_server(app, configuration.settings, ready, reload, turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
-        sys.exit(1)
+        sys.exit(os.EX_UNAVAILABLE)
 
 
 def _stop_with_parent() -> None:

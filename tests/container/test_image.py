@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from petstore import __version__
-from tests.container.engine import CONFINED, Engine
+from tests.container.engine import CONFINED, Engine, tool
 from tests.support.pets import AVAILABLE_REX
 from tests.support.services import KEY
 
@@ -40,10 +40,14 @@ def test_it_serves_only_clients_with_a_key(engine: Engine) -> None:
             assert anonymous.get("/v1/pets").status_code == 401
 
 
-def test_sigterm_drains_and_ends_it(engine: Engine) -> None:
-    with engine.serve(drain_seconds="0.5", shutdown_seconds="30") as (name, live):
+@pytest.mark.parametrize("options", [(), ("--init",)])
+def test_a_stop_drains_and_ends_it(engine: Engine, options: tuple[str, ...]) -> None:
+    tool("catatonit")  # the init
+    settings = {"backend": "sqlite", "sqlite_path": "/tmp/pets", "workers": "2"}  # noqa: S108
+    settings |= {"drain_seconds": "0.5", "shutdown_seconds": "30"}
+    with engine.serve("--tmpfs=/tmp", *options, **settings) as (name, live):
         assert live.client.get("/v1/pets").status_code == 200  # the connection stays open
-        engine.podman("kill", "--signal=TERM", name)
+        engine.podman("stop", "--time=60", name)
         assert engine.podman("wait", name) == "0"
         lines = [json.loads(line) for line in engine.logs(name).splitlines() if line[0] == "{"]
     times = {line["event"]: datetime.fromisoformat(line["time"]) for line in lines}

@@ -87,7 +87,7 @@ def test_sigterm_to_a_worker_that_starts_ends_it_with_status_0(tmp_path: Path) -
 FEW_FILES = """
 import resource
 from petstore import cli
-resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+resource.setrlimit(resource.RLIMIT_NOFILE, (70, 70))
 cli.main()
 """
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from petstore.contract import Backend, Expected, SettingsError
 from petstore_sqlite import schema
-from petstore_sqlite.file import LockWait, check_presence, is_of_file
+from petstore_sqlite.file import LockWait, check_name, check_presence, is_of_file
 from petstore_sqlite.repository import SqliteRepository
 
 __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
@@ -62,6 +62,7 @@ async def open_sqlite(
             f"PETSTORE_SQLITE_PATH is {settings.path!r}, and '~' is not expanded: write the path in"
             " full (or begin it with ./ if '~' is part of a name)"
         )
+    check_name(settings.path)
     check_presence(settings.path, expected)
     busy = LockWait(settings.busy_seconds)
     create = expected.store is None and expected.create

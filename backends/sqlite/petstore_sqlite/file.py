@@ -11,7 +11,7 @@ from time import monotonic
 
 import apsw
 
-from petstore.contract import ChangeNeededError, Expected, WrongStoreError
+from petstore.contract import ChangeNeededError, Expected, SettingsError, WrongStoreError
 
 
 class LockWait:
@@ -93,6 +93,27 @@ def is_of_file(path: str) -> bool:
     except OSError:  # it will be created, or the reason is found when it is opened
         return True
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)  # a folder is explained, too
+
+
+def check_name(path: str) -> None:
+    """Check that SQLite, whose paths are UTF-8, and Python mean the same file by a path.
+
+    Raises `SettingsError` if they do not, or if nobody can tell what a relative path means.
+    """
+    try:
+        full = os.path.realpath(path)
+    except FileNotFoundError:
+        raise SettingsError(
+            f"PETSTORE_SQLITE_PATH is {path!r}, and the working directory was deleted: write the"
+            " path in full"
+        ) from None
+    with suppress(UnicodeEncodeError):
+        if os.fsencode(full) == full.encode():
+            return
+    raise SettingsError(
+        f"PETSTORE_SQLITE_PATH is {path!r}: the path must be UTF-8, and so must be the locale, such"
+        " as LC_ALL=C.UTF-8"
+    )
 
 
 def check_presence(path: str, expected: Expected) -> None:

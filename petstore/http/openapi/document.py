@@ -109,7 +109,8 @@ def _operation(
     own = ["Link"] if collection else []
     own += ["Location", "Idempotency-Replayed"] if stated.creates else []
     announced = ["Deprecation", "Sunset", "Link"] if deprecation else []
-    finished = {key: described[key] for key in ("operationId", "summary", "description", "tags")}
+    keys = ("operationId", "summary", "description", "tags")  # PYTHONOPTIMIZE=2 removes docstrings
+    finished = {key: described[key] for key in keys if key in described}
     finished |= {
         "parameters": [
             *(_path_parameter(parameter) for parameter in described.get("parameters", ())),

@@ -1,0 +1,18 @@
+"""The limits of a process that it inherits: what is too low is found at the start, in one line."""
+
+import resource
+
+from petstore.config.errors import ConfigurationError
+
+
+def check_limits(workers: int) -> None:
+    """Check that so many workers can serve a few clients. Raises `ConfigurationError`."""
+    for limit, least, what in (
+        (resource.RLIMIT_NOFILE, 64 + 2 * workers, "open files (ulimit -n)"),
+        (resource.RLIMIT_NPROC, 8 + 4 * workers, "processes and threads (ulimit -u)"),
+        (resource.RLIMIT_AS, 400 * 2**20, "bytes of address space (ulimit -v)"),
+        (resource.RLIMIT_FSIZE, 2**20, "bytes in a file (ulimit -f)"),
+    ):
+        most = resource.getrlimit(limit)[0]
+        if most != resource.RLIM_INFINITY and most < least:
+            raise ConfigurationError(f"the limit is {most:,} {what}; at least {least:,} are needed")

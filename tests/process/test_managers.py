@@ -1,0 +1,280 @@
+"""Process managers start, reload and stop the service, each by its own means."""
+
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.support.command import COMMAND
+from tests.support.documents import ROOT, blocks
+from tests.support.environments import program
+from tests.support.key_files import key_line, replace
+from tests.support.raw_http import AUTHORIZED, CLOSE, HOST, JSON, head
+from tests.support.services import KEY, OTHER_KEY, environment, receive_all
+from tests.support.waiting import HANG_SECONDS, PATIENCE, until
+
+README: Final = (ROOT / "docker/README.md").read_text()
+SERVE: Final = " ".join((*COMMAND, "serve"))
+DRAIN_SECONDS: Final = 4 * PATIENCE
+
+
+class Managed(NamedTuple):
+    """A service under a manager.
+
+    reload, stop -- what the manager does; neither waits
+    status -- the exit status that the manager has seen; None if it has seen none yet
+    """
+
+    reload: Callable[[], object]
+    stop: Callable[[], object]
+    status: Callable[[], str | None]
+
+
+def settings(directory: Path) -> dict[str, str]:
+    (directory / "keys").write_text(key_line("client", KEY))
+    return environment(
+        backend="sqlite",
+        sqlite_path=f"{directory}/pets",
+        api_keys_file=f"{directory}/keys",
+        listen=f"unix:{directory}/http",
+        workers="2",
+        drain_seconds=f"{DRAIN_SECONDS}",
+    )
+
+
+def for_test(block: str, directory: Path) -> str:
+    """Return a block of the documentation with the command and the places of the test."""
+    for old, new in (
+        ("/opt/petstore/bin/petstore serve", SERVE),
+        ("/var/lib/petstore/petstore.sqlite", f"{directory}/pets"),
+        ("/etc/petstore/keys", f"{directory}/keys"),
+    ):
+        assert old in block, old
+        block = block.replace(old, new)
+    return block
+
+
+@contextmanager
+def supervisord(directory: Path, more: str = "") -> Iterator[Managed]:
+    [block] = [block for block in blocks(README, "ini") if "[program:" in block]
+    (directory / "supervisord.conf").write_text(f"""
+{for_test(block, directory)}{more}
+[supervisord]
+logfile = {directory}/log
+pidfile = {directory}/pid
+childlogdir = {directory}
+[unix_http_server]
+file = {directory}/control
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+[supervisorctl]
+serverurl = unix://{directory}/control
+""")
+    configured, controls = ("-c", f"{directory}/supervisord.conf"), list[subprocess.Popen[bytes]]()
+    manager = subprocess.Popen(
+        [program("supervisord"), "-n", *configured],
+        env=settings(directory),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def control(*words: str) -> None:
+        command = [program("supervisorctl"), *configured, *words]
+        controls.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+
+    def status() -> str | None:
+        log = (directory / "log").read_text()
+        found = re.search(r"stopped: petstore \((?:exit status )?(.+)\)", log)
+        return found and found[1]
+
+    try:
+        yield Managed(
+            lambda: control("signal", "HUP", "petstore"),
+            lambda: control("stop", "petstore"),
+            status,
+        )
+    finally:
+        manager.terminate()
+        for popen in (manager, *controls):
+            popen.wait(HANG_SECONDS)
+
+
+@contextmanager
+def runit(directory: Path) -> Iterator[Managed]:
+    service, status = directory / "petstore", directory / "status"
+    service.mkdir()
+    [block] = [block for block in blocks(README, "sh") if "exec 2>&1" in block]
+    finish = f"#!/bin/sh\necho $1 >{status}\n"
+    for name, script in (("run", for_test(block, directory)), ("finish", finish)):
+        (service / name).write_text(script)
+        (service / name).chmod(0o755)
+    with (directory / "log").open("wb") as log:
+        manager = subprocess.Popen(
+            [program("runsv"), service], env=settings(directory), stdout=log, stderr=log
+        )
+
+    def control(word: str) -> None:
+        subprocess.run([program("sv"), word, service], check=False, stdout=subprocess.DEVNULL)
+
+    try:
+        yield Managed(
+            lambda: control("hup"),
+            lambda: (service / "supervise/control").write_text("d"),
+            lambda: status.read_text().strip() if status.exists() else None,
+        )
+    finally:
+        control("exit")
+        manager.wait(HANG_SECONDS)
+
+
+@contextmanager
+def process_group(directory: Path) -> Iterator[Managed]:
+    with (directory / "log").open("wb") as log:
+        popen = subprocess.Popen(
+            SERVE.split(), env=settings(directory), stderr=log, process_group=0
+        )
+    try:
+        yield Managed(
+            lambda: popen.send_signal(signal.SIGHUP),
+            lambda: os.killpg(popen.pid, signal.SIGTERM),
+            lambda: None if popen.poll() is None else str(popen.poll()),
+        )
+    finally:
+        popen.kill()
+        popen.wait()
+
+
+@contextmanager
+def shell(directory: Path, *, in_front: bool = False) -> Iterator[Managed]:
+    """Run the service from an interactive shell, which makes each job a process group.
+
+    in_front -- whether it is stopped by Ctrl-C
+    """
+    master, slave = pty.openpty()
+    bash = subprocess.Popen(
+        ["setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"],
+        env=settings(directory),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    status = directory / "status"
+
+    def type_(text: str) -> None:
+        os.write(master, text.encode())
+
+    def stop() -> None:
+        if in_front:
+            type_("fg\n")
+            until(lambda: os.tcgetpgrp(master) != bash.pid)
+            type_("\x03")
+        else:
+            type_("kill %1; wait %1\n")
+        type_(f"echo $? >{status}\n")
+
+    type_(f"{SERVE} 2>{directory}/log &\n")
+    try:
+        yield Managed(
+            lambda: type_("kill -HUP %1\n"),
+            stop,
+            lambda: status.read_text().strip() or None if status.exists() else None,
+        )
+    finally:
+        os.close(master)
+        bash.kill()
+        bash.wait()
+
+
+MANAGERS: Final[dict[str, Callable[[Path], AbstractContextManager[Managed]]]] = {
+    "process group": process_group,
+    "supervisord": supervisord,
+    "supervisord, stopasgroup": partial(supervisord, more="stopasgroup = true\n"),
+    "runit": runit,
+    "shell": shell,
+    "shell, Ctrl-C": partial(shell, in_front=True),
+}
+
+
+def workers(directory: Path) -> set[int]:
+    """Return the process ids of the workers of the service in a directory."""
+    mark = f"PETSTORE_LISTEN=unix:{directory}/http".encode()
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            spawned = b"spawn_main" in (process / "cmdline").read_bytes()
+            if spawned and mark in (process / "environ").read_bytes().split(b"\0"):
+                found.add(int(process.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["process group", *(pytest.param(name, marks=pytest.mark.slow) for name in list(MANAGERS)[1:])],
+)
+def test_a_manager_starts_reloads_and_stops_it(tmp_path: Path, name: str) -> None:
+    with MANAGERS[name](tmp_path) as managed:
+        until(lambda: get(tmp_path, "/v1/pets") == 200 and len(workers(tmp_path)) == 2)
+        killed = workers(tmp_path).pop()
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: len(workers(tmp_path) - {killed}) == 2)
+
+        lines = "\n".join((key_line("client", KEY), key_line("other", OTHER_KEY)))
+        replace(tmp_path / "keys", lines.encode())
+        managed.reload()
+        for _ in range(4):  # of both workers
+            until(lambda: get(tmp_path, "/v1/pets", OTHER_KEY) == 200)
+
+        with connect(tmp_path) as slow:
+            body = b'{"name": "Rex", "categoryId": 7}'
+            length = f"Content-Length: {len(body)}"
+            slow.sendall(head("POST /v1/pets", HOST, AUTHORIZED, JSON, length))
+            managed.stop()
+            until(lambda: get(tmp_path, "/readyz") == 503)  # it drains
+            slow.sendall(body)
+            assert receive_all(slow).startswith(b"HTTP/1.1 201 ")
+        assert until(managed.status) == "0"
+        until(lambda: not workers(tmp_path))
+
+
+def test_a_second_sigterm_to_all_processes_ends_the_drain(tmp_path: Path) -> None:
+    env = settings(tmp_path) | {"PETSTORE_DRAIN_SECONDS": f"{10 * HANG_SECONDS}"}
+    popen = subprocess.Popen(SERVE.split(), env=env, process_group=0, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: get(tmp_path, "/readyz") == 200 and len(workers(tmp_path)) == 2)
+        os.killpg(popen.pid, signal.SIGTERM)
+        until(lambda: get(tmp_path, "/readyz") == 503)
+        os.killpg(popen.pid, signal.SIGTERM)
+        assert popen.wait(HANG_SECONDS) == 0
+    finally:
+        popen.kill()
+        popen.wait()
+
+
+def connect(directory: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(HANG_SECONDS)
+        sock.connect(f"{directory}/http")
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def get(directory: Path, path: str, key: str = KEY) -> int:
+    """Return the status code of a response."""
+    with connect(directory) as sock:
+        sock.sendall(head(f"GET {path}", HOST, f"Authorization: Bearer {key}", CLOSE))
+        return int(receive_all(sock)[9:12])
