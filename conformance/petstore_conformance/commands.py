@@ -27,7 +27,7 @@ _FAULT_OPTIONS: Final = (
 )
 
 
-class NewBackend:
+class NewBackendCommand:
     """``petstore new-backend NAME``: write the project of a new backend."""
 
     @staticmethod
@@ -49,7 +49,7 @@ class NewBackend:
         return 0
 
 
-class Conformance:
+class ConformanceCommand:
     """``petstore conformance NAME``: run the kit, or inject faults."""
 
     @staticmethod
