@@ -77,6 +77,14 @@ def test_the_clauses_that_an_sql_backend_may_break_are_in_the_contract() -> None
     assert named <= sentences().keys()
 
 
+def test_the_index_of_the_decisions_has_the_title_of_each() -> None:
+    folder = ROOT / "docs/decisions"
+    listed = re.findall(r"^\| (\d+ \| \[.+\]\(.+\)) \|$", (folder / "README.md").read_text(), re.M)
+    titles = {file.name: file.read_text().split("\n")[0] for file in sorted(folder.glob("0*.md"))}
+    pairs = [(title[2:].split(". ", 1), name) for name, title in titles.items()]
+    assert listed == [f"{number} | [{title}]({name})" for (number, title), name in pairs]
+
+
 def anchors(text: str) -> set[str]:
     """Return the names by which links refer to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
