@@ -79,10 +79,15 @@ def test_the_clauses_that_an_sql_backend_may_break_are_in_the_contract() -> None
 
 def test_the_index_of_the_decisions_has_the_title_of_each() -> None:
     folder = ROOT / "docs/decisions"
-    listed = re.findall(r"^\| (\d+ \| \[.+\]\(.+\)) \|$", (folder / "README.md").read_text(), re.M)
-    titles = {file.name: file.read_text().split("\n")[0] for file in sorted(folder.glob("0*.md"))}
-    pairs = [(title[2:].split(". ", 1), name) for name, title in titles.items()]
-    assert listed == [f"{number} | [{title}]({name})" for (number, title), name in pairs]
+    index = (folder / "README.md").read_text()
+    files = sorted(folder.glob("0*.md"))
+    titles = [
+        re.split("# |[.] ", file.read_text().split("\n")[0], maxsplit=2)[1:] for file in files
+    ]
+    rows = [
+        f"| {n} | [{title}]({file.name}) |" for (n, title), file in zip(titles, files, strict=True)
+    ]
+    assert re.findall(r"^\| \d.*$", index, re.MULTILINE) == rows
 
 
 def anchors(text: str) -> set[str]:
