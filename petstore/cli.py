@@ -329,12 +329,14 @@ def _add_completion(parser: argparse.ArgumentParser, commands: Any, key_commands
 
 def _add_transfer(commands: Any) -> None:
     """Add the commands that move a store, and compare the result."""
-    export = commands.add_parser("export", help="write all pets and orders as NDJSON")
+    export = commands.add_parser(
+        "export", help="write all pets, orders and records of idempotency keys as NDJSON"
+    )
     text = "the target; replaced once the export is complete (default: standard output)"
     export.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
     export.add_argument("--from", dest="url", metavar="URL", help="read from a running service")
     export.set_defaults(command=_transfer)
-    import_ = commands.add_parser("import", help="store the pets and orders of an export")
+    import_ = commands.add_parser("import", help="store what an export has")
     text = "checked completely before anything is stored (default: standard input)"
     import_.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
     import_.set_defaults(command=_transfer, compares=False)

@@ -198,9 +198,9 @@ class Repository(Protocol):
 
     Subclass it, so that creating an object fails if a method is missing.
 
-    - Any number of calls may overlap on one event loop; the results are those of some order in
-      which they run one after the other, each at some moment between its start and its end, except
-      for pages: see `list_pets`. [overlapping-calls]
+    - Any number of calls may overlap on one event loop. Their results are as if they ran one after
+      the other, each at one moment between its start and its end; pages are an exception, see
+      `list_pets`. [overlapping-calls]
     - Whatever the order of the calls, they return what plain lists of pets and orders would.
       [model]
     - A pet is in at most one order that is placed or completed. [sold-once]
@@ -225,8 +225,8 @@ class Repository(Protocol):
       fingerprint changes nothing and returns the recorded id, with `replayed` set.
       [token-replayed]
     - A later write with the same token and another fingerprint raises `TokenReusedError`,
-      whatever else is wrong with it. It may also do so if the earlier one has no effect because
-      it is in flight, or was cancelled or unavailable. [token-reused]
+      whatever else is wrong with it; possibly also if the earlier write had no effect: still in
+      flight, cancelled, or failed with `UnavailableError`. [token-reused]
     - Different tokens do not affect each other. [token-apart]
     - The record is stored in the same atomic step as the effect: of several writes with one token
       that overlap or are cancelled, only one takes effect. [token-atomic]
@@ -297,10 +297,10 @@ class Repository(Protocol):
         - A walk from page to page returns each pet that existed when it began exactly once, and a
           pet that is added meanwhile at most once: a pet may become visible after one with a higher
           id. [page-walk]
-        - A page need not be one moment of the store while writes overlap the call, so it may show a
-          later write and not an earlier one. Each pet on it, or order of `list_orders`, is in a
-          state that it had during the call and that matches; none that matched all the time is
-          missing. So all writes that had returned before the call are shown. [page-overlap]
+        - Pages are not snapshots: of two writes that overlap the call, a page may show only the
+          later one. Each item is in some matching state that it had during the call; no item that
+          matched throughout is missing. So all writes that had returned before the call are shown.
+          [page-overlap]
         """
 
     @abstractmethod
@@ -355,8 +355,8 @@ class Repository(Protocol):
         The first call of a walk has an empty cursor, each later one the cursor of the page before
         it. A page may have no records and not be the last one.
 
-        - A walk returns each record that exists all the while and whose `until` is later than `now`
-          at least once, exactly as it was stored, and no other record. [token-walk]
+        - A walk returns at least once, exactly as it was stored, each record that exists throughout
+          and whose `until` is later than `now`, and no other record. [token-walk]
         """
 
     @abstractmethod
@@ -385,7 +385,8 @@ class Repository(Protocol):
 class Expected(Struct, frozen=True):
     """What `Backend.open` must find, and what it may do.
 
-    store -- the identity of the store: another one is not opened, and none is created; or None
+    store -- the identity that the store must have, so that no other one is opened and none is
+        created; None for any
     create -- whether it creates the store if there is none
     upgrade -- whether it upgrades a store of an older schema
     processes -- how many processes of the service open it: a backend may refuse more than its
@@ -425,8 +426,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     - Two locations that exist at the same time share nothing, also if one was made from the
       settings of the other, or another process made it. To make and to remove a location changes
       no other one. [scratch-apart]
-    - With the identity of another store, `open` raises `WrongStoreError`; so it does if there is no
-      store. It changes nothing then. [store-expected]
+    - Given the identity of another store, or of any if there is none, `open` raises
+      `WrongStoreError` and changes nothing. [store-expected]
     - Without leave to create, `open` raises `ChangeNeededError` if there is no store, and changes
       nothing. A repository that is not durable has nothing to create. [store-kept]
     - `open` and `scratch` pass on what is raised in their block, unchanged. [failure-passed]

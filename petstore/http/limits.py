@@ -148,7 +148,7 @@ LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
 """The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""
 
 UNREAD_BYTES: Final = 64 * 1024 * 1024
-"""How much of responses may wait for clients to read it, in bytes; one client may have half."""
+"""How many bytes of responses may wait for clients to read them; one client may have half."""
 
 
 class InFlight:
@@ -168,7 +168,7 @@ class InFlight:
     def acquire(self, client: str) -> None:
         """Acquire a slot for a client. Raises `ApiError` (503) if none is free.
 
-        That is also raised if too much waits for this client, or for all, to be read.
+        Raises it also as `check_unread` does.
         """
         if self._unread:
             self.check_unread(client)
@@ -181,7 +181,7 @@ class InFlight:
         self._free += 1
 
     def check_unread(self, client: str) -> None:
-        """Raise `ApiError` (503) if a client has no claim to a response that it may not read."""
+        """Raise `ApiError` (503) if too much waits for this client, or for all, to be read."""
         if not self._unread:  # usually
             return
         own = self._unread.get(client, 0)
@@ -191,7 +191,7 @@ class InFlight:
     def count_unread(self, scope: Any, change: int) -> None:
         """Count bytes of a response that wait for the client to read them.
 
-        Not if it has no key: what it can request is stored once, however many read it.
+        A client without a key is not counted: all that it can request is in memory only once.
         """
         if (client := scope.get("auth")) is not None:
             self._unread[client] = self._unread.get(client, 0) + change

@@ -1,8 +1,8 @@
 """The one road: what happens to every request, from the first to the last step.
 
-Routing, guards, arguments, handler and response are one coroutine, because each further one costs
-a request some percent (docs/decisions/0033). Each exception becomes an error response after the
-table in `petstore.http.errors`.
+Routing, guards, arguments, handler and response are one coroutine, because each further coroutine
+adds some percent to the cost of a request (docs/decisions/0033). Each exception becomes an error
+response after the table in `petstore.http.errors`.
 """
 
 import asyncio

@@ -44,7 +44,7 @@ class Output:
 
     @contextmanager
     def nonblocking(self) -> Iterator[None]:
-        """Until the block is left, let no write to a pipe or a socket block.
+        """Within the block, no write to a pipe or a socket waits.
 
         Other processes that share the pipe are affected, too. A terminal is left as it is: it
         belongs to the shell.

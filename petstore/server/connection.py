@@ -37,7 +37,7 @@ KEEP_ALIVE_SECONDS: Final = 75.0
 """How long an idle connection is kept: longer than proxies do, so that they close first."""
 
 ARRIVAL_SECONDS: Final = 0.5
-"""How long a stop waits for a request whose connection, or a part of it, has arrived."""
+"""How long a stop waits for the rest of a request, or for the first byte of a new connection."""
 
 LINGER_SECONDS: Final = 2.0
 """How long a client may still send after a 400, so that it gets to read it."""

@@ -25,7 +25,7 @@ from petstore.server.listener import Listener, Turns
 from petstore.server.sockets import BACKLOG
 
 HANDSHAKE_SECONDS: Final = 0.1
-"""How long a client may take to connect that had begun to when the port was about to close."""
+"""How long a client that is connecting when the port is about to close may still take."""
 
 ACCEPT_SECONDS: Final = 1
 """How long the end of the drain may take: refusing connections, and accepting those that wait."""

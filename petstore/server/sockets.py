@@ -66,7 +66,7 @@ def reset(transport: asyncio.WriteTransport) -> None:
 
 
 def refuse(sock: socket.socket) -> None:
-    """Let no further client connect to a listening port; those that have can be accepted.
+    """Let no further client connect to a listening port; those that wait can still be accepted.
 
     Otherwise clients would connect between the last `accept` and the end of the port, and be reset.
     Their attempts are dropped. They try again after a second, and then the port is closed, or

@@ -1,1 +1,1 @@
-"""``petstore export`` and ``petstore import``: transfer pets and orders between stores."""
+"""``petstore export``, ``import`` and ``verify``: transfer everything from one store to another."""

@@ -77,6 +77,19 @@ def test_the_clauses_that_an_sql_backend_may_break_are_in_the_contract() -> None
     assert named <= sentences().keys()
 
 
+def test_the_index_of_the_decisions_has_the_title_of_each() -> None:
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text()
+    files = sorted(folder.glob("0*.md"))
+    titles = [
+        re.split("# |[.] ", file.read_text().split("\n")[0], maxsplit=2)[1:] for file in files
+    ]
+    rows = [
+        f"| {n} | [{title}]({file.name}) |" for (n, title), file in zip(titles, files, strict=True)
+    ]
+    assert re.findall(r"^\| \d.*$", index, re.MULTILINE) == rows
+
+
 def anchors(text: str) -> set[str]:
     """Return the names by which links refer to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)

@@ -38,10 +38,10 @@ ENVIRONMENT: Final = {
 
 @contextmanager
 def running() -> Iterator[str]:
-    """Run the command of `make run` on a free port; yield the banner."""
+    """Run the command of `make run` on a free port; yield what it prints before any request."""
     command = [sys.executable, "-m", "petstore", "serve", "--dev", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -98,7 +98,8 @@ def test_the_last_page_has_no_next_link(outcomes: list[Outcome]) -> None:
 def test_the_banner_of_the_readme_is_what_is_printed() -> None:
     (shown,) = [block for block in blocks(README, "text") if "press Ctrl-C" in block]
     with running() as banner:
-        printed = re.sub(r"(?<=http://)[0-9.:]+", ADDRESS, banner)
+        log, _, printed = re.sub(r"(?<=http://)[0-9.:]+", ADDRESS, banner).partition("\n")
+    assert " info serving on " in log
     key = re.compile(r"dev-[\w-]+")
     assert key.sub("KEY", printed).strip() == key.sub("KEY", shown).strip()
     assert len(set(key.findall(shown))) == 1

@@ -24,8 +24,8 @@ CROWDED_SECONDS: Final = 10
 """How long to make do with the open connections after a further one was refused."""
 
 TOGETHER_SECONDS: Final = 0.005
-"""How long calls wait for the reply to those before them that share their statement, to share the
-next one. Then another connection takes them: one slow call does not delay all that follow."""
+"""While a batch is in flight, later calls wait this long to form the next. Then another connection
+takes them: one slow call does not delay all that follow."""
 
 UNKNOWN: Final = "; a write may have taken effect. See the log of the server"
 

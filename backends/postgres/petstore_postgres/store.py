@@ -10,7 +10,7 @@ from petstore.contract import WrongStoreError
 from petstore_postgres.servers import TO_USE_IT
 
 SETTLED_SECONDS: Final = 10
-"""What a store had for this long, no crash and no failover may take from it."""
+"""No crash or failover may take from a store what it has had for this long."""
 
 # Ids count as assigned if the sequence has assigned them, or if a row has them: a logical replica,
 # and a restore of data only, have the rows and leave the sequences behind.

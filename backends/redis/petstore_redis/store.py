@@ -27,7 +27,7 @@ STORE_SCHEMA: Final = 2
 `lua/upgrade_N.lua` turns schema N into N + 1; see `lua/shared/upgrade.lua`."""
 
 CRASH_LOSS_SECONDS: Final = 10
-"""What a master had for this long, a crash of it may not lose."""
+"""No crash may take from a master what it has had for this long."""
 
 FAILOVER_SECONDS: Final = 10
 """How long a master that came back without its data may take to be replaced by a replica."""

@@ -24,18 +24,19 @@ THREADS: Final = 4
 
 LARGE_PAGES: Final = 4096
 FIRST: Final = 100
-"""A file of more pages may not be in memory when it is opened: so many reads go to threads."""
+"""How many of the first reads go to threads if the file has more than `LARGE_PAGES`: it may not be
+in memory yet."""
 
 SUSPECT_SECONDS: Final = 0.0001
-"""A read on the event loop that took longer may have waited for the disk. If it took less, it would
-have taken as long in a thread."""
+"""A read on the event loop that took longer may have waited for the disk. Shorter waits do not
+matter: handing a read to a thread takes as long."""
 
 WARM_READS: Final = 100_000
-"""How many reads must find the file in memory for each second that one waited for the disk, before
-the event loop reads again."""
+"""For each second spent waiting for the disk, this many reads must hit memory before the event loop
+reads again."""
 
 MOST_READS: Final = 10_000
-"""The most of them, so that one long wait does not count for hours."""
+"""The maximum of these reads, so that one long wait does not count for hours."""
 
 _THREAD: Final[int | None] = getattr(resource, "RUSAGE_THREAD", None)
 

@@ -30,7 +30,7 @@ The rest of its minute is left for closing the repository and removing the locat
 ANY_STORE: Final = Expected()
 
 TOO_SLOW_TO_JUDGE: Final = "too slow to judge"
-"""How the reason begins for which a test is skipped that the machine was too busy for."""
+"""The prefix of the skip reason when the machine was too busy to judge."""
 
 NEW: Final[dict[str, str]] = {}
 """The clauses of this minor release: name -> the release from which a backend fails by them.
