@@ -14,17 +14,9 @@ from typing import Any, Final
 
 from petstore.commands import Chosen, Host
 from petstore.contract import Expected, SettingsError
+from petstore_conformance.faults.options import FaultOptions
 
-_FAULT_OPTIONS: Final = (
-    "minutes",
-    "only",
-    "timeout_seconds",
-    "server",
-    "server_stop",
-    "server_kill",
-    "server_start",
-    "server_empty",
-)
+_FAULT_OPTIONS: Final = set(FaultOptions.__struct_fields__) - {"seed", "report"}
 
 
 class NewBackendCommand:
@@ -141,7 +133,6 @@ def _run_clauses(options: Namespace, chosen: Chosen) -> int:
 
 def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) -> int:
     from petstore_conformance.faults import session
-    from petstore_conformance.faults.options import FaultOptions
     from petstore_conformance.faults.subjects import Subject
 
     if options.report is not None:

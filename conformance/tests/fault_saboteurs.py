@@ -18,12 +18,11 @@ import msgspec
 from msgspec import Struct
 from petstore_conformance.harness.forwarding import Forwarding
 
-from conformance.tests.honest import Honest, Store
+from conformance.tests.honest import Honest, Store, Token
 from petstore.contract import (
     Backend,
     ChangeNeededError,
     Expected,
-    IdempotencyToken,
     Order,
     Pet,
     Receipt,
@@ -142,9 +141,7 @@ class SellsTwice(Shared):
 
     trusting = False
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         async with self.lock:
             with self.file():
                 if (pet := self.data.pets.get(pet_id)) and not self.find(token):

@@ -44,6 +44,7 @@ from petstore.contract import (
 )
 
 Item = Pet | Order | TokenRecord
+Token = IdempotencyToken | None
 
 
 class LocationSettings(Struct, frozen=True):
@@ -82,12 +83,18 @@ LOCATIONS = counter()
 
 
 class Honest(Repository):
-    """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks."""
+    """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks.
+
+    noted, kept, lock -- what only a saboteur has, for as long as it is open
+    """
 
     def __init__(self, store: Store) -> None:
         self.data = store
         self.store = store.identity
         self.open = True
+        self.noted = set[Any]()
+        self.kept: dict[Any, Any] = {}
+        self.lock = asyncio.Lock()
 
     @staticmethod
     def snapshot(store: Store) -> Store:
@@ -97,7 +104,7 @@ class Honest(Repository):
     async def look(self) -> None:
         self.check()
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.check()
         await asyncio.sleep(0)
         if receipt := self.find(token):
@@ -115,9 +122,7 @@ class Honest(Repository):
         self.check()
         return self.matching(query)[: query.count]
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         self.check()
         await asyncio.sleep(0)
         if receipt := self.find(token):
@@ -245,7 +250,7 @@ class Honest(Repository):
         if order.status is not OrderStatus.PLACED:
             raise ConflictError("the order is not placed")
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         """Return the receipt of an earlier write with this token, or None."""
         if token is None or token.value not in self.data.records:
             return None
@@ -256,7 +261,7 @@ class Honest(Repository):
             raise TokenReusedError("the token was used for another write")
         return Receipt(record.id, replayed=True)
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         if token is not None:
             record = TokenRecord(token.value, token.fingerprint, token.until, id_)
             self.data.records[token.value] = record

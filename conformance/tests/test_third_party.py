@@ -273,8 +273,7 @@ def test_the_wheels_hold_their_package_and_nothing_else(wheels: dict[str, Path])
         info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
         assert {name.split("/")[0] for name in names} == {top, info}, "no tests, no other packages"
         assert not [name for name in names if "__pycache__" in name or "/test" in name]
-        houses = {"petstore": ROOT, "petstore_conformance": ROOT / "conformance"}
-        source = houses.get(top, ROOT / f"backends/{top[9:]}")
+        source = next(file.parent for file in PROJECTS if (file.parent / top).is_dir())
         files = {str(file.relative_to(source)) for file in (source / top).rglob("*.*")}
         expected = {name for name in files if "__pycache__" not in name}
         assert expected == {name for name in names if name.startswith(top + "/")}

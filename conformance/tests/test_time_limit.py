@@ -68,6 +68,16 @@ class Keeps(MemoryRepository):
         return None
 
 
+def opening(repository: type[MemoryRepository]) -> Conformance:
+    """Return the kit of a backend that opens repositories of this class."""
+
+    @asynccontextmanager
+    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield repository()
+
+    return kit(replace(memory, open=open_), MemorySettings())
+
+
 def test_an_alarm_during_garbage_collection_is_not_lost() -> None:
     begin = time.monotonic()
 
@@ -123,13 +133,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_call_that_never_returns_fails_its_clause(
     repository: type[MemoryRepository], clause: str
 ) -> None:
-    @asynccontextmanager
-    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield repository()
-
-    tested = kit(replace(memory, open=open_), MemorySettings())
     with pytest.raises(AssertionError, match="has not ended within"):
-        getattr(tested, CLAUSES[clause])()
+        getattr(opening(repository), CLAUSES[clause])()
 
 
 @pytest.fixture
@@ -143,24 +148,14 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_a_busy_machine_a_call_that_never_returns_is_too_slow_to_judge(
     clause: str, busy: None
 ) -> None:
-    @asynccontextmanager
-    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield Waits()
-
-    tested = kit(replace(memory, open=open_), MemorySettings())
     message = "^too slow to judge: .* has not ended within .* had 6% of what they needed$"
     with pytest.raises(pytest.skip.Exception, match=message):
-        getattr(tested, CLAUSES[clause])()
+        getattr(opening(Waits), CLAUSES[clause])()
 
 
 def test_on_a_busy_machine_what_is_wrong_is_wrong(busy: None) -> None:
-    @asynccontextmanager
-    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield Forgets()
-
-    tested = kit(replace(memory, open=open_), MemorySettings())
     with pytest.raises(AssertionError, match=r"assert \[\] == "):
-        getattr(tested, CLAUSES["page-after"])()
+        getattr(opening(Forgets), CLAUSES["page-after"])()
 
 
 @pytest.mark.parametrize(
@@ -199,15 +194,10 @@ class Forgets(MemoryRepository):
 def test_a_failure_that_is_found_before_time_is_over_is_the_one_that_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    @asynccontextmanager
-    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield Forgets()
-
     monkeypatch.setattr(sequences, "MODEL_SECONDS", 20.0)
     monkeypatch.setattr(sequences, "LIMIT_SECONDS", 60)
-    tested = kit(replace(memory, open=open_), MemorySettings())
     with pytest.raises(AssertionError, match=r"assert \[\] == \[Pet\("):
-        getattr(tested, CLAUSES["model"])()
+        getattr(opening(Forgets), CLAUSES["model"])()
 
 
 @pytest.mark.parametrize("clause", ["closed", "model"])

@@ -3,23 +3,20 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.honest import Honest, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
-    IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
     OrderQuery,
     OrderStatus,
     Pet,
-    PetQuery,
     PetStatus,
     Receipt,
     RefusedError,
@@ -31,14 +28,10 @@ from petstore.contract import (
 class JoinsEqualReads(Honest):
     """A read gets the result of an equal one that began earlier."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.reads: dict[int, asyncio.Task[Order | None]] = {}
-
     async def get_order(self, order_id: int) -> Order | None:
-        if order_id not in self.reads:
-            self.reads[order_id] = asyncio.create_task(self.read(order_id))
-        return await asyncio.shield(self.reads[order_id])
+        if order_id not in self.kept:
+            self.kept[order_id] = asyncio.create_task(self.read(order_id))
+        return await asyncio.shield(self.kept[order_id])
 
     async def read(self, order_id: int) -> Order | None:
         try:
@@ -46,7 +39,7 @@ class JoinsEqualReads(Honest):
             await pause()
             return order
         finally:
-            del self.reads[order_id]
+            del self.kept[order_id]
 
 
 @breaks("sold-once")
@@ -62,62 +55,22 @@ class UpdatesAfterAPause(Honest):
         return await super().update_order(order_id, status)
 
 
-@breaks("sold-once")
-class ChecksThenSellsWithTokens(Honest):
-    """The path of writes with a token is not atomic."""
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        if token and not self.find(token) and (pet := self.data.pets.get(pet_id)):
-            self.check_available(pet)
-            await asyncio.sleep(0)
-            self.set_status(pet_id, PetStatus.AVAILABLE)
-        return await super().place_order(pet_id, at, token)
-
-
-@breaks("overlapping-calls")
-class GroupsFailTogether(Honest):
-    """Orders that overlap share a transaction, and all of them get the refusal of one."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.group: list[int] = []
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        self.group.append(pet_id)
-        try:
-            await asyncio.sleep(0)
-            for pet in map(self.data.pets.get, self.group):
-                if pet and not self.find(token):
-                    self.check_available(pet)
-        finally:
-            asyncio.get_running_loop().call_soon(self.group.remove, pet_id)
-        return await super().place_order(pet_id, at, token)
-
-
 @breaks("token-reused")
 class JoinsWritesWithOneToken(Honest):
     """A write gets the receipt of one in flight that has its token, whatever that stores."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.writes: dict[bytes, asyncio.Future[int]] = {}
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if token is None:
             return await super().create_pet(new)
-        if token.value in self.writes:
-            return Receipt(await asyncio.shield(self.writes[token.value]), replayed=True)
-        self.writes[token.value] = written = asyncio.get_running_loop().create_future()
+        if token.value in self.kept:
+            return Receipt(await asyncio.shield(self.kept[token.value]), replayed=True)
+        self.kept[token.value] = written = asyncio.get_running_loop().create_future()
         try:
             receipt = await super().create_pet(new, token)
             written.set_result(receipt.id)
             return receipt
         finally:
-            del self.writes[token.value]
+            del self.kept[token.value]
             written.cancel()
 
 
@@ -125,7 +78,7 @@ class JoinsWritesWithOneToken(Honest):
 class ReplacesExpiredRecords(Honest):
     """Looks only once whether the record of a token has expired."""
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if token and token.value in self.data.records and not self.find(token):
             receipt = await super().create_pet(new)
             self.record(token, receipt.id)
@@ -145,26 +98,6 @@ class DropsWhatMatchesNoMore(Honest):
 
 
 @breaks("overlapping-calls")
-class JoinsReadsByPosition(Honest):
-    """Equal reads share one query, and only arguments that are given by position are compared."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.reading: dict[tuple[Any, ...], asyncio.Task[Any]] = {}
-
-    async def get_pet(self, *arguments: Any, **named: Any) -> Pet | None:
-        if arguments not in self.reading:
-            self.reading[arguments] = asyncio.create_task(self.query(*arguments, **named))
-        pet: Pet | None = await asyncio.shield(self.reading[arguments])
-        return pet
-
-    async def query(self, *arguments: Any, **named: Any) -> Pet | None:
-        await asyncio.sleep(0)
-        del self.reading[arguments]
-        return await super().get_pet(*arguments, **named)
-
-
-@breaks("overlapping-calls")
 class OrdersOfATurnFailTogether(Honest):
     """Orders that are placed in one turn are one transaction, which an absent pet ends."""
 
@@ -172,9 +105,7 @@ class OrdersOfATurnFailTogether(Honest):
         super().__init__(store)
         self.group: list[int] = []
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         self.check()
         group = self.group
         group.append(pet_id)
@@ -183,18 +114,6 @@ class OrdersOfATurnFailTogether(Honest):
         if not self.find(token) and not self.data.pets.keys() >= set(group):
             raise NotFoundError("no such pet")
         return await super().place_order(pet_id, at, token)
-
-
-@breaks("page-overlap")
-class ReadsFiftyAtATime(Honest):
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
-        page: list[Pet] = []
-        while found := self.matching(query)[: query.count][len(page) :][:50]:
-            page += found
-            for _ in range(3):
-                await asyncio.sleep(0)
-        return page
 
 
 @breaks("cancelled-write")
@@ -221,22 +140,18 @@ class ListsRestoredOrdersLater(Honest):
 class RollsBackOtherWrites(Honest):
     """All calls use one connection: a refused write rolls back what another has not committed."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.uncommitted = set[int]()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         receipt = await super().create_pet(new, token)
-        self.uncommitted.add(receipt.id)
+        self.noted.add(receipt.id)
         await asyncio.sleep(0)
-        self.uncommitted.clear()
+        self.noted.clear()
         return receipt
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         try:
             return await super().update_order(order_id, status)
         except RefusedError:
-            for pet_id in self.uncommitted:
+            for pet_id in self.noted:
                 self.data.pets.pop(pet_id, None)
             raise
 
@@ -245,16 +160,12 @@ class RollsBackOtherWrites(Honest):
 class PairsIdsWithRows(Honest):
     """Pets that are read together are fetched at once; an id without a row shifts the others."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.together = set[int]()
-
     async def get_pet(self, pet_id: int) -> Pet | None:
         self.check()
-        together = self.together
+        together = self.noted
         together.add(pet_id)
         await asyncio.sleep(0)
-        self.together = set()
+        self.noted = set()
         ids = sorted(together)
         rows = [self.data.pets[id_] for id_ in ids if id_ in self.data.pets]
         return dict(zip(ids, rows, strict=False)).get(pet_id)
@@ -268,9 +179,7 @@ class GivesUpOnDeadlocks(Honest):
         super().__init__(store)
         self.locked: set[int] = store.extra.setdefault("locked", set())
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         if pet_id in self.locked:
             raise UnavailableError("deadlock detected")
         self.locked.add(pet_id)
@@ -284,7 +193,7 @@ class GivesUpOnDeadlocks(Honest):
 class WaitsBrieflyForTheLock(Honest):
     """The file is locked by a writer; another opening waits for some turns, and no longer."""
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         lock: set[Honest] = self.data.extra.setdefault("writers", set())
         for _ in range(3):
             if not lock - {self}:

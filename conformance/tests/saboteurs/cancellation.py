@@ -7,10 +7,9 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.honest import Honest, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
-    IdempotencyToken,
     NewPet,
     Order,
     OrderQuery,
@@ -43,7 +42,7 @@ class LeavesACursorOpen(Honest):
 
 @breaks("cancelled-write")
 class StoresInTwoSteps(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         receipt = await super().create_pet(NewPet(new.name, new.category_id), token)
         await asyncio.sleep(0)
         self.put(Pet(receipt.id, new.name, new.category_id, new.status))
@@ -51,8 +50,8 @@ class StoresInTwoSteps(Honest):
 
 
 @breaks("cancellation")
-class SwallowsCancellation(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+class IgnoresCancellation(Honest):
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
         return await super().create_pet(new, token)
@@ -60,11 +59,7 @@ class SwallowsCancellation(Honest):
 
 @breaks("after-cancellation")
 class KeepsItsLock(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         await self.lock.acquire()
         receipt = await super().create_pet(new, token)
         self.lock.release()
@@ -126,10 +121,6 @@ class HandsAnOrderToTheNextCaller(Honest):
 class RollsBackBeforeItUnlocks(Honest):
     """A second cancellation comes while the first is cleaned up, and the lock is kept."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         await self.lock.acquire()
         try:
@@ -149,7 +140,7 @@ class StaysInRestoring(Honest):
         self.idle = asyncio.Event()
         self.idle.set()
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         await self.idle.wait()
         return await super().create_pet(new, token)
 
@@ -163,7 +154,7 @@ class StaysInRestoring(Honest):
 class MakesCancelledWritesLater(Honest):
     """A queue in the background does not hear that a write was cancelled."""
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
@@ -177,9 +168,7 @@ class MakesCancelledWritesLater(Honest):
 class WaitsForItsRollback(Honest):
     """A cancelled call waits for a message that does not come."""
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
         except asyncio.CancelledError:
@@ -191,56 +180,25 @@ class WaitsForItsRollback(Honest):
 class FollowersEndWithTheirLeader(Honest):
     """Writes with one token share a task, which is cancelled with the first of them."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.writes: dict[IdempotencyToken, asyncio.Task[Receipt]] = {}
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if token is None:
             return await super().create_pet(new)
-        if token in self.writes:
-            return replace(await self.writes[token], replayed=True)
-        self.writes[token] = asyncio.create_task(super().create_pet(new, token))
+        if token in self.kept:
+            receipt: Receipt = await self.kept[token]
+            return replace(receipt, replayed=True)
+        writing = asyncio.create_task(super().create_pet(new, token))
+        self.kept[token] = writing
         try:
-            return await self.writes[token]
+            return await writing
         finally:
-            del self.writes[token]
-
-
-@breaks("after-cancellation")
-class LosesThePermitOfAWaiter(Honest):
-    """Hands its only permit to a waiter that is cancelled before it can take it."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.busy = False
-        self.waiters: list[asyncio.Future[None]] = []
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        if self.busy:
-            self.waiters.append(asyncio.get_running_loop().create_future())
-            await self.waiters[-1]
-        self.busy = True
-        try:
-            return await super().create_pet(new, token)
-        finally:
-            waiting = [waiter for waiter in self.waiters if not waiter.done()]
-            self.waiters = waiting[1:]
-            if waiting:
-                waiting[0].set_result(None)
-            else:
-                self.busy = False
+            del self.kept[token]
 
 
 @breaks("token-atomic")
 class ReleasesTheLockOfAnother(Honest):
     """A call that was cancelled while it waited releases the lock, which it does not have."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.check()
         try:
             await self.lock.acquire()
@@ -301,7 +259,7 @@ class SendsAgainAfterACancel(Honest):
         super().__init__(store)
         self.resets = 0
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         resets = self.resets
         try:
             receipt = await super().create_pet(new, token)

@@ -16,14 +16,13 @@ from petstore_memory import backend as memory
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
-from conformance.tests.honest import Honest, Item, LocationSettings
+from conformance.tests.honest import Honest, Item, LocationSettings, Token
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     MAX_ID,
     Backend,
     ConflictError,
     Expected,
-    IdempotencyToken,
     Order,
     OrderQuery,
     OrderStatus,
@@ -58,9 +57,7 @@ class SyncsEachItem(Honest):
 class NamesTheOrderInTheWay(MemoryRepository):
     """Has indexes, but searches all orders for the one that its message names."""
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
         except ConflictError:
@@ -68,11 +65,6 @@ class NamesTheOrderInTheWay(MemoryRepository):
                 if order.pet_id == pet_id:
                     raise ConflictError(f"the pet is in order {order.id}") from None
             raise
-
-
-@asynccontextmanager
-async def open_naming(_: object, __: Expected) -> AsyncIterator[NamesTheOrderInTheWay]:
-    yield NamesTheOrderInTheWay()
 
 
 class HasNoIndexInItsEngine(MemoryRepository):
@@ -93,20 +85,25 @@ class HasNoIndexInItsEngine(MemoryRepository):
         return await super().list_orders(query)
 
 
-@asynccontextmanager
-async def open_without_index(_: object, __: Expected) -> AsyncIterator[HasNoIndexInItsEngine]:
-    yield HasNoIndexInItsEngine()
+def opening(repository: type[MemoryRepository]) -> Backend:
+    """Return the memory backend with another repository."""
+
+    @asynccontextmanager
+    async def open_(_: object, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield repository()
+
+    return replace(memory, open=open_)
 
 
-SABOTEURS["HasNoIndexInItsEngine"] = "cost", replace(memory, open=open_without_index)
-SABOTEURS["NamesTheOrderInTheWay"] = "cost", replace(memory, open=open_naming)
+SABOTEURS["HasNoIndexInItsEngine"] = "cost", opening(HasNoIndexInItsEngine)
+SABOTEURS["NamesTheOrderInTheWay"] = "cost", opening(NamesTheOrderInTheWay)
 
 
 @breaks("event-loop")
 class CompactsItsRecords(Honest):
     """Every 200th record of a token is followed by a pause to compact them all."""
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if token and len(self.data.records) % 200 == 0:
             time.sleep(0.2)

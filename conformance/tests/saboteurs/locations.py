@@ -3,18 +3,26 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import STORES, Honest, Item, LocationSettings, Store, backend, scratch
+from conformance.tests.honest import (
+    STORES,
+    Honest,
+    Item,
+    LocationSettings,
+    Store,
+    Token,
+    backend,
+    scratch,
+)
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     Expected,
-    IdempotencyToken,
     NewPet,
     Order,
     OrderStatus,
@@ -93,7 +101,7 @@ SABOTEURS["ScratchSwallowsExceptions"] = "failure-passed", backend(Honest, scrat
 class ReplaysWhenClosed(Honest):
     """Looks for the token before it looks whether it is closed."""
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         return self.find(token) or await super().create_pet(new, token)
 
 
@@ -146,7 +154,6 @@ class RevivesWhenReopened(Honest):
 
 
 RECORDS: dict[bytes, TokenRecord] = {}
-ORDERS: dict[int, Order] = {}
 
 
 @breaks("scratch-apart")
@@ -156,15 +163,6 @@ class LocationsShareTokens(Honest):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         store.records = RECORDS
-
-
-@breaks("scratch-apart")
-class LocationsShareOrders(Honest):
-    """The table of orders has no name of the location."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.orders = ORDERS
 
 
 @asynccontextmanager
@@ -186,33 +184,28 @@ SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Honest), open=ope
 numbered = set[str]()
 
 
-@asynccontextmanager
-async def numbered_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
-    name = f"numbered-{len(numbered)}"
-    numbered.add(name)
-    try:
-        yield LocationSettings(name)
-    finally:
-        numbered.discard(name)
-        STORES.pop(name, None)
+def numbering(choose: Callable[[], str], *, pausing: bool) -> Callable[[Any], Any]:
+    """Return a `scratch` that chooses the name of a location from those that are in use."""
+
+    @asynccontextmanager
+    async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSettings]:
+        name = choose()
+        if pausing:
+            await asyncio.sleep(0)
+        numbered.add(name)
+        try:
+            yield LocationSettings(name)
+        finally:
+            numbered.discard(name)
+            STORES.pop(name, None)
+
+    return scratch_numbered
 
 
-SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Honest, scratch=numbered_location)
-
-
-@asynccontextmanager
-async def hasty_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
-    name = next(f"hasty-{number}" for number in count() if f"hasty-{number}" not in numbered)
-    await asyncio.sleep(0)
-    numbered.add(name)
-    try:
-        yield LocationSettings(name)
-    finally:
-        numbered.discard(name)
-        STORES.pop(name, None)
-
-
-SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Honest, scratch=hasty_location)
+by_count = numbering(lambda: f"{len(numbered)}", pausing=False)
+by_search = numbering(lambda: next(f"{n}" for n in count() if f"{n}" not in numbered), pausing=True)
+SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Honest, scratch=by_count)
+SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Honest, scratch=by_search)
 
 
 @breaks("scratch-apart")
@@ -250,14 +243,8 @@ SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Honest, scratch=lon
 class AnswersFromMemoryWhenClosed(Honest):
     """Orders that can no longer change are kept, and returned without a look at the storage."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.final: dict[int, Order] = {}
-
     async def get_order(self, order_id: int) -> Order | None:
-        if order_id in self.final:
-            return self.final[order_id]
-        order = await super().get_order(order_id)
+        order: Order | None = self.kept.get(order_id) or await super().get_order(order_id)
         if order is not None and order.status is not OrderStatus.PLACED:
-            self.final[order_id] = order
+            self.kept[order_id] = order
         return order

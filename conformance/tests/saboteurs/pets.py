@@ -11,10 +11,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
-from conformance.tests.honest import ALL, Honest, Store
+from conformance.tests.honest import ALL, Honest, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
-    IdempotencyToken,
     NewPet,
     Order,
     OrderQuery,
@@ -192,7 +191,7 @@ class CountsToAHundred(Honest):
 
 @breaks("overlapping-calls")
 class ChecksThenCounts(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
         pet_id = self.data.last_id + 1
@@ -244,17 +243,13 @@ class SelectsThenReads(Honest):
 class WalksThroughASnapshot(Honest):
     """Keeps what follows a page for the call that continues there."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.rest: dict[tuple[int, PetStatus | None], list[Pet]] = {}
-
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
         key = query.after, query.status
-        pets = self.rest.pop(key, None) or self.matching(query)
+        pets = self.kept.pop(key, None) or self.matching(query)
         page = pets[: query.count]
         if page:
-            self.rest = {(page[-1].id, query.status): pets[query.count :]}
+            self.kept = {(page[-1].id, query.status): pets[query.count :]}
         return page
 
 
@@ -286,23 +281,19 @@ class SharesAnEmptyPage(Honest):
 class KeysPagesByTheirDigits(Honest):
     """Ten pets after 1 and no pets after 11 have the same key in its cache: 110."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.cached: dict[str, list[Pet]] = {}
-
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.check()
         key = f"{query.after}{query.count}{query.status}"
         page = self.matching(query)[: query.count]
-        return list(self.cached.setdefault(key, page))
+        return list(self.kept.setdefault(key, page))
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
-        self.cached.clear()
+        self.kept.clear()
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        self.cached.clear()
+        self.kept.clear()
 
 
 @breaks("page-count")
@@ -325,23 +316,3 @@ class SkipsSixteenStaleRows(Honest):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.data.extra.setdefault("index", set()).add((status, pet_id))
-
-
-@breaks("page-walk")
-class ReadsAhead(Honest):
-    """The next page is read with a full one; only new pets and orders make it read again."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.ahead: dict[Any, list[Pet]] = {}
-
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
-        written = len(self.data.pets), len(self.data.orders)
-        page = self.ahead.pop((query, written), None)
-        page = self.matching(query)[: query.count] if page is None else page
-        after = replace(query, after=page[-1].id if page else query.after)
-        self.ahead = {
-            (after, written): self.matching(after)[: query.count],
-        }
-        return page

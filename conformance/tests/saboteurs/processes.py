@@ -64,17 +64,6 @@ class LocksInItsProcess(Filed):
         yield
 
 
-class LoadsOnce(Filed):
-    """Looks at the file when it is opened; later only its own writes are known."""
-
-    loaded = False
-
-    def load(self) -> None:
-        if not self.loaded:
-            super().load()
-        self.loaded = True
-
-
 class CachesPets(Filed):
     """Remembers the pets that it has read; its own writes empty the cache."""
 
@@ -114,5 +103,4 @@ SABOTEURS |= {
     "LocksInItsProcess": ("shared-processes", filed(LocksInItsProcess)),
     "NumbersItsScratchLocations": ("shared-processes", replace(FILED, scratch=scratch_numbered)),
     "CachesPets": ("shared-processes", filed(CachesPets)),
-    "LoadsOnce": ("shared-processes", filed(LoadsOnce)),
 }

@@ -7,11 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store
+from conformance.tests.honest import Honest, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     ConflictError,
-    IdempotencyToken,
     Pet,
     Receipt,
     TokenPage,
@@ -80,24 +79,10 @@ class EndsAfterAThousand(Honest):
 
 
 @breaks("token-walk")
-class ContinuesAtAnOffset(Honest):
-    """The newest records come first, so that a new one moves the others to the next page."""
-
-    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        self.check()
-        begin = int(cursor or 0)
-        records = [*self.data.records.values()]
-        end = max(0, len(records) - begin - count)
-        page = records[end : len(records) - begin or None] if begin < len(records) else []
-        living = [record for record in page[1:] or page if record.until > now]
-        return TokenPage(living, str(begin + count) if end else "")
-
-
-@breaks("token-walk")
 class ContinuesAtARecordThatMayBeDeleted(Honest):
     """The record that a cursor names has been deleted: it expired after its page was read."""
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         if token is not None:
             expired = [r.value for r in self.data.records.values() if r.until <= token.now]
             for value in expired[:2]:
@@ -109,18 +94,6 @@ class ContinuesAtARecordThatMayBeDeleted(Honest):
         return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
 
 
-@breaks("token-walk")
-class ContinuesAfterATokenAsText(Honest):
-    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        self.check()
-        values = sorted(
-            value for value in self.data.records if value.decode(errors="replace") > cursor
-        )[:count]
-        records = [self.data.records[value] for value in values]
-        end = values[-1].decode(errors="replace") if len(values) == count else ""
-        return TokenPage([record for record in records if record.until > now], end)
-
-
 def restoring(name: str, restore: Callable[[Honest, TokenRecord], None]) -> None:
     """Register a saboteur with its own way to restore a record."""
     breaks("restore-token")(type(name, (Honest,), {"restore_record": restore}))
@@ -128,10 +101,6 @@ def restoring(name: str, restore: Callable[[Honest, TokenRecord], None]) -> None
 
 def _replace_record(self: Honest, record: TokenRecord) -> None:
     self.data.records[record.value] = record
-
-
-def _skip_known(self: Honest, record: TokenRecord) -> None:
-    self.data.records.setdefault(record.value, record)
 
 
 def _compare_fingerprints(self: Honest, record: TokenRecord) -> None:
@@ -155,7 +124,6 @@ def _cut_fingerprints(self: Honest, record: TokenRecord) -> None:
 
 restoring("RestoresNoRecords", lambda _, __: None)
 restoring("ReplacesDifferentRecords", _replace_record)
-restoring("SkipsDifferentRecords", _skip_known)
 restoring("ComparesOnlyFingerprints", _compare_fingerprints)
 restoring("RefusesEqualRecords", _refuse_known)
 restoring("CutsFingerprints", _cut_fingerprints)
@@ -181,45 +149,22 @@ class RestoresRecordsInItsCache(Honest):
         if self.several:
             self.data.extra[record.value.hex()] = self
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         cached_by = self.data.extra.get(token.value.hex()) if token else None
         hidden = cached_by not in (None, self) and cached_by.open
         return None if hidden else super().find(token)
 
 
 @breaks("restore-token")
-class RemembersUnusedTokensOfOthers(Honest):
-    """A token that was looked for once is not looked for again, unless it was used here."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.known = set(store.records)
-
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        return super().find(token) if token and token.value in self.known else None
-
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
-        super().record(token, id_)
-        if token:
-            self.known.add(token.value)
-
-
-@breaks("restore-token")
 class ReplaysOnlyCreates(Honest):
     """The restored records are in the table of pets."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.restored = set[bytes]()
-
     def restore_record(self, record: TokenRecord) -> None:
         super().restore_record(record)
-        self.restored.add(record.value)
+        self.noted.add(record.value)
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        known = token and token.value in self.restored
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        known = token and token.value in self.noted
         return await super().place_order(pet_id, at, None if known else token)
 
 

@@ -7,7 +7,16 @@ from typing import TypeVar
 from conformance.tests.honest import Honest, backend
 from petstore.contract import Backend
 
-SABOTEURS: dict[str, tuple[str, Backend]] = {}
+
+class Registry(dict[str, tuple[str, Backend]]):
+    """Refuses a second saboteur of a name, which would hide the first one."""
+
+    def __setitem__(self, name: str, saboteur: tuple[str, Backend]) -> None:
+        assert name not in self, name
+        super().__setitem__(name, saboteur)
+
+
+SABOTEURS = Registry()
 AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
 
 

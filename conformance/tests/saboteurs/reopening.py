@@ -8,16 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
-from conformance.tests.honest import Honest, Item, Store
-from conformance.tests.saboteurs.registry import breaks, pause
+from conformance.tests.honest import Honest, Item, Store, Token
+from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
-    IdempotencyToken,
     NewPet,
     Order,
     OrderStatus,
     Pet,
     PetQuery,
-    PetStatus,
     Receipt,
     RefusedError,
     StorageError,
@@ -47,28 +45,6 @@ class RestartsItsCounter(Honest):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         store.last_id = 0
-
-
-@breaks("durable-reads")
-class ListsBeforeItStores(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.unsaved: dict[int, Pet] = {}
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        self.check()
-        if receipt := self.find(token):
-            return receipt
-        pet_id = self.next_id()
-        self.unsaved[pet_id] = pet = Pet(pet_id, new.name, new.category_id, new.status)
-        await pause()
-        self.put(pet)
-        self.record(token, pet_id)
-        return Receipt(pet_id)
-
-    def matching(self, query: PetQuery) -> list[Pet]:
-        pets = sorted((self.data.pets | self.unsaved).values(), key=lambda pet: pet.id)
-        return matching(pets, query)
 
 
 @breaks("durable-pets")
@@ -105,6 +81,13 @@ reopening(
         for value, record in list(store.records.items())
         if (order := store.orders.get(record.id)) and order.status is OrderStatus.CANCELLED
     ],
+)
+
+
+reopening(
+    "durable-orders",
+    "LoadsTheEndOfItsLog",
+    lambda store: [store.records.pop(value) for value in list(store.records)[:-1000]],
 )
 
 
@@ -156,7 +139,7 @@ class TakesTheNextFingerprint(Honest):
         super().__init__(store)
         self.loaded = set(store.records)
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         if token and token.value in self.loaded:
             self.loaded.remove(token.value)
             recorded = self.data.records[token.value]
@@ -211,7 +194,7 @@ class RepeatsCancelledCreates(Honest):
             new = self.log.pop()
             self.put(Pet(self.next_id(), new.name, new.category_id, new.status))
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.log.append(new)
         try:
             receipt = await super().create_pet(new, token)
@@ -237,24 +220,6 @@ class LoadsRestoredItemsLast(Honest):
         self.restored.append(item)
 
 
-@breaks("durable-ids")
-class CountsOnFromTheLastRestored(Honest):
-    """After reopening, the item that was restored last is taken for the highest."""
-
-    def raise_counter(self, item: Pet | Order) -> None:
-        super().raise_counter(item)
-        self.data.extra["latest"] = item.id
-
-    def next_id(self) -> int:
-        id_ = super().next_id()
-        self.data.extra["latest"] = id_
-        return id_
-
-    def close(self) -> None:
-        super().close()
-        self.data.last_id = self.data.extra.get("latest", 0)
-
-
 @breaks("durable-pets")
 class LimitsBeforeItMerges(Honest):
     """A page takes as many pets as it needs from the old data; some have changed since."""
@@ -276,11 +241,11 @@ class LimitsBeforeItMerges(Honest):
 class WritesAfterItWasClosed(Honest):
     """A cancelled write is still made, in another turn, with an id that it has reserved."""
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.check()
         return await asyncio.shield(asyncio.ensure_future(self._write(new, token)))
 
-    async def _write(self, new: NewPet, token: IdempotencyToken | None) -> Receipt:
+    async def _write(self, new: NewPet, token: Token) -> Receipt:
         receipt = self.find(token)
         if receipt:
             return receipt
@@ -296,63 +261,18 @@ class WritesAfterItWasClosed(Honest):
         self.data.last_id = max([*self.data.pets, *self.data.orders], default=0)
 
 
-@breaks("durable-pets")
-class StoresItsIndexIfItGrew(Honest):
-    """The index of statuses is stored by a closing repository if it has more pets than before."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.index = dict(store.extra.get("index", {}))
-
-    def put(self, pet: Pet) -> None:
-        super().put(pet)
-        self.index[pet.id] = pet.status
-
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        self.index[pet_id] = status
-
-    def matching(self, query: PetQuery) -> list[Pet]:
-        pets = super().matching(replace(query, status=None))
-        return [pet for pet in pets if query.status in (None, self.index.get(pet.id))]
-
-    def close(self) -> None:
-        super().close()
-        if len(self.index) > len(self.data.extra.get("index", {})):
-            self.data.extra["index"] = self.index
-
-
 @breaks("durable-reads")
 class LeavesCancelledWritesUncommitted(Honest):
     """A cancelled create is visible, but the next writer commits it; closing rolls it back."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.uncommitted = set[int]()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         receipt = await super().create_pet(new, token)
-        self.uncommitted.add(receipt.id)
+        self.noted.add(receipt.id)
         await asyncio.sleep(0)
-        self.uncommitted.clear()
+        self.noted.clear()
         return receipt
 
     def close(self) -> None:
         super().close()
-        for pet_id in self.uncommitted:
+        for pet_id in self.noted:
             self.data.pets.pop(pet_id, None)
-
-
-@breaks("durable-orders")
-class LoadsTheEndOfItsLog(Honest):
-    """Of the tokens that were used, the last thousand are loaded, and all that were restored."""
-
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
-        super().record(token, id_)
-        if token:
-            self.data.extra.setdefault("log", []).append(token.value)
-
-    def close(self) -> None:
-        super().close()
-        for value in self.data.extra.get("log", [])[:-1000]:
-            self.data.records.pop(value, None)

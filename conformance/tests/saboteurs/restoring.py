@@ -6,13 +6,12 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import ALL, Honest, Item, Store
+from conformance.tests.honest import ALL, Honest, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
-    IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
@@ -44,17 +43,13 @@ class RestoresTimesInSeconds(Honest):
 
 @breaks("restore-exact")
 class FilteredListsLackRestoredPets(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.restored: set[int] = set()
-
     def add(self, item: Pet | Order) -> None:
         super().add(item)
-        self.restored.add(item.id)
+        self.noted.add(item.id)
 
     def matching(self, query: PetQuery) -> list[Pet]:
         found = super().matching(query)
-        return [pet for pet in found if query.status is None or pet.id not in self.restored]
+        return [pet for pet in found if query.status is None or pet.id not in self.noted]
 
 
 @breaks("restore-exact")
@@ -71,26 +66,14 @@ class DropsPetsBelowTheHighestId(Honest):
 
 
 @breaks("restore-exact")
-class IndexesStatusesAfterwards(Honest):
+class IndexesStatusesAfterwards(FilteredListsLackRestoredPets):
     """The index of a restored item is filled once all items are stored."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.not_indexed: set[int] = set()
-
-    def add(self, item: Pet | Order) -> None:
-        super().add(item)
-        self.not_indexed.add(item.id)
 
     async def restore(self, items: Sequence[Item]) -> None:
         try:
             await super().restore(items)
         finally:
-            self.not_indexed.clear()
-
-    def matching(self, query: PetQuery) -> list[Pet]:
-        found = super().matching(query)
-        return [pet for pet in found if query.status is None or pet.id not in self.not_indexed]
+            self.noted.clear()
 
 
 @breaks("restore-again")
@@ -171,9 +154,7 @@ class IsUnavailableWithoutAnId(Honest):
 
 @breaks("restore-next")
 class ReservesThePetWithoutAnId(Honest):
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
         except RefusedError:
@@ -281,14 +262,10 @@ class RestoresPetsFirst(Honest):
 class SkipsWhatItHasSeen(Honest):
     """Skips an item that it has restored before, although the stored one has changed since."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.seen = set[Pet | Order]()
-
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
-        if item not in self.seen:
+        if item not in self.noted:
             super().check_same(item, stored)
-        self.seen.add(item)
+        self.noted.add(item)
 
 
 @breaks("restore-next")
@@ -341,7 +318,7 @@ class SendsAllValuesAtOnce(Honest):
 
 @breaks("restore-next")
 class TakesAnIdBeforeItReplays(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.check()
         self.next_id()
         return await super().create_pet(new, token)
@@ -349,7 +326,7 @@ class TakesAnIdBeforeItReplays(Honest):
 
 @breaks("restore-next")
 class RecordsIdsIn32Bits(Honest):
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_ % 2**32)
 
 
@@ -438,19 +415,6 @@ class RoundsHighOrderIds(Honest):
         return min(int(float(f"{super().next_order_id():.14g}")), MAX_ID)
 
 
-@breaks("restore-live")
-class LooksForOrdersNearby(Honest):
-    """Another order of the pet is found only in the same shard of a thousand ids."""
-
-    def check_live(self, order: Order, pet: Pet) -> None:
-        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
-        live = [o for o in others if o.status is not OrderStatus.CANCELLED]
-        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
-            raise ConflictError("the pet has another status")
-        if any(other.id // 1000 == order.id // 1000 for other in live):
-            raise ConflictError("the pet is in another order")
-
-
 @breaks("restore-again")
 class ResumesARestore(Honest):
     """Items before one that is stored already are taken for stored, too."""
@@ -480,18 +444,6 @@ class RemembersAnOffset(Honest):
         page = self.matching(ALL)[begin : begin + query.count]
         self.offsets = {0: 0} | {pet.id: begin + len(page) for pet in page[-1:]}
         return page
-
-
-@breaks("restore-other")
-class ComparesJoinedFields(Honest):
-    """Name and category are compared as one text: Rex 12 and Rex1 2 are the same pet."""
-
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
-        if isinstance(item, Pet) and isinstance(stored, Pet):
-            joined = [(f"{pet.name}{pet.category_id}", pet.status) for pet in (item, stored)]
-            if joined[0] == joined[1]:
-                return
-        super().check_same(item, stored)
 
 
 @breaks("restore-next")

@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import STORES, Honest, LocationSettings, Store, backend
+from conformance.tests.honest import STORES, Honest, LocationSettings, Store, Token, backend
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     Expected,
-    IdempotencyToken,
     NewPet,
     Order,
     OrderQuery,
@@ -30,119 +29,95 @@ from petstore.contract import (
 class CachesAbsence(Honest):
     """What was not found once is not looked for again."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.absent = set[int]()
-
     async def get_pet(self, pet_id: int) -> Pet | None:
-        pet = None if pet_id in self.absent else await super().get_pet(pet_id)
+        pet = None if pet_id in self.noted else await super().get_pet(pet_id)
         if pet is None:
-            self.absent.add(pet_id)
+            self.noted.add(pet_id)
         return pet
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
-        self.absent.discard(pet.id)
+        self.noted.discard(pet.id)
 
 
 @breaks("shared-reads")
 class CachesPages(Honest):
     """Only its own writes empty its cache of pages."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.pages: dict[OrderQuery, list[Order]] = {}
-
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        if query not in self.pages:
-            self.pages[query] = await super().list_orders(query)
-        return list(self.pages[query])
+        if query not in self.kept:
+            self.kept[query] = await super().list_orders(query)
+        return list(self.kept[query])
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        self.pages.clear()
+        self.kept.clear()
 
 
 @breaks("shared-orders")
 class RemembersRefusals(Honest):
     """A pet that was not available once is refused again, unless this opening has released it."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.taken = set[int]()
-
     def check_available(self, pet: Pet) -> None:
         if pet.status is not PetStatus.AVAILABLE:
-            self.taken.add(pet.id)
-        if pet.id in self.taken:
+            self.noted.add(pet.id)
+        if pet.id in self.noted:
             raise ConflictError("the pet is not available")
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        self.taken.discard(pet_id)
+        self.noted.discard(pet_id)
 
 
 @breaks("shared-orders")
 class RemembersUnusedTokens(Honest):
     """Does not look again for a token that it has not found, unless it has recorded it itself."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.unused = set[bytes]()
-
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        if token is None or token.value in self.unused:
+    def find(self, token: Token) -> Receipt | None:
+        if token is None or token.value in self.noted:
             return None
         if token.value not in self.data.records:
-            self.unused.add(token.value)
+            self.noted.add(token.value)
         return super().find(token)
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if token:
-            self.unused.discard(token.value)
+            self.noted.discard(token.value)
 
 
 @breaks("shared-reads")
 class SavesWhatItHasRead(Honest):
     """Writes its copies back when it closes, also those that another opening has changed."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.copies: dict[int, Pet] = {}
-
     async def get_pet(self, pet_id: int) -> Pet | None:
         if pet := await super().get_pet(pet_id):
-            self.copies[pet_id] = pet
+            self.kept[pet_id] = pet
         return pet
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        self.copies.pop(pet_id, None)
+        self.kept.pop(pet_id, None)
 
     def close(self) -> None:
         super().close()
-        self.data.pets |= self.copies
+        self.data.pets |= self.kept
 
 
 @breaks("shared-reads")
 class KeepsFullPages(Honest):
     """A full page cannot grow any more: only a restore of its own may change it."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.pages: dict[tuple[int, int], list[int]] = {}
-
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         page = await super().list_pets(query)
         if query.status or len(page) < query.count:
             return page
-        ids = self.pages.setdefault((query.after, query.count), [pet.id for pet in page])
+        ids = self.kept.setdefault((query.after, query.count), [pet.id for pet in page])
         return [self.data.pets[id_] for id_ in ids]
 
     def raise_counter(self, item: Pet | Order) -> None:
         super().raise_counter(item)
-        self.pages.clear()
+        self.kept.clear()
 
 
 @breaks("shared-ids")
@@ -153,7 +128,7 @@ class CountsAgainWhenOpened(Honest):
         super().__init__(store)
         store.last_id = max([*store.pets, *store.orders], default=0)
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.check()
         if receipt := self.find(token):
             return receipt
@@ -202,31 +177,30 @@ class MapsWhatWasThere(Honest):
 
 
 @breaks("shared-ids")
-class ReservesBlocksInTwoSteps(Honest):
-    """The end of the last block is read, and a moment later the end of the next one written."""
-
-    size = 100
+class LocksItsOwnReservations(Honest):
+    """Only within one opening no two creates reserve a block of ids at once."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.ids = iter(range(store.last_id + 1, store.last_id + self.size + 1))
-        store.last_id += self.size
+        self.ids = iter(range(store.last_id + 1, store.last_id + 1001))
+        store.last_id += 1000
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.check()
-        if receipt := self.find(token):
-            return receipt
-        pet_id = next(self.ids, 0)
-        if pet_id <= self.data.restored:
-            begin = self.data.last_id + 1
-            await asyncio.sleep(0)
-            pet_id, *others = range(begin, begin + self.size)
-            self.ids, self.data.last_id = iter(others), begin + self.size - 1
-        if pet_id > MAX_ID:
-            raise StorageError("all ids have been assigned")
-        self.put(Pet(pet_id, new.name, new.category_id, new.status))
-        self.record(token, pet_id)
-        return Receipt(pet_id)
+        async with self.lock:
+            if receipt := self.find(token):
+                return receipt
+            pet_id = next(self.ids, 0)
+            if pet_id <= self.data.restored:
+                begin = self.data.last_id + 1
+                await asyncio.sleep(0)
+                pet_id, *others = range(begin, begin + 1000)
+                self.ids, self.data.last_id = iter(others), begin + 999
+            if pet_id > MAX_ID:
+                raise StorageError("all ids have been assigned")
+            self.put(Pet(pet_id, new.name, new.category_id, new.status))
+            self.record(token, pet_id)
+            return Receipt(pet_id)
 
 
 @breaks("shared-ids")
@@ -271,24 +245,20 @@ class HandsBackItsBlock(Honest):
 class ProlongsWhatItCaches(Honest):
     """A record that another opening has stored is cached with the `until` of the retry."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.cached: dict[bytes, int] = {}
-
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         if token is None:
             return None
         receipt = super().find(token)
-        if receipt is None and self.cached.get(token.value, 0) > token.now:
+        if receipt is None and self.kept.get(token.value, 0) > token.now:
             return Receipt(self.data.records[token.value].id, replayed=True)
         if receipt is not None:
-            self.cached.setdefault(token.value, token.until)
+            self.kept.setdefault(token.value, token.until)
         return receipt
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if token is not None:
-            self.cached[token.value] = token.until
+            self.kept[token.value] = token.until
 
 
 @breaks("shared-reads")
@@ -310,18 +280,3 @@ class UndoesWhatAnotherUpdates(Honest):
         await asyncio.sleep(0)
         self.journal.pop(order_id, None)
         return order
-
-
-@breaks("shared-ids")
-class LocksItsOwnReservations(ReservesBlocksInTwoSteps):
-    """Only within one opening no two creates reserve a block at once."""
-
-    size = 1000
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lock = asyncio.Lock()
-
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        async with self.lock:
-            return await super().create_pet(new, token)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Store
+from conformance.tests.honest import Honest, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     ConflictError,
@@ -27,10 +27,10 @@ from petstore.contract import (
 def keyed(clause: str, name: str, key: Callable[[bytes], bytes]) -> None:
     """Register a saboteur that stores and finds the records of tokens by a key of their value."""
 
-    def find(self: Honest, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self: Honest, token: Token) -> Receipt | None:
         return Honest.find(self, token and replace(token, value=key(token.value)))
 
-    def record(self: Honest, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self: Honest, token: Token, id_: int) -> None:
         Honest.record(self, token and replace(token, value=key(token.value)), id_)
 
     breaks(clause)(type(name, (Honest,), {"find": find, "record": record}))
@@ -39,7 +39,7 @@ def keyed(clause: str, name: str, key: Callable[[bytes], bytes]) -> None:
 def recording(name: str, until: Callable[[IdempotencyToken], int]) -> None:
     """Register a saboteur with its own idea of when the record of a token expires."""
 
-    def record(self: Honest, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self: Honest, token: Token, id_: int) -> None:
         Honest.record(self, token and replace(token, until=until(token)), id_)
 
     breaks("token-expired")(type(name, (Honest,), {"record": record}))
@@ -51,21 +51,21 @@ recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.
 
 @breaks("token-replayed")
 class ReplaysANewId(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         return Receipt(self.next_id(), replayed=True) if receipt else None
 
 
 @breaks("token-replayed")
 class DoesNotReportReplays(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         return receipt and Receipt(receipt.id)
 
 
 @breaks("token-reused")
 class IgnoresTheFingerprint(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         if token and token.value in self.data.records:
             fingerprint = self.data.records[token.value].fingerprint
             return super().find(replace(token, fingerprint=fingerprint))
@@ -74,7 +74,7 @@ class IgnoresTheFingerprint(Honest):
 
 @breaks("token-reused")
 class ComparesHalfOfTheFingerprint(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         if token and token.value in self.data.records:
             fingerprint = self.data.records[token.value].fingerprint
             if fingerprint[:16] == token.fingerprint[:16]:
@@ -84,9 +84,7 @@ class ComparesHalfOfTheFingerprint(Honest):
 
 @breaks("token-reused")
 class ChecksThePetFirst(Honest):
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         if pet_id not in self.data.pets:
             raise NotFoundError("no such pet")
         return await super().place_order(pet_id, at, token)
@@ -96,12 +94,12 @@ class ChecksThePetFirst(Honest):
 class ReplaysAcrossClients(Honest):
     """Finds records by fingerprint: another client's token finds them, too."""
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         if token is None:
             return None
         return super().find(replace(token, value=token.fingerprint))
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         if token is not None:
             super().record(replace(token, value=token.fingerprint), id_)
 
@@ -116,13 +114,13 @@ keyed("token-apart", "ReadsTokensAsLines", lambda value: b"\n".join(value.splitl
 class PadsFingerprints(Honest):
     """A column of characters drops the blanks at the end."""
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token and replace(token, fingerprint=token.fingerprint.rstrip(b" ")), id_)
 
 
 @breaks("token-atomic")
 class RecordsBeforeTheEffect(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
         pet_id = self.next_id()
@@ -134,7 +132,7 @@ class RecordsBeforeTheEffect(Honest):
 
 @breaks("token-atomic")
 class RecordsAfterTheEffect(Honest):
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
         receipt = await super().create_pet(new)
@@ -145,9 +143,7 @@ class RecordsAfterTheEffect(Honest):
 
 @breaks("token-refused")
 class RecordsRefusals(Honest):
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
         except TokenReusedError:
@@ -159,13 +155,13 @@ class RecordsRefusals(Honest):
 
 @breaks("token-expired")
 class NeverExpires(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         return super().find(token and replace(token, now=0))
 
 
 @breaks("token-expired")
 class AlsoExpiresByItsOwnClock(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         return super().find(token and replace(token, now=max(token.now, int(time()))))
 
 
@@ -173,24 +169,20 @@ class AlsoExpiresByItsOwnClock(Honest):
 class HasATimeToLive(Honest):
     """Lets the server delete a record after the seconds between `now` and `until`."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.ends: dict[bytes, float] = {}
-
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if token is not None:
-            self.ends[token.value] = monotonic() + token.until - token.now
+            self.kept[token.value] = monotonic() + token.until - token.now
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
-        if token is not None and monotonic() >= self.ends.get(token.value, inf):
+    def find(self, token: Token) -> Receipt | None:
+        if token is not None and monotonic() >= self.kept.get(token.value, inf):
             self.data.records.pop(token.value, None)
         return super().find(token)
 
 
 @breaks("token-expired")
 class ReplaysExtendTheRecord(Honest):
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         if receipt:
             self.record(token, receipt.id)
@@ -201,7 +193,7 @@ class ReplaysExtendTheRecord(Honest):
 class RemembersAThousandTokens(Honest):
     """Drops the oldest record, although it has not expired."""
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if len(self.data.records) > 1000:
             del self.data.records[next(iter(self.data.records))]
@@ -211,11 +203,11 @@ class RemembersAThousandTokens(Honest):
 class OverlooksRecordsOfTheFuture(Honest):
     """The clock of the caller who made the record was ahead of this caller's."""
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         made = self.data.extra.setdefault("made", {})
         return super().find(token) if token and token.now >= made.get(token.value, 0) else None
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         if token:
             self.data.extra.setdefault("made", {})[token.value] = token.now
@@ -225,7 +217,7 @@ class OverlooksRecordsOfTheFuture(Honest):
 class PurgesInOrderOfArrival(Honest):
     """Deletes all records up to the latest one that has expired."""
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         values = list(self.data.records)
         expired = [
             number
@@ -241,7 +233,7 @@ class PurgesInOrderOfArrival(Honest):
 class ReuseProlongsTheRecord(Honest):
     """Stores the later time before it compares the fingerprint."""
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         try:
             return super().find(token)
         except TokenReusedError:
@@ -255,7 +247,7 @@ class ReuseProlongsTheRecord(Honest):
 class RefusalRevivesTheRecord(Honest):
     """Renews an expired record before it is known whether the write is refused."""
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         if token and not receipt and token.value in self.data.records:
             self.record(token, self.data.records[token.value].id)
@@ -280,7 +272,7 @@ def as_number(text: str) -> float | str:
 class IgnoresTokensThatEndNow(Honest):
     """The lifetime of a retry decides, not that of the record."""
 
-    def find(self, token: IdempotencyToken | None) -> Receipt | None:
+    def find(self, token: Token) -> Receipt | None:
         return super().find(token) if token and token.until > token.now else None
 
 
@@ -288,9 +280,7 @@ class IgnoresTokensThatEndNow(Honest):
 class TakesBackCancelledOrders(Honest):
     """Removes the order of a cancelled call, although another has returned its id."""
 
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         receipt = await super().place_order(pet_id, at, token)
         try:
             for _ in range(3):
@@ -320,7 +310,7 @@ class HasOneClockForABatch(Honest):
         super().__init__(store)
         self.clocks: list[int] = []
 
-    async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if token is None:
             return await super().create_pet(new)
         self.clocks.append(token.now)
@@ -334,7 +324,7 @@ class HasOneClockForABatch(Honest):
 class PurgesLater(Honest):
     """Many records that have expired are deleted a turn later, also those that were used again."""
 
-    def record(self, token: IdempotencyToken | None, id_: int) -> None:
+    def record(self, token: Token, id_: int) -> None:
         super().record(token, id_)
         records = self.data.records
         expired = [value for value, r in records.items() if token and r.until <= token.now]

@@ -10,13 +10,12 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Store
+from conformance.tests.honest import Honest, Store, Token
 from conformance.tests.saboteurs.pets import storing
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     MAX_ID,
     ConflictError,
-    IdempotencyToken,
     Order,
     OrderQuery,
     Pet,
@@ -29,17 +28,15 @@ from petstore.contract import (
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def timing(clause: str, name: str, change: Callable[[datetime], datetime]) -> None:
-    """Register a saboteur that changes the times of orders as it stores them."""
+def placing(
+    clause: str, name: str, change: Callable[[int, datetime], tuple[int, datetime]]
+) -> None:
+    """Register a saboteur that changes the pet id and the time of an order."""
 
-    class Stores(Honest):
-        async def place_order(
-            self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-        ) -> Receipt:
-            return await super().place_order(pet_id, change(at), token)
+    async def place_order(self: Honest, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        return await Honest.place_order(self, *change(pet_id, at), token)
 
-    Stores.__name__ = name
-    breaks(clause)(Stores)
+    breaks(clause)(type(name, (Honest,), {"place_order": place_order}))
 
 
 storing("name-exact", "UnquotesNames", lambda pet: replace(pet, name=unquote(pet.name)))
@@ -56,12 +53,22 @@ storing(
     "GuessesTheTypeOfNames",
     lambda pet: replace(pet, name=str(int(pet.name)) if pet.name.isdecimal() else pet.name),
 )
-timing("order-exact", "TimesAsDoubles", lambda at: datetime.fromtimestamp(at.timestamp(), UTC))
-timing(
+placing(
+    "order-exact",
+    "TimesAsDoubles",
+    lambda pet_id, at: (pet_id, datetime.fromtimestamp(at.timestamp(), UTC)),
+)
+placing(
     "order-exact",
     "TimesInLocalTime",
-    lambda at: at.astimezone(BERLIN).replace(fold=0).astimezone(UTC),
+    lambda pet_id, at: (pet_id, at.astimezone(BERLIN).replace(fold=0).astimezone(UTC)),
 )
+placing("order-exact", "CutsTimesToSeconds", lambda pet_id, at: (pet_id, at.replace(microsecond=0)))
+placing("order-exact", "DropsTheTimeZone", lambda pet_id, at: (pet_id, at.replace(tzinfo=None)))
+# The pet id of an order wraps, or loses its sign, or becomes the nearest one that is in range.
+placing("order-of-nothing", "OrdersPetsIn32Bits", lambda pet_id, at: (pet_id % 2**32, at))
+placing("order-of-nothing", "DropsTheSignOfPetIds", lambda pet_id, at: (pet_id % 2**63, at))
+placing("order-of-nothing", "ClampsPetIds", lambda id_, at: (min(max(id_, 1), MAX_ID), at))
 
 
 @breaks("name-exact")
@@ -72,36 +79,6 @@ class TrimsNamesOfOrderedPets(Honest):
         super().set_status(pet_id, status)
         pet = self.data.pets[pet_id]
         self.put(replace(pet, name=pet.name.strip()))
-
-
-@breaks("order-of-nothing")
-class OrdersPetsIn32Bits(Honest):
-    """The pet id of an order wraps."""
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        return await super().place_order(pet_id % 2**32, at, token)
-
-
-@breaks("order-of-nothing")
-class DropsTheSignOfPetIds(Honest):
-    """The highest bit of 64 is used for something else."""
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        return await super().place_order(pet_id % 2**63, at, token)
-
-
-@breaks("order-of-nothing")
-class ClampsPetIds(Honest):
-    """An id out of range becomes the nearest one that is in range."""
-
-    async def place_order(
-        self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
-    ) -> Receipt:
-        return await super().place_order(min(max(pet_id, 1), MAX_ID), at, token)
 
 
 @breaks("restore-exact")
