@@ -350,18 +350,6 @@ def whole_response(size: int) -> App:
     return app
 
 
-def test_a_client_may_send_its_whole_body_before_it_reads_an_early_response() -> None:
-    length_, size = 900_000, 3_000_000
-    with served(whole_response(size)) as address, socket.socket() as connection:
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            connection.setsockopt(socket.SOL_SOCKET, option, 4096)
-        connection.settimeout(HANG_SECONDS)
-        connection.connect(address)
-        connection.sendall(b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: %d\r\n\r\n" % length_)
-        connection.sendall(bytes(length_))
-        assert len(receive_all(connection)) > size
-
-
 @pytest.mark.parametrize("header", [b"", b"Connection: Upgrade\r\nUpgrade: h2c\r\n"])
 def test_nothing_is_written_after_a_response_that_closes_the_connection(
     header: bytes,
