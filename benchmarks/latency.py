@@ -17,11 +17,7 @@ from benchmarks.load import CONNECTIONS, Load
 from benchmarks.turns import Cases, compare, keep
 
 COUNTS = (CONNECTIONS, 256, 1000)
-LEFT_OUT = (
-    "granian-asgi",
-    "nginx",
-    "litestar",
-)  # others tell the same, or it does not look up pets
+LEFT_OUT = ("nginx", "litestar")  # it does not look up pets; FastAPI tells the same
 NAMES = tuple(contestant.name for contestant in ALL if contestant.name not in LEFT_OUT)
 
 

@@ -54,10 +54,7 @@ def collected(build: Mapping[str, str]) -> Iterator[App]:
                 _OPENMETRICS if _OPENMETRICS.encode() in types else ""
             )
             status, body = (200, encode(registry)) if scope["path"] == "/metrics" else (404, b"")
-            headers = [
-                (b"content-type", content_type.encode()),
-                (b"content-length", b"%d" % len(body)),
-            ]
+            headers = [(b"content-type", content_type.encode())]
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 connection: any ASGI application runs on it.
+"""The HTTP/1.1 connection: any ASGI application that does not stream runs on it.
 
 What a client sends is limited in size and time. A request that is malformed, too large in its head
 or too slow is rejected if a response is still possible, and the connection is closed (RFC 9112,
@@ -96,7 +96,6 @@ class HttpConnection(asyncio.Protocol):
         self._discarded = 0
         # The other direction
         self.write_paused = False
-        self._drained: asyncio.Future[None] | None = None
         self._reading = True
         self._read_until: float | None = None  # the deadline when it had last read everything
         self._defaults: HeaderList | None = None
@@ -179,8 +178,6 @@ class HttpConnection(asyncio.Protocol):
         """Let responses continue."""
         self.write_paused = False
         self._unread.end()
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
         if self._active is not None and self._active.complete:
             self._proceed(self._active)
 
@@ -272,12 +269,6 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     # Exchanges call these.
-
-    async def drain(self) -> None:
-        """Wait until the client has read enough of what was written."""
-        if self._drained is None or self._drained.done():
-            self._drained = self.loop.create_future()
-        await asyncio.shield(self._drained)
 
     def pause_reading(self) -> None:
         """Read nothing more from the client for now."""
@@ -379,7 +370,7 @@ class HttpConnection(asyncio.Protocol):
         if rejected is not None and rejected is self._active:
             rejected.disconnect()
             self._active = None
-        if rejected is not None and rejected.started:  # it has its response, or a part of it
+        if rejected is not None and rejected.complete:
             self.transport.close()
             return
         active = self._active

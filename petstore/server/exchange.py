@@ -1,14 +1,15 @@
 """One request and its response: the ASGI 3.0 side of a connection.
 
-What an application is given as `send` is the `Exchange`. An application that knows it may hand over
-a whole response in one call instead of two ASGI messages: see `Exchange.respond`. Both ways check
-every header before the first byte is written.
+What an application is given as `send` is the `Exchange`. An application that knows it hands over a
+whole response in one call: see `Exchange.respond`. Any other sends two ASGI messages, the second
+with the whole body: nothing streams. Every header is checked before the first byte is written.
 """
 
 import asyncio
 import logging
 import re
 from asyncio import CancelledError
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -33,18 +34,14 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section
 _NOT_IN_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # section 5.5
 _NO_CONTENT: Final = frozenset({204, 304})  # and 1xx, which an application cannot send
 _LARGE_BYTES: Final = 64 * 1024  # a body from this size on is not copied behind its head
-
-_KNOWN_NAMES: Final[dict[bytes, bytes]] = {}  # as an application sends it -> as it is written
-_MAX_KNOWN_NAMES: Final = 1000
+_CLOSE: Final = (b"connection", b"close")
 
 
 class Carrier(Protocol):
     """What an exchange needs of its connection; `HttpConnection` says what each does."""
 
     transport: asyncio.Transport
-    write_paused: bool
 
-    async def drain(self) -> None: ...  # noqa: D102
     def pause_reading(self) -> None: ...  # noqa: D102
     def resume_reading(self) -> None: ...  # noqa: D102
     def default_headers(self) -> bytes: ...  # noqa: D102
@@ -64,16 +61,12 @@ class Exchange:
 
     task: "asyncio.Task[None]"
     more_body = True
-    started = False
-    complete = False
+    complete = False  # whether the response was handed over
     disconnected = False
     half_closed = False
     _body: bytes | bytearray = b""  # what has arrived of it and was not received yet
     _delivered = False  # whether the application has received the end of the body
-    _pending = b""  # the head, until the first part of the body is there
-    _chunked = False
-    _until_close = False
-    _remaining: int | None = 0  # of a declared length; None if there may be no body
+    _start: dict[str, Any] | None = None  # the first of two messages
     _news: asyncio.Event | None = None  # set when there is something to receive
 
     def __init__(
@@ -92,10 +85,9 @@ class Exchange:
     async def run(self, app: Any) -> None:
         """Let the application serve the request. Whatever it does, the client gets a response."""
         try:
-            result = None if self.disconnected else await app(self.scope, self.receive, self)
-            if result is not None:
-                _log.error("the ASGI application returned %r instead of None", result)
-            elif not (self.complete or self.disconnected):
+            if not self.disconnected:
+                await app(self.scope, self.receive, self)
+            if not (self.complete or self.disconnected):
                 _log.error("the ASGI application returned without completing its response")
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -105,18 +97,10 @@ class Exchange:
             _log.error("exception in the ASGI application", exc_info=error)
         finally:
             if not (self.complete or self.disconnected):
-                self._fail()
+                self.keep_alive = False
+                headers = [(b"content-type", b"text/plain; charset=utf-8")]
+                self.respond(500, headers, b"Internal Server Error")
             self._connection.finished(self)
-
-    def _fail(self) -> None:
-        """Respond with 500, or cut the connection if a part of the response was written."""
-        if self._pending or not self.started:
-            self._pending, self.started = b"", False
-            self.keep_alive = False
-            headers = [(b"content-type", b"text/plain; charset=utf-8")]
-            self.respond(500, headers, b"Internal Server Error")
-        else:
-            self._connection.transport.close()
 
     def feed(self, data: bytes) -> None:
         """Take a part of the body."""
@@ -152,7 +136,7 @@ class Exchange:
         """
         if self.expects_continue:
             self.expects_continue = False
-            if not (self.started or self.disconnected or self._connection.transport.is_closing()):
+            if not (self.complete or self.disconnected or self._connection.transport.is_closing()):
                 self._connection.transport.write(_CONTINUE)
         while not (self.disconnected or self.complete):
             if self._body or (not self.more_body and not self._delivered):
@@ -179,7 +163,7 @@ class Exchange:
                 raise RuntimeError(
                     f"the response's header {name!r} has a control character in its value"
                 )
-            encoded += b"\r\n%b: %b" % (_KNOWN_NAMES.get(name) or _check_name(name), value)
+            encoded += b"\r\n%b: %b" % (_checked_name(name), value)
         return encoded
 
     def respond(self, status: int, headers: HeaderList, body: bytes, encoded: bytes = b"") -> None:
@@ -188,106 +172,44 @@ class Exchange:
         headers -- without ``Content-Length``, which is added where the status permits a body
         encoded -- further headers, as `encode` has returned them; ``Connection`` is not among them
 
-        Raises `RuntimeError` for an invalid header, and if a response was started before.
+        Raises `RuntimeError` for an invalid header, and for a second response.
         """
-        if self.started:
-            raise RuntimeError("a response was started before")
+        if self.complete:
+            raise RuntimeError("there was a response before")
         length = b"" if status in _NO_CONTENT else b"\r\ncontent-length: %d" % len(body)
-        head = self._head(status, headers, encoded, length)
-        self.started = True
+        head = self._head(status, headers, encoded + length)
         if self.scope["method"] == "HEAD" or not length:
             body = b""
-        if not self.disconnected:
-            self._write(head, body)
-        self._finish()
-
-    async def __call__(self, message: Any) -> None:
-        """Take an ASGI message: ``http.response.start``, then ``http.response.body``.
-
-        Raises `RuntimeError` for one that does not fit, and for an invalid header.
-        """
-        kind = message["type"]
+        self.complete = True
+        self._body = b""
+        self._wake()
         if self.disconnected:
             return
-        if not self.started:
-            if kind != "http.response.start":
-                raise RuntimeError(f"expected the message 'http.response.start', got {kind!r}")
-            headers = [*message.get("headers", ())]
-            head = self._head(message["status"], self._frame(message["status"], headers))
-            self.started = True
-            self._pending = head
-        elif self.complete:
-            raise RuntimeError(f"got the message {kind!r} after the end of the response")
-        elif kind != "http.response.body":
-            raise RuntimeError(f"expected the message 'http.response.body', got {kind!r}")
-        else:
-            more = bool(message.get("more_body", False))
-            data = self._framed(message.get("body", b""), more=more)
-            head, self._pending = self._pending, b""
-            if self._connection.write_paused:
-                await self._connection.drain()
-            if not self.disconnected:
-                self._write(head, data)
-            if not more:
-                self._finish()
-
-    def _write(self, head: bytes, body: bytes) -> None:
         if len(body) < _LARGE_BYTES:
             self._connection.transport.write(head + body)
         else:
             self._connection.transport.writelines((head, body))
+        self._connection.response_complete(self)
 
-    def _frame(self, status: int, headers: HeaderList) -> HeaderList:
-        """Decide how the end of the body is marked (RFC 9112, section 6); return all headers."""
-        self._chunked = self._until_close = False  # of a start that was refused before
-        self._remaining = 0
-        lengths = [value for name, value in headers if name.lower() == b"content-length"]
-        codings = [value for name, value in headers if name.lower() == b"transfer-encoding"]
-        if (lengths and codings) or [coding.lower() for coding in codings] not in (
-            [],
-            [b"chunked"],
-        ):
-            raise RuntimeError(
-                "the response has both Content-Length and Transfer-Encoding, or an unknown coding"
-            )
-        if self.scope["method"] == "HEAD" or status in _NO_CONTENT:
-            self._remaining = None
-        elif codings:
-            self._chunked = True
-        elif lengths:
-            self._remaining = int(lengths[0])
-        elif self.scope["http_version"] == "1.0":
-            self._until_close = True
-            self.keep_alive = False
+    async def __call__(self, message: Any) -> None:
+        """Take an ASGI message: ``http.response.start``, then one ``http.response.body``.
+
+        Raises `RuntimeError` for one that does not fit, and for an invalid header.
+        """
+        if message["type"] == "http.response.start":
+            self._start = message
+        elif self._start is None or message.get("more_body", False):
+            raise RuntimeError("expected a start and one body with all of the response")
         else:
-            self._chunked = True
-            return [*headers, (b"transfer-encoding", b"chunked")]
-        return headers
+            headers = [pair for pair in self._start["headers"] if pair[0] != b"content-length"]
+            self.respond(self._start["status"], headers, message["body"])
 
-    def _framed(self, body: bytes, *, more: bool) -> bytes:
-        """Return a part of the body as it is written."""
-        if self._remaining is None:  # no body may follow
-            return b""
-        if self._chunked:
-            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            return chunk if more else chunk + b"0\r\n\r\n"
-        if self._until_close:
-            return body
-        self._remaining -= len(body)
-        if self._remaining < 0:
-            raise RuntimeError("the response is longer than its Content-Length")
-        if self._remaining and not more:
-            raise RuntimeError("the response is shorter than its Content-Length")
-        return body
-
-    def _head(
-        self, status: int, headers: HeaderList, encoded: bytes = b"", length: bytes = b""
-    ) -> bytes:
+    def _head(self, status: int, headers: HeaderList, encoded: bytes) -> bytes:
         """Return status line and headers, checked, with the empty line after them."""
-        encoded += self.encode(headers) + length
+        encoded = self.encode(headers) + encoded
         if self.expects_continue and self.more_body:  # the client may send its body, or not
             self.keep_alive = False
-        if b"\r\nconnection: " in encoded and _closes(headers):
+        if _CLOSE in headers:
             self.keep_alive = False
         elif not self.keep_alive:
             encoded += b"\r\nconnection: close"
@@ -297,29 +219,14 @@ class Exchange:
             encoded,
         )
 
-    def _finish(self) -> None:
-        self.complete = True
-        self._body = b""
-        self._wake()
-        if not self.disconnected:
-            self._connection.response_complete(self)
-
     def _wake(self) -> None:
         if self._news is not None:
             self._news.set()
 
 
-def _closes(headers: HeaderList) -> bool:
-    """Return whether a ``Connection`` header says close."""
-    values = b",".join([value for name, value in headers if name.lower() == b"connection"])
-    return b"close" in [value.strip().lower() for value in values.split(b",")]
-
-
-def _check_name(name: bytes) -> bytes:
+@cache
+def _checked_name(name: bytes) -> bytes:
     """Return a header's name in lower case. Raises `RuntimeError` if it is not one."""
     if not _TOKEN.fullmatch(name):
         raise RuntimeError(f"the response has an invalid header name: {name!r}")
-    lower = name.lower()
-    if len(_KNOWN_NAMES) < _MAX_KNOWN_NAMES:  # an application has few, but may generate them
-        _KNOWN_NAMES[name] = lower
-    return lower
+    return name.lower()

@@ -294,7 +294,7 @@ class TestOpen:
         self, site: Site, arguments: list[str]
     ) -> None:
         site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
-        outcome = run_command(*arguments, backend="acme", api_keys=KEY)
+        outcome = in_process(*arguments, backend="acme", api_keys=KEY)
         assert error_message(outcome, cli.UNAVAILABLE) == (
             "petstore: cannot reach the storage: acme at acme://here: connection refused\n"
         )

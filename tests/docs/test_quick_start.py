@@ -114,10 +114,9 @@ def test_a_response_in_the_wrong_place_is_noticed(index: int, outcomes: list[Out
     assert wrong(shown, outcomes)
 
 
-@pytest.mark.parametrize("text", ["PET=", "for NAME in", "order-4711"])
-def test_a_step_that_is_left_out_is_noticed(text: str, tmp_path: Path) -> None:
+def test_a_step_that_is_left_out_is_noticed(tmp_path: Path) -> None:
     todo, shown = steps(QUICK_START), list(SHOWN)
-    left_out = next(index for index, step in enumerate(todo) if text in step.command)
+    left_out = next(index for index, step in enumerate(todo) if "for NAME in" in step.command)
     del todo[left_out], shown[left_out + 1]
     with running() as banner:
         assert wrong(shown, followed(banner, tmp_path, todo))

@@ -91,7 +91,10 @@ def delete_wal(path: Path) -> None:
     wal_of(path).unlink()
 
 
-CHANGES = [delete, delete_all, move, replace, delete_wal]
+CHANGES = [
+    *(delete, replace, delete_wal),
+    *(pytest.param(change, marks=pytest.mark.slow) for change in (delete_all, move)),
+]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -114,13 +117,10 @@ def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     assert "Traceback" not in live.log.read_text()
 
 
-@pytest.mark.parametrize("change", [delete, replace, delete_wal])
-def test_an_idle_service_notices_it_too(
-    path: Path, start: Start, change: Callable[[Path], None]
-) -> None:
+def test_an_idle_service_notices_it_too(path: Path, start: Start) -> None:
     live = start(backend="sqlite", sqlite_path=str(path), log="text")
     assert live.client.get("/readyz").status_code == 200
-    change(path)
+    replace(path)
     until(lambda: live.client.get("/readyz").status_code == 503)
     assert live.client.get("/v1/pets").status_code == 503
     assert LOST in live.log.read_text()

@@ -109,6 +109,7 @@ def test_the_search_agrees_with_trying_every_order(operations: list[RecordedCall
     assert search(operations, [1, 2])[0] is explained(operations, [1, 2])
 
 
+@pytest.mark.slow
 def test_rounds_on_memory_find_nothing(tmp_path: Path) -> None:
     run = Run(1, 1, time.monotonic() + 300)
     with memory(tmp_path, run) as tried:
@@ -135,6 +136,7 @@ backend = fault_saboteurs.backend(Forgets)
 """
 
 
+@pytest.mark.slow
 def test_a_backend_that_forgets_keys_when_the_clock_jumps_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,10 +135,11 @@ def test_no_request_is_superlinear(send: Callable[..., bytes]) -> None:
     assert superlinear(send, inputs(REQUESTS, LETTERS), 1000) is None
 
 
-@pytest.mark.parametrize("line", ["POST /v1/pets", "POST /v1/store/orders"])
-def test_no_body_is_superlinear(send: Callable[..., bytes], line: str) -> None:
+def test_no_body_is_superlinear(send: Callable[..., bytes]) -> None:
     def call(body: bytes) -> object:
-        return send(head(line, HOST, AUTHORIZED, JSON, f"Content-Length: {len(body)}"), body)
+        return send(
+            head("POST /v1/pets", HOST, AUTHORIZED, JSON, f"Content-Length: {len(body)}"), body
+        )
 
     assert superlinear(call, inputs(BODIES, JSON_LETTERS), 1000) is None
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.mutants import probes
 from tests.mutants.changes import changes
 from tests.mutants.probes import FOLDER, plant
@@ -66,6 +68,7 @@ def test_nothing(): ...
 """
 
 
+@pytest.mark.slow
 def test_probes_name_the_tests_that_reach_them_in_any_process_or_fixture(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(plant(SOURCE, {(9, 4): {1}, (8, 8): {2}}, [3]) + "\nfind([1], 2)")

@@ -27,7 +27,7 @@ from tests.support.key_files import replace
 from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
-from tests.support.services import KEY, OTHER_KEY, Live, Start
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, OTHER_KEY, Live, Start
 from tests.support.waiting import HANG_SECONDS, until
 
 OPERATING = (ROOT / "docs/operating.md").read_text()
@@ -228,7 +228,7 @@ def test_a_worker_that_replaces_another_does_not_claim_that_writes_are_taken(
         assert scrape(url)["petstore_storage_writable",] == 0
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
     start: Start, tmp_path: Path, workers: str
 ) -> None:

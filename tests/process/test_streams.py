@@ -196,7 +196,7 @@ def test_the_time_for_a_request_begins_with_its_first_byte(method: bytes) -> Non
 def test_a_body_may_arrive_after_the_last_response_for_as_long_as_before_it() -> None:
     async def refuses(_: Any, __: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 413, "headers": []})
-        await send({"type": "http.response.body"})
+        await send({"type": "http.response.body", "body": b""})
 
     async def run() -> None:
         connection, (near, far) = ours(refuses)(), socket.socketpair()

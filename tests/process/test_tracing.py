@@ -116,19 +116,11 @@ def test_a_collector_that_never_responds_delays_neither_responses_nor_the_end(
             assert live.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("OTEL_SERVICE_NAME", "shop"), ("OTEL_RESOURCE_ATTRIBUTES", "service.name=shop")],
-)
 def test_the_service_has_the_configured_name(
-    collector: Collector,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    value: str,
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
-    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=shop")
     with process(tmp_path, drain_seconds="0") as live:
         live.client.get("/livez")
         assert live.stop() == 0  # the remaining spans are sent as the process ends

@@ -297,22 +297,6 @@ class TestFailing:
 
         asyncio.run(run())
 
-    def test_a_damaged_page(self, file: Path) -> None:
-        create(file, 2000)
-        size = file.stat().st_size
-        intact = 4096 * query(file, "SELECT max(rootpage) FROM sqlite_schema")
-        with file.open("r+b") as bytes_:
-            bytes_.seek(intact)
-            bytes_.write(b"\xff" * (size - intact))
-
-        async def run() -> None:
-            async with opened(file) as repository:
-                for call in (repository.list_pets(PetQuery(0, 2000)), repository.create_pet(REX)):
-                    with pytest.raises(UnavailableError, match="it is corrupt; stop the service"):
-                        await call
-
-        asyncio.run(run())
-
 
 def test_a_query_is_compiled_once(file: Path) -> None:
     compiled: list[object] = []
