@@ -307,7 +307,7 @@ def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path) ->
         line = f"a worker cannot start: cannot read the key file {file} of"
         line += " PETSTORE_API_KEYS_FILE: No such file or directory"
         until(lambda: line in live.log.read_text(), log=live.log.read_text)
-        until(lambda: "ended with status 1; replacing it" in live.log.read_text())
+        until(lambda: "ended with status 69; replacing it" in live.log.read_text())
         assert "Traceback" not in live.log.read_text()
         file.write_text(key_line("old", "old"))
         until(lambda: len(live.workers()) == WORKERS)

@@ -247,7 +247,6 @@ LASTING = [
     "ERR syntax",
     "BUSYKEY Target key name already exists.",
     "OOMPH",
-    "ERR unknown command 'READONLY'",
 ]
 WRAP = "ERR Error running script (call to f_0a1): @user_script:1: "
 
@@ -262,6 +261,11 @@ def test_transient_errors_are_unavailable_and_lasting_ones_are_not(wrap: str) ->
         found = storage_error("redis at db", hiredis.ReplyError(text))
         assert type(found) is UnusableError
         assert str(found) == f"redis at db: the user or the password is refused: {text}"
+    found = storage_error(
+        "redis at db", hiredis.ReplyError(f"{wrap}ERR unknown command 'READONLY'")
+    )
+    assert type(found) is UnusableError
+    assert str(found).endswith("unknown command 'READONLY'; it must not be disabled or renamed")
     for text in LASTING:
         found = storage_error("redis at db", hiredis.ReplyError(wrap + text))
         assert type(found) is StorageError
