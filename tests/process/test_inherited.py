@@ -171,6 +171,7 @@ def test_whatever_it_inherits_a_service_serves_and_stops(
             killed = live.workers()[0]
             os.kill(killed, signal.SIGKILL)
             until(lambda: len({*live.workers()} - {killed}) == 2, log=log.read_text)
+            assert {output_of(worker) for worker in live.workers()} == {output_of(popen.pid)}
         assert client.get("/v1/pets").json() == [pet]
         assert live.stop() == 0, log.read_text()
         until(lambda: not exists(popen.pid))
@@ -183,6 +184,12 @@ def listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(path)
     return True
+
+
+def output_of(process: int) -> tuple[Path, Path]:
+    """Return which files are a process's standard output and error."""
+    first, second = (Path(f"/proc/{process}/fd/{fd}").readlink() for fd in (1, 2))
+    return first, second
 
 
 def exists(group: int) -> bool:
@@ -205,3 +212,17 @@ def test_what_prevents_serving_is_one_line(tmp_path: Path, name: str, workers: s
         assert popen.wait(HANG_SECONDS) == 2
     assert line.startswith("petstore: ")
     assert message in line
+
+
+def test_without_standard_error_messages_do_not_go_to_standard_output() -> None:
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "keys", "new"]
+    printed = subprocess.run(shell, stdout=subprocess.PIPE, check=True, timeout=HANG_SECONDS)
+    assert len(printed.stdout.splitlines()) == 2
+
+
+def test_the_conformance_kit_refuses_to_run_without_assertions() -> None:
+    kit = [*COMMAND, "conformance", "memory", "--quick"]
+    env = environment() | {"PYTHONOPTIMIZE": "1"}
+    done = subprocess.run(kit, env=env, capture_output=True, check=False, timeout=HANG_SECONDS)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"petstore: the conformance kit consists of assertions")

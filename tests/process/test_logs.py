@@ -75,6 +75,13 @@ def test_text_begins_with_time_level_and_event(capfd: pytest.CaptureFixture[str]
     assert [line for line in lines if re.fullmatch(begin + "warning an event", line)]
 
 
+def test_a_path_that_is_not_utf8_can_be_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    with log_restored():
+        logs.set_up(LogFormat.JSON)
+        logging.getLogger("petstore").error("cannot read %s", "/srv/\udcff")
+    assert json.loads(capfd.readouterr().err)["event"] == r"cannot read /srv/\udcff"
+
+
 @pytest.mark.parametrize("level", LogLevel)
 def test_lines_below_the_level_are_not_logged(
     level: LogLevel, capfd: pytest.CaptureFixture[str]
@@ -125,10 +132,3 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     missed = [int(text.split()[0].replace(",", "")) for text in events if " dropped: " in text]
     assert 0 < counted <= sum(missed)  # some were dropped after they were counted
     assert events.count("request") + sum(missed) == count + 1
-
-
-def test_the_service_runs_without_standard_input_and_output(tmp_path: Path) -> None:
-    with serving(tmp_path, "sh", "-c", 'exec "$@" <&- >&-', "sh") as (popen, live, _):
-        assert live.client.get("/v1/pets").status_code == 200
-        popen.terminate()
-        assert popen.wait(HANG_SECONDS) == 0

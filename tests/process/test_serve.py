@@ -35,10 +35,10 @@ def test_the_lines_of_the_banner_work_when_pasted(tmp_path: Path) -> None:
     assert banner[1] not in (tmp_path / "stderr").read_text()
 
 
-def handles_sigterm(process_id: int) -> bool:
-    """Return whether a process has a handler for SIGTERM; until then Python itself starts."""
+def handles(process_id: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal."""
     status = Path(f"/proc/{process_id}/status").read_text()
-    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << signal.SIGTERM - 1)
+    return bool(int(status.split("SigCgt:")[1].split()[0], 16) & 1 << number - 1)
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
@@ -53,13 +53,13 @@ def test_sigterm_during_the_start_ends_with_status_0(tmp_path: Path, workers: st
     serve = ("serve", "--listen", "127.0.0.1:0")
     log = tmp_path / "stderr"
     with running(tmp_path, *serve, **settings) as popen:
-        until(lambda: handles_sigterm(popen.pid))
+        until(lambda: handles(popen.pid, signal.SIGTERM))
         begin = time.monotonic()
         until(lambda: "serving on" in log.read_text())
         whole = time.monotonic() - begin
     for kill in range(KILLS):
         with running(tmp_path, *serve, **settings) as popen:
-            until(lambda: handles_sigterm(popen.pid))
+            until(lambda: handles(popen.pid, signal.SIGTERM))  # until then Python itself starts
             time.sleep(whole * kill / KILLS)
             processes = children(popen.pid)
             popen.terminate()
@@ -82,6 +82,24 @@ def test_sigterm_to_a_worker_that_starts_ends_it_with_status_0(tmp_path: Path) -
             time.sleep(kill / KILLS)  # its start takes about that long
         assert live.stop() == 0
     assert "Traceback" not in live.log.read_text()
+
+
+NOHUP = """
+import signal
+from petstore import cli
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
+def test_nohup_keeps_the_development_mode_running(tmp_path: Path, workers: str) -> None:
+    storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
+    flags = ("--dev", "--workers", workers)
+    with process(tmp_path, *flags, script=NOHUP, api_keys="", **storage) as live:
+        assert live.process is not None
+        assert not handles(live.process.pid, signal.SIGHUP)
+        assert live.stop() == 0
 
 
 FEW_FILES = """

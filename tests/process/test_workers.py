@@ -159,10 +159,15 @@ def group(directory: Path, *arguments: str, wait: bool, **more: str) -> Iterator
     more -- further settings
     """
     arguments = arguments or ("-m", "petstore", "serve")
-    settings = {"backend": "sqlite", "sqlite_path": str(directory / "pets.sqlite"), **more}
-    env = environment(
-        api_keys=KEY, listen="127.0.0.1:0", workers=str(WORKERS), drain_seconds="0", **settings
-    )
+    settings = {
+        "backend": "sqlite",
+        "sqlite_path": str(directory / "pets.sqlite"),
+        "api_keys": KEY,
+        "listen": "127.0.0.1:0",
+        "workers": str(WORKERS),
+        "drain_seconds": "0",
+    } | more
+    env = environment(**settings)
     log = directory / "group.log"
     with log.open("wb") as stderr:
         popen = subprocess.Popen(
@@ -182,6 +187,32 @@ def group(directory: Path, *arguments: str, wait: bool, **more: str) -> Iterator
         if popen.poll() is None:
             os.killpg(popen.pid, signal.SIGKILL)
         popen.wait()
+
+
+def test_a_signal_to_the_whole_group_counts_once(tmp_path: Path) -> None:
+    with group(tmp_path, wait=True, drain_seconds="600") as live:
+        assert live.process is not None
+        for worker in live.workers():
+            os.kill(worker, signal.SIGTERM)
+        until(lambda: live.log.read_text().count("stopping: draining") == WORKERS)
+        live.process.terminate()  # which sends it to the workers, too
+        for _ in range(100):
+            with live.new_client() as client:
+                assert client.get("/v1/pets").headers["connection"] == "close"
+        os.killpg(live.process.pid, signal.SIGTERM)
+        assert live.process.wait(HANG_SECONDS) == 0
+
+
+def test_a_worker_that_is_killed_during_the_drain_does_not_fail_the_stop(tmp_path: Path) -> None:
+    with served(tmp_path, drain_seconds="600") as live:
+        assert live.process is not None
+        live.process.terminate()
+        until(lambda: live.log.read_text().count("stopping: draining") == WORKERS)
+        killed = live.workers()[0]
+        os.kill(killed, signal.SIGKILL)
+        check_ended([killed])
+        assert live.stop() == 0
+    assert f"worker {killed} ended with status -9" in live.log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -240,11 +271,15 @@ def test_a_signal_while_a_worker_is_being_started_reaches_that_worker(tmp_path: 
         assert live.process.wait(HANG_SECONDS) == 0
 
 
-def test_workers_end_if_their_parent_is_killed(tmp_path: Path) -> None:
-    with served(tmp_path) as live:
+@pytest.mark.parametrize("drains", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_workers_end_if_their_parent_is_killed(tmp_path: Path, drains: bool) -> None:
+    with served(tmp_path, drain_seconds="600") as live:
         assert live.process is not None
         workers = live.workers()
         assert len(workers) == WORKERS
+        if drains:
+            live.process.terminate()
+            until(lambda: live.log.read_text().count("stopping: draining") == WORKERS)
         live.process.kill()
         live.process.wait(HANG_SECONDS)
         check_ended(workers)
