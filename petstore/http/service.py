@@ -262,8 +262,10 @@ def _final(status: int) -> int:
 async def _send_messages(
     request: ServiceRequest, status: int, headers: list[Header], body: bytes
 ) -> None:
-    """Send a response as the two messages of ASGI; the server leaves out the body for HEAD."""
+    """Send a response as the two messages of ASGI."""
     if status not in (204, 304):  # RFC 9110, section 8.6
         headers.append((b"content-length", b"%d" % len(body)))
+    if request.scope["method"] == "HEAD":
+        body = b""
     await request.send({"type": "http.response.start", "status": status, "headers": headers})
     await request.send({"type": "http.response.body", "body": body, "more_body": False})

@@ -166,19 +166,32 @@ class Exchange:
             encoded += b"\r\n%b: %b" % (_checked_name(name), value)
         return encoded
 
-    def respond(self, status: int, headers: HeaderList, body: bytes, encoded: bytes = b"") -> None:
+    def respond(
+        self,
+        status: int,
+        headers: HeaderList,
+        body: bytes,
+        encoded: bytes = b"",
+        length: int | None = None,
+    ) -> None:
         """Send a whole response at once. This never waits: the next request does.
 
         headers -- without ``Content-Length``, which is added where the status permits a body
         encoded -- further headers, as `encode` has returned them; ``Connection`` is not among them
+        length -- of a body that was left out for HEAD
 
         Raises `RuntimeError` for an invalid header, and for a second response.
         """
         if self.complete:
             raise RuntimeError("there was a response before")
-        length = b"" if status in _NO_CONTENT else b"\r\ncontent-length: %d" % len(body)
-        head = self._head(status, headers, encoded + length)
-        if self.scope["method"] == "HEAD" or not length:
+        if length is None:
+            length = len(body)
+        if status in _NO_CONTENT:
+            body = b""
+        else:
+            encoded += b"\r\ncontent-length: %d" % length
+        head = self._head(status, headers, encoded)
+        if self.scope["method"] == "HEAD":
             body = b""
         self.complete = True
         self._body = b""
@@ -202,7 +215,10 @@ class Exchange:
             raise RuntimeError("expected a start and one body with all of the response")
         else:
             headers = [pair for pair in self._start["headers"] if pair[0] != b"content-length"]
-            self.respond(self._start["status"], headers, message["body"])
+            length = None
+            if self.scope["method"] == "HEAD":
+                length = int(dict(self._start["headers"]).get(b"content-length", 0))
+            self.respond(self._start["status"], headers, message["body"], length=length)
 
     def _head(self, status: int, headers: HeaderList, encoded: bytes) -> bytes:
         """Return status line and headers, checked, with the empty line after them."""

@@ -180,6 +180,9 @@ class RequestParser:
         self._fields += 1
         if self._fields > MAX_HEADERS:
             raise MalformedError(f"more than {MAX_HEADERS} headers and trailers")
+        # RFC 9110, section 6.5.1. httptools would heed it, and ignore all that follows.
+        if name.lower() in (b"connection", b"proxy-connection"):
+            raise MalformedError("expected no Connection among the trailers")
 
     def on_headers_complete(self) -> None:
         """Check the head as a whole, then start the request."""

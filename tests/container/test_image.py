@@ -43,9 +43,8 @@ def test_it_serves_only_clients_with_a_key(engine: Engine) -> None:
 @pytest.mark.parametrize("options", [(), ("--init",)])
 def test_a_stop_drains_and_ends_it(engine: Engine, options: tuple[str, ...]) -> None:
     tool("catatonit")  # the init
-    settings = {"backend": "sqlite", "sqlite_path": "/tmp/pets", "workers": "2"}  # noqa: S108
-    settings |= {"drain_seconds": "0.5", "shutdown_seconds": "30"}
-    with engine.serve("--tmpfs=/tmp", *options, **settings) as (name, live):
+    settings = {"drain_seconds": "0.5", "shutdown_seconds": "30"}
+    with engine.serve(*options, **settings) as (name, live):
         assert live.client.get("/v1/pets").status_code == 200  # the connection stays open
         engine.podman("stop", "--time=60", name)
         assert engine.podman("wait", name) == "0"

@@ -173,6 +173,8 @@ MALFORMED = [
             b"2\r\n{}{}\r\n",
             b"2\r\n{}\n0\r\n\r\n",
             b"0\r\nno trailer\r\n\r\n",
+            chunk(PET) + b"0\r\nConnection: close\r\n\r\n",
+            chunk(PET) + b"0\r\nproxy-connection: Close\r\n\r\n",
             chunk(PET) + b"0\r\n" + b"A: b\r\n" * 500 + b"\r\n",
             chunk(PET) + b"0;" + b"a" * 200_000 + b"\r\n\r\n",
             b"1d;" + b"a" * 70_000 + b"\r\n" + PET + b"\r\n0\r\n\r\n",
