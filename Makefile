@@ -57,7 +57,7 @@ lint: install ## format, lint, types, rooms
 
 check: lint test ## what every commit passes
 
-check-all: install ## what CI adds: the tests marked slow, other backends: 19 minutes on two cores
+check-all: install ## what CI adds: the tests marked slow, other backends: 25 minutes on two cores
 	tests/clients/linters/lint
 	$(PYTEST) --dist loadgroup -m slow
 	PETSTORE_FAULT_MINUTES=0.5 $(PYTEST) -m "" conformance/tests/test_faults_backends.py
