@@ -264,8 +264,8 @@ def _add_further(commands: Any, called: str) -> None:
     else:
         names = dict.fromkeys(_FROM_KIT) | _load_commands(called)
     for name, command in names.items():
-        text = _FROM_KIT.get(name, "")
-        parser = commands.add_parser(name, help=f"{text} (petstore-conformance)")
+        text = f"{_FROM_KIT[name]} (petstore-conformance)" if name in _FROM_KIT else None
+        parser = commands.add_parser(name, help=text)
         if command is not None:
             command.add_arguments(parser)
             parser.set_defaults(command=partial(_further, command))
