@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.waiting import PATIENCE
@@ -16,3 +18,15 @@ for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
 
 os.environ.setdefault("PYTEST_TIMEOUT", f"{600 * PATIENCE}")  # read by pytest-timeout
+
+
+@pytest.fixture(autouse=True)
+def environment_is_left_as_it_was() -> Iterator[None]:
+    """Refuse a test that leaves variables to the processes of later tests."""
+    before = dict(os.environ)
+    yield
+    after = dict(os.environ)
+    for variables in (before, after):
+        variables.pop("PYTEST_CURRENT_TEST", None)
+    if after != before:
+        raise AssertionError(dict(after.items() ^ before.items()))

@@ -265,5 +265,6 @@ def test_without_the_extra_the_service_runs_and_logs_what_to_install(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.asgi", None)
-    assert Tracing.from_environment(ENDPOINT) is None
+    with mock.patch.dict(os.environ):
+        assert Tracing.from_environment(ENDPOINT) is None
     assert "install the service with its extra 'tracing'" in caplog.text
