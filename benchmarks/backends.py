@@ -21,32 +21,32 @@ from backends.postgres.tests.servers import Server
 from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
 from benchmarks import floors
-from benchmarks.contestants import (
+from benchmarks.floors import floor
+from benchmarks.load import GOOD, Load
+from benchmarks.subjects import (
     PEERS,
     PETSTORE,
     SERVE,
-    Contestant,
     Running,
+    Subject,
     cpu_seconds,
     named,
     prepare,
     stock,
 )
-from benchmarks.floors import floor
-from benchmarks.load import GOOD, Load
 from benchmarks.turns import Floor, compare, keep
 
 RAW_POSTGRES = [sys.executable, str(PEERS / "raw_postgres.py"), "{port}"]
 
 
-def service(name: str, title: str, cores: str = "0", **settings: str) -> Contestant:
+def service(name: str, title: str, cores: str = "0", **settings: str) -> Subject:
     """Return the service with some settings."""
     environ = PETSTORE | {"PETSTORE_LOG": "off"}
     environ |= {f"PETSTORE_{setting}": text for setting, text in settings.items()}
-    return Contestant(f"petstore-{name}", f"petstore, {title}", SERVE, "", environ, cores=cores)
+    return Subject(f"petstore-{name}", f"petstore, {title}", SERVE, "", environ, cores=cores)
 
 
-def services(directory: Path, redis: str, postgres: str) -> list[Contestant]:
+def services(directory: Path, redis: str, postgres: str) -> list[Subject]:
     """Return the raw function and the services.
 
     directory -- where SQLite's files go
@@ -82,7 +82,7 @@ def filled(server: Server, name: str) -> str:
     return url
 
 
-def on_postgres(server: Server) -> list[Contestant]:
+def on_postgres(server: Server) -> list[Subject]:
     """Return the peers, each on its own database."""
     (raw,), (fastify,) = named(("raw",)), named(("fastify",))
     peers = (
@@ -146,9 +146,9 @@ def main() -> None:
             return sum(cpu_seconds(one.pid) for word, one in used if one and word in name)
 
         def turn(one: Running | Floor, operation: str) -> dict[str, float]:
-            before = server_cpu(one.contestant.name)
+            before = server_cpu(one.subject.name)
             found = one.measure(operation) if isinstance(one, Floor) else load(one, operation)
-            used = server_cpu(one.contestant.name) - before
+            used = server_cpu(one.subject.name) - before
             return found | {"server": used / found["requests"] * 1e6}
 
         urls = f"redis://127.0.0.1:{redis.port}", postgres.url(sslmode="disable")

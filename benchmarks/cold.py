@@ -21,7 +21,7 @@ from pathlib import Path
 import apsw
 from petstore_sqlite import SqliteSettings, open_sqlite
 
-from benchmarks.contestants import BUILD, KEY, PETSTORE, SERVE, Contestant, Running
+from benchmarks.subjects import BUILD, KEY, PETSTORE, SERVE, Running, Subject
 from petstore.contract import Expected
 
 FILL = """WITH RECURSIVE ids(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM ids WHERE id < ?)
@@ -119,7 +119,7 @@ def main() -> None:
         asyncio.run(fill(path, options.pets))
         environ = {"PETSTORE_BACKEND": "sqlite", "PETSTORE_SQLITE_PATH": path}
         environ = PETSTORE | environ | {"PETSTORE_LOG": "off"}
-        with Running(Contestant("petstore-cold", "", SERVE, environ=environ)) as server:
+        with Running(Subject("petstore-cold", "", SERVE, environ=environ)) as server:
             server.wait()
             for cold in (False, True):
                 asyncio.run(measure(server, path, options, cold=cold))

@@ -8,7 +8,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from benchmarks.contestants import KEY
+from benchmarks.subjects import KEY
 
 BODY = b'{"id":1,"name":"pet00000","categoryId":0,"status":"available"}'
 GET = f"GET /v1/pets/{{}} HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nAuthorization: Bearer {KEY}\r\n\r\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.contestants import BUILD, ROOT
+from benchmarks.subjects import BUILD, ROOT
 
 DEFAULT = "petstore-log"
 NAME = "petstore"
@@ -61,7 +61,7 @@ def middle(raw: Raw, name: str, operation: str, what: str) -> float | None:
 
 
 def ratio(raw: Raw, what: str, one: tuple[str, str], other: tuple[str, str]) -> float | None:
-    """Return the median of the ratios of two (contestant, operation), round by round."""
+    """Return the median of the ratios of two (subject, operation), round by round."""
     first, second = (raw["figures"].get(name, {}).get(op) for name, op in (one, other))
     if not first or not second:
         return None
@@ -69,7 +69,7 @@ def ratio(raw: Raw, what: str, one: tuple[str, str], other: tuple[str, str]) -> 
 
 
 def ordered(raw: Raw, operation: str) -> list[str]:
-    """Return the contestants: the service as it is by default, then the others by their CPU."""
+    """Return the subjects: the service as it is by default, then the others by their CPU."""
     cpu = {name: middle(raw, name, operation, "cpu") or 0 for name in raw["figures"]}
     return sorted(cpu, key=lambda name: (name != DEFAULT, cpu[name]))
 

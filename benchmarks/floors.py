@@ -13,8 +13,8 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks.contestants import BUILD, Contestant
 from benchmarks.load import CONNECTIONS
+from benchmarks.subjects import BUILD, Subject
 from benchmarks.turns import Floor, Measure
 
 SELECT = "SELECT id, name, category_id, status FROM pets WHERE id = {}"
@@ -29,12 +29,12 @@ FILLED = (
     SELECT 'pet' || substr('0000' || n, length('0000' || n) - 4), n % 10,
     CASE n % 3 WHEN 0 THEN 'available' WHEN 1 THEN 'pending' ELSE 'sold' END FROM r ORDER BY n""",
 )
-"""Statements that make a plain table of the pets that contestants start with."""
+"""Statements that make a plain table of the pets that subjects start with."""
 
 
 def floor(name: str, title: str, measure: Measure) -> Floor:
     """Return a floor."""
-    return Floor(Contestant(name, title, [], only=("get", "create")), measure)
+    return Floor(Subject(name, title, [], only=("get", "create")), measure)
 
 
 def functions(count: int) -> dict[str, str]:

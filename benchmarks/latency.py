@@ -2,7 +2,7 @@
 
 Run: .venv/bin/python -m benchmarks.latency [--rate N] [--seconds N] [--rounds N] [NAME ...]
 
-Gets of random pets by the contestants of `benchmarks.peers`: at a fixed rate that leaves room, the
+Gets of random pets by the subjects of `benchmarks.peers`: at a fixed rate that leaves room, the
 same for all (about half of what the slowest serves), and at saturation. At the fixed rate time
 counts from when a request was due. wrk does both: only it can be scripted to spread a rate over
 1,000 connections. h2load and autocannon send in bursts, hey waits for responses.
@@ -11,14 +11,14 @@ counts from when a request was due. wrk does both: only it can be scripted to sp
 import argparse
 from functools import partial
 
-from benchmarks.contestants import ALL, named, prepare
 from benchmarks.figures import kept, middle
 from benchmarks.load import CONNECTIONS, Load
+from benchmarks.subjects import ALL, named, prepare
 from benchmarks.turns import Cases, compare, keep
 
 COUNTS = (CONNECTIONS, 256, 1000)
 LEFT_OUT = ("nginx", "litestar")  # it does not look up pets; FastAPI tells the same
-NAMES = tuple(contestant.name for contestant in ALL if contestant.name not in LEFT_OUT)
+NAMES = tuple(subject.name for subject in ALL if subject.name not in LEFT_OUT)
 
 
 def half_of_slowest() -> int:

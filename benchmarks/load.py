@@ -2,8 +2,8 @@
 
 import subprocess
 
-from benchmarks.contestants import BUILD, KEY, Running
 from benchmarks.smoke import PETS
+from benchmarks.subjects import BUILD, KEY, Running
 
 CONNECTIONS = 48
 
@@ -89,7 +89,7 @@ def wrk(server: Running, text: str, connections: int, seconds: int) -> list[floa
     """Run wrk with a script, on the second core or wherever the server is; return its figures."""
     script = BUILD / "load.lua"
     script.write_text(text)
-    cores = "1" if server.contestant.cores == "0" else server.contestant.cores
+    cores = "1" if server.subject.cores == "0" else server.subject.cores
     command = ["taskset", "-c", cores, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
     command += ["--timeout", "60"]  # a slow server has latencies, not errors
     command += ["-s", str(script), "-H", f"Authorization: Bearer {KEY}", f"{server.url}/v1/pets"]
@@ -116,7 +116,7 @@ class Load:
         cpu = server.cpu_seconds() - cpu
         completed, microseconds, refused, broken, *latencies = figures
         if broken or refused != (completed if operation in REFUSED else 0):
-            raise RuntimeError(f"{server.contestant.title}, {operation}: {figures}")
+            raise RuntimeError(f"{server.subject.title}, {operation}: {figures}")
         return {
             "rate": completed / microseconds * 1e6,
             "cpu": cpu / completed * 1e6,
@@ -134,7 +134,7 @@ class Load:
         script = RATE.format(rate=rate, n=PETS, **slots)
         broken, *latencies = wrk(server, script, connections, self.seconds + 1)
         if broken:
-            raise RuntimeError(f"{server.contestant.title}, {rate} a second: {broken:.0f} errors")
+            raise RuntimeError(f"{server.subject.title}, {rate} a second: {broken:.0f} errors")
         return percentiles(latencies)
 
 

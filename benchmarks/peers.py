@@ -11,20 +11,20 @@ report.
 import argparse
 from functools import partial
 
-from benchmarks.contestants import ALL, QUICK, named, prepare
 from benchmarks.figures import DEFAULT, NAME
 from benchmarks.load import CONNECTIONS, GOOD, REFUSED, Load
 from benchmarks.report import write
+from benchmarks.subjects import ALL, QUICK, named, prepare
 from benchmarks.turns import compare, keep
 
 
 def main() -> None:
     """Measure, keep the figures, and write the report."""
     parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few contestants, one short round")
+    parser.add_argument("--quick", action="store_true", help="few subjects, one short round")
     parser.add_argument("--seconds", type=int, default=2, help="how long a turn takes")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="contestants; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="subjects; default: all")
     options = parser.parse_args()
     quick = options.quick
     names = tuple(options.names) or (QUICK if quick else tuple(c.name for c in ALL))
@@ -33,7 +33,7 @@ def main() -> None:
         *prepare(named(names)),
         {operation: partial(load, operation=operation) for operation in GOOD | REFUSED},
         options.rounds or (1 if quick else 5),
-        lambda operation, contestant: operation in GOOD or contestant.name in (DEFAULT, NAME),
+        lambda operation, subject: operation in GOOD or subject.name in (DEFAULT, NAME),
     )
     raw |= {"seconds": load.seconds, "connections": CONNECTIONS, "refused": [*REFUSED]}
     keep("quick" if quick else "peers", raw)

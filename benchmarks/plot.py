@@ -25,10 +25,10 @@ line { stroke: #d1d9e0; }
 
 
 def draw(figures: dict[str, list[float]], panels: list[str], own: str) -> str:
-    """Return an SVG document with a row for each contestant and a panel for each operation.
+    """Return an SVG document with a row for each subject and a panel for each operation.
 
-    figures -- contestant -> one figure for each panel
-    own -- the contestant whose bars stand out
+    figures -- subject -> one figure for each panel
+    own -- the subject whose bars stand out
     """
     width = LABELS + PANEL * len(panels) + 10
     height = TOP + ROW * len(figures) + 14

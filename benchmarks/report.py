@@ -13,8 +13,6 @@ import textwrap
 from statistics import median
 
 from benchmarks import plot
-from benchmarks.bar import bar
-from benchmarks.contestants import ALL, BUILD, ROOT
 from benchmarks.figures import (
     DEFAULT,
     NAME,
@@ -28,6 +26,8 @@ from benchmarks.figures import (
     ratio,
     table,
 )
+from benchmarks.subjects import ALL, BUILD, ROOT
+from benchmarks.targets import targets
 
 HISTORY = ROOT / "benchmarks" / "history.json"
 PARTS = {
@@ -55,18 +55,18 @@ HEAD = "In each cell: get / list 20 / filtered list / create."
 WORKERS = ("list 20: requests/s", "CPU us", "create: requests/s", "CPU us")
 
 FORMS = (("cpu", ".1f"), ("p50", ".2f"), ("p99", ".2f"))
-TITLES = {contestant.name: contestant.title for contestant in ALL}
+TITLES = {subject.name: subject.title for subject in ALL}
 
 
 def operations(raw: Raw) -> list[str]:
-    """Return the operations that all contestants perform."""
+    """Return the operations that all subjects perform."""
     names = dict.fromkeys(op for ops in raw["figures"].values() for op in ops)
     return [name for name in names if name not in raw["refused"]]
 
 
 def overview(raw: Raw) -> str:
     """Return the table of CPU per request, with the ratio to the raw function."""
-    rows = [["contestant", *operations(raw)]]
+    rows = [["subject", *operations(raw)]]
     for name in ordered(raw, operations(raw)[0]):
         cells = []
         for op in operations(raw):
@@ -80,7 +80,7 @@ def overview(raw: Raw) -> str:
 
 def details(raw: Raw, op: str) -> str:
     """Return the table of one operation."""
-    heads = ["contestant", "requests/s", "CPU us", "p50 ms", "p99 ms"]
+    heads = ["subject", "requests/s", "CPU us", "p50 ms", "p99 ms"]
     heads += ["CPU over raw", "CPU over petstore by default", "its requests/s over these"]
     return table(
         heads, *(detail(raw, op, name) for name in ordered(raw, op) if op in raw["figures"][name])
@@ -88,7 +88,7 @@ def details(raw: Raw, op: str) -> str:
 
 
 def detail(raw: Raw, op: str, name: str) -> list[str]:
-    """Return the row of one contestant at one operation."""
+    """Return the row of one subject at one operation."""
     return [
         raw["titles"][name],
         cell(middle(raw, name, op, "rate"), ",.0f"),
@@ -101,7 +101,7 @@ def detail(raw: Raw, op: str, name: str) -> list[str]:
 
 def errors(raw: Raw) -> str:
     """Return the table of error responses, each beside a good response of the same operation."""
-    heads = ["contestant", "response", "requests/s", "CPU us", "p99 ms"]
+    heads = ["subject", "response", "requests/s", "CPU us", "p99 ms"]
     rows = [[*heads, "CPU over the good response"]]
     for name in raw["figures"]:
         for op in raw["refused"]:
@@ -154,7 +154,7 @@ def latency(raw: Raw) -> str:
     )
     parts = ["## Latency", textwrap.fill(note, 100)]
     for count in raw["counts"]:
-        heads = ["contestant", *(f"{name}, {raw['rate']:,}/s" for name in ("p50", "p99", "p99.9"))]
+        heads = ["subject", *(f"{name}, {raw['rate']:,}/s" for name in ("p50", "p99", "p99.9"))]
         heads += ["p50, saturated", "p99", "p99.9", "requests/s", "CPU us", "CPU over raw"]
         rows = []
         at, full = f"{count} at rate", str(count)
@@ -238,7 +238,7 @@ def write(*, quick: bool) -> None:
     directory = BUILD if quick else ROOT / "benchmarks"
     report = directory / ("quick.md" if quick else "RESULTS.md")
     picture = directory / ("quick.svg" if quick else "results.svg")
-    more = [] if quick else ["## The bar", bar(raw, TITLES), "## Releases", HEAD, history(raw)]
+    more = [] if quick else ["## Targets", targets(raw, TITLES), "## Releases", HEAD, history(raw)]
     parts = [text(raw, picture.name, more), *([] if quick else others())]
     report.write_text("\n\n".join(parts) + "\n")
     figures = {

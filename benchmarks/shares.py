@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
-from benchmarks.contestants import PETSTORE, SERVE, Contestant, Running
 from benchmarks.figures import table
+from benchmarks.subjects import PETSTORE, SERVE, Running, Subject
 
 COUNTS = (4, 8, 16, 48, 1000)
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         own = {"BACKEND": "sqlite", "SQLITE_PATH": str(Path(folder, "s")), "WORKERS": "2"}
         environ = PETSTORE | {f"PETSTORE_{name}": text for name, text in own.items()}
-        two = Contestant("petstore-shares", "", SERVE, environ=environ, keep_log=False, cores="0,1")
+        two = Subject("petstore-shares", "", SERVE, environ=environ, keep_log=False, cores="0,1")
         with Running(two) as server:
             server.wait()
             time.sleep(2)  # both workers have started

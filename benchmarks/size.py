@@ -27,9 +27,9 @@ import redis
 from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
 from benchmarks.backends import service
-from benchmarks.contestants import BUILD, Running, cpu_seconds
 from benchmarks.figures import table
 from benchmarks.load import DONE, wrk
+from benchmarks.subjects import BUILD, Running, cpu_seconds
 from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
 from petstore.transfer.ndjson import Transferred, encode
 

@@ -1,10 +1,10 @@
-"""Requests to which all contestants must respond alike before they are measured."""
+"""Requests to which all subjects must respond alike before they are measured."""
 
 import json
 from http.client import HTTPConnection, HTTPMessage
 from typing import Any
 
-from benchmarks.contestants import KEY
+from benchmarks.subjects import KEY
 
 PETS = 10_000
 STATUSES = ("available", "pending", "sold")
@@ -34,7 +34,7 @@ BAD_BODIES = (
 
 
 def pet(number: int) -> dict[str, Any]:
-    """Return the pet with this number, from 0, that every contestant starts with."""
+    """Return the pet with this number, from 0, that every subject starts with."""
     return {
         "id": number + 1,
         "name": f"pet{number:05}",
@@ -44,7 +44,7 @@ def pet(number: int) -> dict[str, Any]:
 
 
 def encode(value: object) -> bytes:
-    """Return JSON as all contestants write it."""
+    """Return JSON as all subjects write it."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -95,7 +95,7 @@ class Client:
 
 
 def fill(port: int) -> None:
-    """Add the pets that every contestant starts with."""
+    """Add the pets that every subject starts with."""
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     for number in range(PETS):
@@ -108,7 +108,7 @@ def fill(port: int) -> None:
 
 
 def check(port: int, only: tuple[str, ...] = ()) -> None:
-    """Raise `RuntimeError` if a contestant does not do the work that is compared.
+    """Raise `RuntimeError` if a subject does not do the work that is compared.
 
     only -- the operations that it performs, if not all; with get alone, the response is constant
     """

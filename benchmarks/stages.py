@@ -24,8 +24,8 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from benchmarks.connection import constant, served
-from benchmarks.contestants import KEY
 from benchmarks.figures import table
+from benchmarks.subjects import KEY
 from petstore.config import discovery
 from petstore.config.keys import Keys
 from petstore.config.settings import LogFormat, Settings

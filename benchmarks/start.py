@@ -13,9 +13,9 @@ import time
 from http.client import HTTPConnection
 from statistics import median
 
-from benchmarks.contestants import KEY, PETSTORE, SERVE, Contestant, Running
 from benchmarks.figures import table
 from benchmarks.load import Load
+from benchmarks.subjects import KEY, PETSTORE, SERVE, Running, Subject
 
 HELPS = 10
 STARTS = 5
@@ -50,9 +50,9 @@ def request(port: int) -> None:
 
 def first_response() -> tuple[float, float]:
     """Return CPU and wall seconds until a fresh service has sent its first response."""
-    contestant = Contestant("petstore-dev", "petstore serve --dev", [*SERVE, "--dev"], "", DEV)
+    subject = Subject("petstore-dev", "petstore serve --dev", [*SERVE, "--dev"], "", DEV)
     begin = time.perf_counter()
-    with Running(contestant) as server:
+    with Running(subject) as server:
         server.wait()
         request(server.port)
         return server.cpu_seconds(), time.perf_counter() - begin
@@ -61,7 +61,7 @@ def first_response() -> tuple[float, float]:
 def sizes() -> tuple[float, float, int]:
     """Return the resident size of an empty store in MB, bytes per pet, and the number of pets."""
     environ = PETSTORE | {"PETSTORE_LOG": "off"}
-    with Running(Contestant("petstore", "petstore", SERVE, "", environ)) as server:
+    with Running(Subject("petstore", "petstore", SERVE, "", environ)) as server:
         server.wait()
         request(server.port)
         empty = server.resident_bytes()

@@ -1,4 +1,4 @@
-"""Contestants take turns, round by round, so that those compared are close in time."""
+"""Subjects take turns, round by round, so that those compared are close in time."""
 
 import json
 import os
@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from benchmarks import smoke
-from benchmarks.contestants import BUILD, Contestant, Running, cpu_seconds
 from benchmarks.figures import about
 from benchmarks.load import Load
+from benchmarks.subjects import BUILD, Running, Subject, cpu_seconds
 
 Measure = Callable[[str], dict[str, float]]
 
@@ -26,7 +26,7 @@ class Floor(Struct, frozen=True):
     measure -- performs an operation many times; returns rate, CPU of the client, and how often
     """
 
-    contestant: Contestant
+    subject: Subject
     measure: Measure
 
 
@@ -34,22 +34,22 @@ Cases = dict[str, Callable[[Any], dict[str, float]]]
 """For each case, what measures one turn of a server or of a floor."""
 
 
-def start(stack: ExitStack, contestants: list[Contestant], left_out: list[str]) -> list[Running]:
-    """Start, check and warm up contestants; a line for each that fails goes to `left_out`."""
+def start(stack: ExitStack, subjects: list[Subject], left_out: list[str]) -> list[Running]:
+    """Start, check and warm up subjects; a line for each that fails goes to `left_out`."""
     if shutil.which("wrk") is None or shutil.which("taskset") is None:
         raise SystemExit("this benchmark needs wrk and taskset (apt-get install wrk util-linux)")
     servers: list[Running] = []
-    for contestant in contestants:
-        print(f"starting and checking: {contestant.title}", file=sys.stderr)
-        server = stack.enter_context(Running(contestant))
+    for subject in subjects:
+        print(f"starting and checking: {subject.title}", file=sys.stderr)
+        server = stack.enter_context(Running(subject))
         try:
             server.wait()
-            if contestant.is_petstore:
+            if subject.is_petstore:
                 smoke.fill(server.port)
-            smoke.check(server.port, contestant.only)
+            smoke.check(server.port, subject.only)
             Load(1)(server, "get")
         except (RuntimeError, OSError) as error:
-            left_out.append(f"{contestant.title} is left out: {error}")
+            left_out.append(f"{subject.title} is left out: {error}")
         else:
             servers.append(server)
     for line in left_out:
@@ -65,41 +65,41 @@ def others_seconds() -> float:
 
 
 def compare(  # noqa: PLR0913 - what a comparison needs
-    contestants: list[Contestant],
+    subjects: list[Subject],
     left_out: list[str],
     cases: Cases,
     rounds: int,
-    only: Callable[[str, Contestant], bool] = lambda *_: True,
+    only: Callable[[str, Subject], bool] = lambda *_: True,
     *,
     others: Sequence[Floor] = (),
 ) -> dict[str, Any]:
-    """Return all figures: contestant -> case -> one set of figures for each round.
+    """Return all figures: subject -> case -> one set of figures for each round.
 
     cases -- for each, what measures one turn of a server
-    only -- whether a case is for a contestant
+    only -- whether a case is for a subject
     others -- what takes turns, too
     """
     with ExitStack() as stack:
-        servers: list[Running | Floor] = [*start(stack, contestants, left_out), *others]
+        servers: list[Running | Floor] = [*start(stack, subjects, left_out), *others]
         plan = [
             (number, case, server)
             for number in range(1, rounds + 1)
             for case in cases
             for server in (servers if number % 2 else reversed(servers))
-            if only(case, server.contestant)
-            and (not server.contestant.only or case in server.contestant.only)
+            if only(case, server.subject)
+            and (not server.subject.only or case in server.subject.only)
         ]
-        figures: dict[str, Any] = {server.contestant.name: {} for server in servers}
+        figures: dict[str, Any] = {server.subject.name: {} for server in servers}
         begin = time.monotonic()
         for done, (number, case, server) in enumerate(plan):
             passed = time.monotonic() - begin
             left = int(passed / done * (len(plan) - done)) if done else 0
             print(
                 f"{done / len(plan):4.0%}  {left // 60}:{left % 60:02} left  "
-                f"round {number}: {case}, {server.contestant.title}",
+                f"round {number}: {case}, {server.subject.title}",
                 file=sys.stderr,
             )
-            turns = figures[server.contestant.name].setdefault(case, [])
+            turns = figures[server.subject.name].setdefault(case, [])
             before, at = others_seconds(), time.monotonic()
             turns.append(cases[case](server))
             turns[-1]["others"] = (others_seconds() - before) / (time.monotonic() - at)
@@ -107,7 +107,7 @@ def compare(  # noqa: PLR0913 - what a comparison needs
         "about": about(),
         "rounds": rounds,
         "left out": left_out,
-        "titles": {one.contestant.name: one.contestant.title for one in servers},
+        "titles": {one.subject.name: one.subject.title for one in servers},
         "figures": figures,
     }
 

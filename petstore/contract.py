@@ -241,11 +241,11 @@ class Repository(Protocol):
     A store has an identity: random text that is made and kept with it. A process that opens
     the store again sees that it is the same one and not an empty one that has taken its place.
 
-    - `store` is that identity: 1 to 64 printable ASCII characters. All openings of one store have
-      the same, also those in other processes; two stores never do. [store-identity]
-    - If the store is removed, or another one takes its place, `look` raises `WrongStoreError`, or
+    - `store` is that identity: 1 to 64 printable ASCII characters. All open repositories of one
+      store have the same, also those in other processes; two stores never do. [store-identity]
+    - If the store is removed, or another one takes its place, `check` raises `WrongStoreError`, or
       `UnavailableError` if it cannot tell. From then on no call succeeds, and nothing is created.
-      The service calls `look` once a second. [store-gone]
+      The service calls `check` once a second. [store-gone]
 
     Every method may also raise `UnavailableError` if the storage cannot be reached; a write may or
     may not have taken effect then. The service responds with 503 and ``Retry-After``; to an
@@ -256,7 +256,7 @@ class Repository(Protocol):
     """The identity of the store."""
 
     @abstractmethod
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Make sure that the store is still the one that was opened.
 
         Raises `WrongStoreError` if it is not.
@@ -414,8 +414,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     scratch -- called with such settings; an asynchronous context manager that yields settings of a
         new, empty location (where one store keeps its data: a file, a key prefix, a database), and
         removes that location when it exits
-    shared -- whether several openings may have the same data open at the same time, in one process
-        and in several
+    shared -- whether several repositories may have the same data open at the same time, in one
+        process and in several
     durable -- whether acknowledged data outlives the process
     snapshots -- whether a shared store can be opened as a snapshot, for an export
     max_name_bytes -- the longest name that can be stored, in bytes of UTF-8; None if it takes any

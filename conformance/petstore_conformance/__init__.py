@@ -11,7 +11,7 @@ The tests of a backend need one class::
 pytest finds the clauses in it. A clause that needs a capability which the backend does not claim
 is skipped. If the storage cannot be reached, all clauses are skipped; with
 ``PETSTORE_REQUIRE_SERVICES=1`` they fail. ``petstore conformance NAME`` runs the same tests
-without any knowledge of pytest. `FaultConformance` is the level that kills.
+without any knowledge of pytest. `FaultConformance` is fault injection.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from petstore.contract import Backend
 from petstore_conformance import REWRITTEN
-from petstore_conformance.harness.kit import TOO_SLOW_TO_JUDGE, clauses, sentences
+from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, clauses, sentences
 
 _WORDS: Final = {
     "passed": "ok",
     "failed": "FAILED",
     "skipped": "-",
-    "too slow": "SLOW",
+    "inconclusive": "SLOW",
     "warned": "WARN",
 }
 
@@ -50,8 +50,8 @@ class Reporter:
     chosen -- the names of the clauses to run; all if there are none
     quick -- whether each clause is tried with fewer values, sequences and cancelled calls
     partial -- whether something is left out, so that the backend may not be called compliant
-    outcomes -- name of the clause -> "passed", "failed", "skipped", "too slow", or "warned": a new
-        clause that will fail from a later release
+    outcomes -- name of the clause -> "passed", "failed", "skipped", "inconclusive", or "warned": a
+        new clause that will fail from a later release
     reasons -- name of the clause -> why it has not passed
     expected -- how many clauses are to be run
     interrupted -- whether Ctrl-C or a signal that does the same has ended the run
@@ -133,8 +133,8 @@ class Reporter:
         skip = skip.removeprefix("Skipped: ")
         warning = getattr(report, "wasxfail", "") if report.skipped else ""
         outcome: str = "warned" if warning else report.outcome
-        if slow := skip.startswith(TOO_SLOW_TO_JUDGE):
-            outcome = "too slow"
+        if slow := skip.startswith(INCONCLUSIVE_REASON):
+            outcome = "inconclusive"
         self.outcomes[clause] = outcome
         print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
         if slow or warning:

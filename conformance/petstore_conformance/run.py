@@ -22,7 +22,7 @@ from pluggy import PluggyTeardownRaisedWarning
 from petstore import __version__
 from petstore.contract import CONTRACT
 from petstore_conformance.harness import documents
-from petstore_conformance.harness.cores import TOO_SLOW
+from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.signals import signals_to_stop
 from petstore_conformance.reporter import ClauseResult, Reporter
 
@@ -35,7 +35,7 @@ class Report(Struct, frozen=True):
     contract -- the version of the contract
     date -- when the run ended
     quick -- whether fewer values were tried
-    verdict -- "compliant", "not compliant", "passed what was chosen", "too slow to judge" or
+    verdict -- "compliant", "not compliant", "passed what was chosen", "inconclusive" or
         "interrupted"
     """
 
@@ -103,7 +103,7 @@ def _report(name: str, reporter: Reporter, seed: int, status: int) -> Report:
     verdict = {
         0: "passed what was chosen" if reporter.partial else "compliant",
         1: "not compliant",
-        TOO_SLOW: "too slow to judge",
+        INCONCLUSIVE: "inconclusive",
         130: "interrupted",
     }[status]
     date = datetime.now(UTC).replace(microsecond=0)
@@ -119,10 +119,10 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
     if reporter.interrupted:
         print(f"interrupted: {failed} of {reporter.expected} clauses failed, {missing} not run")
         return 130
-    slow = outcomes.count("too slow")
+    slow = outcomes.count("inconclusive")
     if failed or missing or not outcomes:
         verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
-        verdict += f", {slow} too slow to judge" if slow else ""
+        verdict += f", {slow} inconclusive" if slow else ""
         if failed:
             broken = [clause for clause, word in reporter.outcomes.items() if word == "failed"]
             verdict += f". Begin with {broken[0]}"
@@ -131,10 +131,10 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
         return 1
     if slow:
         print(
-            f"{name} is not judged: {slow} of {reporter.expected} clauses were too slow to judge,"
+            f"{name} is not judged: {slow} of {reporter.expected} clauses were inconclusive,"
             " because the machine is too busy. Run them again when it is less busy"
         )
-        return TOO_SLOW
+        return INCONCLUSIVE
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
     warned = [clause for clause, word in reporter.outcomes.items() if word == "warned"]
     counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""

@@ -1,4 +1,4 @@
-"""Backends that only the level that kills can tell from honest ones, and honest ones like them.
+"""Backends that only fault injection can tell from honest ones, and honest ones like them.
 
 Each keeps its pets and orders in a file. Some have a server, too, without which they do nothing.
 """

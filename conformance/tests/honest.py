@@ -98,14 +98,14 @@ class Honest(Repository):
 
     @staticmethod
     def snapshot(store: Store) -> Store:
-        """Return what an opening reads that must show the store as it is now."""
+        """Return what a handle reads that must show the store as it is now."""
         return deepcopy(store)
 
-    async def look(self) -> None:
-        self.check()
+    async def check(self) -> None:
+        self.require_open()
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         await asyncio.sleep(0)
         if receipt := self.find(token):
             return receipt
@@ -115,15 +115,15 @@ class Honest(Repository):
         return Receipt(pet_id)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        self.check()
+        self.require_open()
         return self.data.pets.get(pet_id)
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         return self.matching(query)[: query.count]
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         await asyncio.sleep(0)
         if receipt := self.find(token):
             return receipt
@@ -138,16 +138,16 @@ class Honest(Repository):
         return Receipt(order_id)
 
     async def get_order(self, order_id: int) -> Order | None:
-        self.check()
+        self.require_open()
         return self.data.orders.get(order_id)
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        self.check()
+        self.require_open()
         orders = sorted(self.data.orders.values(), key=lambda order: order.id)
         return matching(orders, query)[: query.count]
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        self.check()
+        self.require_open()
         order = self.data.orders.get(order_id)
         if order is None:
             raise NotFoundError("no such order")
@@ -159,14 +159,14 @@ class Honest(Repository):
         return changed
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        self.check()
+        self.require_open()
         values = sorted(value for value in self.data.records if value.hex() > cursor)[:count]
         records = [self.data.records[value] for value in values]
         living = [record for record in records if record.until > now]
         return TokenPage(living, values[-1].hex() if len(values) == count else "")
 
     async def restore(self, items: Sequence[Item]) -> None:
-        self.check()
+        self.require_open()
         for item in items:
             await asyncio.sleep(0)
             if isinstance(item, TokenRecord):
@@ -266,7 +266,7 @@ class Honest(Repository):
             record = TokenRecord(token.value, token.fingerprint, token.until, id_)
             self.data.records[token.value] = record
 
-    def check(self) -> None:
+    def require_open(self) -> None:
         if not self.open:
             raise UnavailableError("closed")
         if self.data.removed:

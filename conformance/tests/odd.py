@@ -133,7 +133,7 @@ class Reserving(Jittery):
         self.tokens: list[IdempotencyToken] = []
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        self.inner.check()
+        self.inner.require_open()
         given = (*arguments, *named.values())
         token = next((each for each in given if isinstance(each, IdempotencyToken)), None)
         if token is None or self.inner.find(token):

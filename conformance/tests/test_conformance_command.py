@@ -192,11 +192,11 @@ cores.read = lambda: {"1": (0, next(waited))}
     run = conformance("waits", tmp_path, "--clause", "id-once")
     assert run.returncode == 75, run.stdout + run.stderr
     assert results(run) == {"id-once": "SLOW"}
-    assert "        too slow to judge: OverdueError(" in run.stdout
-    assert "waits is not judged: 1 of 1 clauses were too slow" in run.stdout.splitlines()[-1]
+    assert "        inconclusive: OverdueError(" in run.stdout
+    assert "waits is not judged: 1 of 1 clauses were inconclusive" in run.stdout.splitlines()[-1]
     run = conformance("waits", tmp_path, "--clause", "id-once", "--clause", "page-empty")
     assert run.returncode == 1, run.stdout + run.stderr
-    verdict = "waits is NOT compliant: 1 of 2 clauses failed, 0 not run, 1 too slow to judge. Begin"
+    verdict = "waits is NOT compliant: 1 of 2 clauses failed, 0 not run, 1 inconclusive. Begin"
     assert run.stdout.splitlines()[-1].startswith(verdict)
 
 

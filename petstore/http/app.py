@@ -21,7 +21,7 @@ from petstore.http.api.pets import PetsController
 from petstore.http.cors import Cors
 from petstore.http.guards import in_flight_guard, key_guard, rate_guard, read_only_guard
 from petstore.http.headers import Header
-from petstore.http.limits import InFlight, Ledger, RateLimiter, ledger_bytes
+from petstore.http.limits import InFlight, RateLimiter, SharedCounters, shared_counters_bytes
 from petstore.http.openapi.document import encode_document
 from petstore.http.routes import Routes
 from petstore.http.service import Service
@@ -37,14 +37,14 @@ class Application(Struct, frozen=True):
     asgi -- what to serve
     state -- what the server reads and sets
     reject -- returns headers and body of the 400 for a malformed request
-    count_unread -- counts bytes of a response, by its scope, that a client has not read
+    count_backlog -- counts bytes of a response, by its scope, that a client has not read
     tick -- called about once a second with the number of open connections
     """
 
     asgi: ASGIApp
     state: ServiceState
     reject: Callable[[str, list[Header], dict[str, Any] | None], tuple[list[Header], bytes]]
-    count_unread: Callable[[dict[str, Any], int], None]
+    count_backlog: Callable[[dict[str, Any], int], None]
     tick: Callable[[int], None]
 
 
@@ -53,13 +53,13 @@ def create_app(
     plugin: Plugin,
     storage: Struct,
     keys: Keys,
-    ledger: Ledger | None = None,
+    counters: SharedCounters | None = None,
 ) -> Application:
     """Build the application; it opens its storage in its lifespan and closes it there.
 
     plugin, storage -- the chosen backend and its settings
     keys -- the valid API keys
-    ledger -- what several workers share, so that they count a client's requests together
+    counters -- what several workers share, so that they count a client's requests together
 
     Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
@@ -71,8 +71,8 @@ def create_app(
     in_flight = InFlight(settings.max_in_flight, settings.max_body_bytes)
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
-        ledger = ledger or Ledger(bytearray(ledger_bytes(len(keys))))
-        guards.append(rate_guard(RateLimiter(settings.rate_limit, ledger)))
+        counters = counters or SharedCounters(bytearray(shared_counters_bytes(len(keys))))
+        guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)
     guards.append(in_flight_guard(in_flight))
@@ -119,7 +119,7 @@ def create_app(
     )
     asgi = tracing.wrap(service) if tracing else service
     tick = metrics.tick if metrics else lambda _: None
-    return Application(asgi, state, service.reject, in_flight.count_unread, tick)
+    return Application(asgi, state, service.reject, in_flight.count_backlog, tick)
 
 
 def api_router(guards: Sequence[Guard] = ()) -> Router:

@@ -31,12 +31,12 @@ class Row(NamedTuple):
     lowest: "memoryview[float]"
 
 
-class Ledger:
+class SharedCounters:
     """What the workers of a service write down about clients: a hash table in shared memory.
 
     Rows are never freed: there are as many as there are names of clients.
 
-    memory -- zeros, as many bytes as `ledger_bytes` says
+    memory -- zeros, as many bytes as `shared_counters_bytes` says
     worker, workers -- which of how many workers this one is
     """
 
@@ -73,8 +73,8 @@ class Ledger:
         return self._digests[row.position] == row.digest
 
 
-def ledger_bytes(clients: int, workers: int = 1) -> int:
-    """Return the size of a ledger with room for twice as many clients, and 2,000 at least."""
+def shared_counters_bytes(clients: int, workers: int = 1) -> int:
+    """Return the size that has room for twice as many clients, and 2,000 at least."""
     return 2 * max(clients, 1000) * _row_bytes(workers)
 
 
@@ -94,17 +94,17 @@ class RateLimiter:
     Workers that look at the same instant may admit one request too many each. It is in the debt
     then, so the next ones wait for it.
 
-    ledger -- where all workers write that down
+    counters -- where all workers write that down
     clock -- returns seconds that never go back, the same for all workers
     """
 
     def __init__(
         self,
         limit: RateLimit,
-        ledger: Ledger,
+        counters: SharedCounters,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._ledger = ledger
+        self._counters = counters
         self._limit = limit
         self._clock = clock
         self._rate = limit.quota / limit.window
@@ -118,10 +118,10 @@ class RateLimiter:
         Return how many seconds to wait, 0 if the request is admitted, and the response headers.
         """
         row = self._rows.get(client)
-        if row is None or not self._ledger.has(row):
-            row = self._rows[client] = self._ledger.find(client)
+        if row is None or not self._counters.has(row):
+            row = self._rows[client] = self._counters.find(client)
         _, _, admitted, lowest = row
-        worker = self._ledger.worker
+        worker = self._counters.worker
         refilled = self._clock() * self._rate  # before the sum, so that the debt is not too low
         debt = sum(admitted) - refilled
         lowest[worker] = min(lowest[worker], debt)
@@ -147,7 +147,7 @@ SMALL_BODY_BYTES: Final = 65536
 LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
 """The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""
 
-UNREAD_BYTES: Final = 64 * 1024 * 1024
+BACKLOG_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of responses may wait for clients to read them; one client may have half."""
 
 
@@ -163,15 +163,15 @@ class InFlight:
     def __init__(self, slots: int, max_body_bytes: int) -> None:
         self._free = slots
         self._free_bytes = max(LARGE_BODIES_BYTES, max_body_bytes)
-        self._unread: dict[str, int] = {}  # by the names of clients that read slowly
+        self._backlog: dict[str, int] = {}  # by the names of clients that read slowly
 
     def acquire(self, client: str) -> None:
         """Acquire a slot for a client. Raises `ApiError` (503) if none is free.
 
-        Raises it also as `check_unread` does.
+        Raises it also as `check_backlog` does.
         """
-        if self._unread:
-            self.check_unread(client)
+        if self._backlog:
+            self.check_backlog(client)
         if not self._free:
             raise _overloaded("Too many requests in flight.")
         self._free -= 1
@@ -180,23 +180,23 @@ class InFlight:
         """Release a slot."""
         self._free += 1
 
-    def check_unread(self, client: str) -> None:
+    def check_backlog(self, client: str) -> None:
         """Raise `ApiError` (503) if too much waits for this client, or for all, to be read."""
-        if not self._unread:  # usually
+        if not self._backlog:  # usually
             return
-        own = self._unread.get(client, 0)
-        if own > UNREAD_BYTES // 2 or sum(self._unread.values()) > UNREAD_BYTES:
+        own = self._backlog.get(client, 0)
+        if own > BACKLOG_BYTES // 2 or sum(self._backlog.values()) > BACKLOG_BYTES:
             raise _overloaded("Too much of earlier responses has not been read.")
 
-    def count_unread(self, scope: Any, change: int) -> None:
+    def count_backlog(self, scope: Any, change: int) -> None:
         """Count bytes of a response that wait for the client to read them.
 
         A client without a key is not counted: all that it can request is in memory only once.
         """
         if (client := scope.get("auth")) is not None:
-            self._unread[client] = self._unread.get(client, 0) + change
-            if not self._unread[client]:
-                del self._unread[client]
+            self._backlog[client] = self._backlog.get(client, 0) + change
+            if not self._backlog[client]:
+                del self._backlog[client]
 
     def acquire_bytes(self, size: int) -> None:
         """Acquire memory for a large body. Raises `ApiError` (503) if there is not enough."""

@@ -1,4 +1,4 @@
-"""The one road: what happens to every request, from the first to the last step.
+"""The request pipeline: what happens to every request, from the first to the last step.
 
 Routing, guards, arguments, handler and response are one coroutine, because each further coroutine
 adds some percent to the cost of a request (docs/decisions/0033). Each exception becomes an error
@@ -77,7 +77,7 @@ class Service:
         self._metrics = metrics
         self._trace_id = trace_id
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0912, PLR0915 - one road, read from top to bottom
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:  # noqa: C901, PLR0912, PLR0915 - one pipeline, read from top to bottom
         """Respond to a request, or hand the lifespan to Litestar."""
         if scope["type"] != "http":
             await self._routes.app(scope, receive, send)
@@ -110,7 +110,7 @@ class Service:
                     arguments["data"] = decode(await request.body(), operation.body)
                 result = await operation.function(**arguments)
                 if operation.body is None and request.slot is not None:
-                    request.slot.check_unread(scope["auth"])  # again: it may have waited for long
+                    request.slot.check_backlog(scope["auth"])  # again: it may have waited for long
                 code, headers, fixed = operation.status, [], operation.fixed
                 if type(result) is Response:
                     headers = result.headers

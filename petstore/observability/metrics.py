@@ -131,7 +131,7 @@ class Metrics:
             registry=registry,
         )
         self._looked = Gauge(
-            "petstore_storage_look_timestamp_seconds",
+            "petstore_storage_check_timestamp_seconds",
             "When the store was last seen to be the same; of several workers, the earliest time.",
             registry=registry,
             multiprocess_mode="livemin",
@@ -242,7 +242,7 @@ class Metrics:
         self._keys_stale.set(not succeeded)
 
     def storage_looked(self) -> None:
-        """Show that the store was looked at, and is the same."""
+        """Show that the store was checked, and is the same."""
         self._looked.set_to_current_time()
 
     def storage_failed(self) -> None:

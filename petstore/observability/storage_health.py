@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 LOG_SECONDS: Final = 1
 """Failed writes, and failed reads, are logged once in this time; those in between are counted."""
 
-LOOK_SECONDS: Final = 1
-"""How often the service looks whether its store is still the one that it opened."""
+CHECK_SECONDS: Final = 1
+"""How often the service checks whether its store is still the one that it opened."""
 
 _log = logging.getLogger("petstore")
 
@@ -33,18 +33,18 @@ class StorageHealth:
         self._refusing = False  # the log says that the storage accepts no writes
 
     async def watch(self, repository: Repository) -> None:
-        """Look at the store once a second; log once that it is another one, and end then."""
+        """Check the store once a second; log once that it is another one, and end then."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             try:
-                await repository.look()
+                await repository.check()
             except WrongStoreError as error:
                 _log.error("%s; nothing is served until the service is restarted", error)
                 return
             except UnavailableError:
                 pass  # requests get this error, too, and it is logged for them
-            except Exception:  # noqa: BLE001 - whatever a backend raises, look again
-                _log.exception("the store could not be looked at")
+            except Exception:  # noqa: BLE001 - whatever a backend raises, check again
+                _log.exception("the store could not be checked")
             else:
                 if self._metrics is not None:
                     self._metrics.storage_looked()

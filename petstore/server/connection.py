@@ -18,7 +18,7 @@ from petstore.server import sockets
 from petstore.server.exchange import Exchange
 from petstore.server.head import HeaderList, MalformedError, parse_target
 from petstore.server.parser import MAX_HEAD_BYTES, Phase, RequestParser
-from petstore.server.unread import CountUnread, Unread
+from petstore.server.send_backlog import CountBacklog, SendBacklog
 
 MAX_PIPELINED: Final = 100
 """The maximum number of pipelined requests; the connection is closed after the last one."""
@@ -60,7 +60,7 @@ class HttpConnection(asyncio.Protocol):
     server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
     app_state -- the state that the application's lifespan has set for its requests
     reject -- makes the response to a rejected request
-    count_unread -- is told how much of responses a client leaves unread, if it is much
+    count_backlog -- is told how much of responses a client leaves unread, if it is much
     closed -- called once the connection is closed
     """
 
@@ -74,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         reject: Reject,
-        count_unread: CountUnread | None = None,
+        count_backlog: CountBacklog | None = None,
         closed: Callable[[], None] | None = None,
     ) -> None:
         self._app = config.loaded_app
@@ -82,7 +82,7 @@ class HttpConnection(asyncio.Protocol):
         self._server = server_state
         self._app_state = app_state
         self._make_rejection = reject
-        self._count_unread = count_unread
+        self._count_unread = count_backlog
         self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
         self._parser = RequestParser(self)
@@ -106,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock: a client that sends nothing is disconnected."""
         self.transport = transport  # type: ignore[assignment] # of a TCP or Unix socket
-        self._unread = Unread(self.transport, self._count_unread)
+        self._backlog = SendBacklog(self.transport, self._count_unread)
         self._server.connections.add(self)
         self._context = copy_context()  # so that no request inherits that of the one before it
         server, client = (_address(transport, name) for name in ("sockname", "peername"))
@@ -172,12 +172,12 @@ class HttpConnection(asyncio.Protocol):
         """Let responses wait: the client reads more slowly than they are written."""
         self.write_paused = True
         if self._active is not None:
-            self._unread.begin(self._active.scope)
+            self._backlog.begin(self._active.scope)
 
     def resume_writing(self) -> None:
         """Let responses continue."""
         self.write_paused = False
-        self._unread.end()
+        self._backlog.end()
         if self._active is not None and self._active.complete:
             self._proceed(self._active)
 
@@ -238,8 +238,8 @@ class HttpConnection(asyncio.Protocol):
     def sweep(self, now: float) -> None:
         """Disconnect a client that is too slow. Called once a second."""
         if self._deadline is None or self._deadline != self._read_until:
-            self._unread.look(now)
-            if not self._unread.size:
+            self._backlog.check(now)
+            if not self._backlog.size:
                 self._read_until = self._deadline
         if self._deadline is None or now < self._deadline or self.transport.is_closing():
             return
@@ -247,7 +247,7 @@ class HttpConnection(asyncio.Protocol):
             self._start_clock(REQUEST_SECONDS)
         elif self._parser.phase in (_HEAD, _BODY):
             self._reject("the request took too long to arrive")
-        elif self._parser.phase is _IDLE or not self._unread.size:
+        elif self._parser.phase is _IDLE or not self._backlog.size:
             self.transport.close()
 
     def shutdown(self) -> None:

@@ -277,7 +277,7 @@ def make_server(
     config = uvicorn.Config(
         app.asgi,
         http=partial(  # type: ignore[arg-type] # any callable works
-            HttpConnection, reject=app.reject, count_unread=app.count_unread
+            HttpConnection, reject=app.reject, count_backlog=app.count_backlog
         ),
         ws="none",
         lifespan="on",

@@ -23,7 +23,7 @@ from petstore.config.loading import Configuration, configure
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.contract import StorageError
 from petstore.http.app import create_app
-from petstore.http.limits import Ledger, ledger_bytes
+from petstore.http.limits import SharedCounters, shared_counters_bytes
 from petstore.observability import logs
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
@@ -48,7 +48,8 @@ _context = multiprocessing.get_context("spawn")  # a fork would copy threads and
 class Memory(NamedTuple):
     """What a worker shares with the others; it survives the worker that writes it.
 
-    arena -- two numbers of each worker for its `Turns`, then a `Ledger` if there is a rate limit
+    arena -- two numbers of each worker for its `Turns`, then `SharedCounters` if there is a rate
+        limit
     worker, workers -- which of how many workers this one is
     """
 
@@ -62,7 +63,7 @@ class Memory(NamedTuple):
 
         clients -- how many have a rate limit; None without one
         """
-        size = 16 * workers + (0 if clients is None else ledger_bytes(clients, workers))
+        size = 16 * workers + (0 if clients is None else shared_counters_bytes(clients, workers))
         if sys.platform != "linux":
             return cls(Arena(size), 0, workers)
         fd = os.memfd_create("petstore")
@@ -76,10 +77,10 @@ class Memory(NamedTuple):
         return Turns(numbers[: self.workers], numbers[self.workers :], self.worker)
 
     @property
-    def ledger(self) -> Ledger | None:
+    def counters(self) -> SharedCounters | None:
         """What they write down about clients; None without a rate limit."""
         rest = memoryview(self.arena.buffer)[16 * self.workers :]
-        return Ledger(rest, self.worker, self.workers) if rest else None
+        return SharedCounters(rest, self.worker, self.workers) if rest else None
 
 
 class Supervisor:
@@ -271,7 +272,7 @@ def work(
             configuration.plugin,
             configuration.storage,
             configuration.keys,
-            memory.ledger,
+            memory.counters,
         )
 
         def ready() -> None:

@@ -13,7 +13,7 @@ import pytest
 from petstore_conformance.faults.services import children
 
 from petstore import cli
-from petstore.observability.storage_health import LOOK_SECONDS
+from petstore.observability.storage_health import CHECK_SECONDS
 from tests.support.command import error_message, in_process
 from tests.support.services import Live, Start
 from tests.support.waiting import until
@@ -185,7 +185,7 @@ def test_no_worker_goes_on_with_an_older_copy_that_is_written_into_the_file(
     with older.backup("main", current, "main") as backup:
         backup.step()
     lost = set()
-    looked = time.monotonic() + 3 * LOOK_SECONDS
+    looked = time.monotonic() + 3 * CHECK_SECONDS
     while time.monotonic() < looked:  # so that every worker has seen some of them
         lost.add(post_pet(live).json()["id"])
     with current.backup("main", older, "main") as backup:

@@ -144,8 +144,8 @@ class HttpRepository(Repository):
         assert response.status_code == 200, response.text
         return self._as_placed(msgspec.json.decode(response.content, type=Order))
 
-    async def look(self) -> None:
-        raise NotImplementedError("the service looks at its store by itself")
+    async def check(self) -> None:
+        raise NotImplementedError("the service checks its store by itself")
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         raise NotImplementedError("the HTTP interface has no such operation")

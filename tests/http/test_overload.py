@@ -14,8 +14,8 @@ import pytest
 
 from petstore.config.settings import RateLimit, Settings
 from petstore.http import limits
-from petstore.http.limits import LARGE_BODIES_BYTES, UNREAD_BYTES
-from petstore.server import sockets, unread
+from petstore.http.limits import BACKLOG_BYTES, LARGE_BODIES_BYTES
+from petstore.server import send_backlog, sockets
 from tests.support.interface import ORDERS
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
@@ -104,7 +104,7 @@ def test_a_client_that_reads_nothing_or_disconnects_holds_no_slot() -> None:
 def test_a_client_that_reads_a_little_now_and_then_is_not_disconnected(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unread, "RESPONSE_SECONDS", 2)
+    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 2)
     add_much(fresh)
     with request_list(fresh, buffer=4096) as connection:
         for _ in range(20):
@@ -127,7 +127,7 @@ def queued(live: Live, client: socket.socket) -> int | None:
 def test_nothing_is_kept_for_a_client_that_reads_nothing(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(unread, "RESPONSE_SECONDS", 1)
+    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 1)
     monkeypatch.setattr(sockets, "GONE_SECONDS", 2)
     with in_thread(Settings(drain_seconds=0, max_body_bytes=4 * MEGABYTE)) as live:
         live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
@@ -146,7 +146,7 @@ def test_responses_that_are_not_read_are_bounded_together(start: Start) -> None:
         until(lambda: live.client.get("/v1/pets/1").status_code == 503)
         response = live.client.post("/v1/pets", json=REX)
         check_error(response, 503, "unavailable")
-        assert live.resident() - before < UNREAD_BYTES
+        assert live.resident() - before < BACKLOG_BYTES
         assert live.client.get("/livez").status_code == 200
         with live.new_client(OTHER_KEY) as other:
             assert other.get("/v1/pets/1").status_code == 200, "one client has half at most"
@@ -156,7 +156,7 @@ def test_responses_that_are_not_read_are_bounded_together(start: Start) -> None:
 def test_a_read_that_waited_for_the_storage_is_503_if_too_much_is_unread_by_then(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "UNREAD_BYTES", 1000)
+    monkeypatch.setattr(limits, "BACKLOG_BYTES", 1000)
     add_much(fresh)
     with contextlib.ExitStack() as stack:
         with held(fresh, 1) as [waiting]:

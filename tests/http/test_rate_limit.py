@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from petstore.config.errors import ConfigurationError
 from petstore.config.settings import RateLimit, Settings
-from petstore.http.limits import Ledger, RateLimiter, Row, ledger_bytes
+from petstore.http.limits import RateLimiter, Row, SharedCounters, shared_counters_bytes
 from tests.support.responses import check_error
 from tests.support.services import ONE_OR_TWO_WORKERS, OTHER_KEY, Start, in_thread
 
@@ -45,7 +45,7 @@ def test_no_period_admits_more_than_the_quota_and_what_was_refilled(
     limit: RateLimit, pauses: list[float]
 ) -> None:
     clock = Clock()
-    limiter = RateLimiter(limit, Ledger(bytearray(ledger_bytes(1))), clock)
+    limiter = RateLimiter(limit, SharedCounters(bytearray(shared_counters_bytes(1))), clock)
     admitted = []
     for pause in pauses:
         clock.now += pause
@@ -60,7 +60,7 @@ def test_no_period_admits_more_than_the_quota_and_what_was_refilled(
 @given(limits, st.floats(0, 1))
 def test_a_client_that_waits_for_retry_after_is_admitted(limit: RateLimit, pause: float) -> None:
     clock = Clock()
-    limiter = RateLimiter(limit, Ledger(bytearray(ledger_bytes(1))), clock)
+    limiter = RateLimiter(limit, SharedCounters(bytearray(shared_counters_bytes(1))), clock)
     waits = [limiter.take("a")[0] for _ in range(limit.quota + 1)]
     assert waits[:-1] == [0] * limit.quota
     clock.now += pause * waits[-1] / 2
@@ -124,7 +124,7 @@ PROCESSES = 8
 
 def take_for_a_second(worker: int, limit: RateLimit, memory: Any, start: Any) -> None:
     """Send requests as fast as possible, as one of several workers."""
-    limiter = RateLimiter(limit, Ledger(memory, worker, PROCESSES))
+    limiter = RateLimiter(limit, SharedCounters(memory, worker, PROCESSES))
     start.wait()
     end = monotonic() + 1
     while monotonic() < end:
@@ -136,21 +136,21 @@ def take_for_a_second(worker: int, limit: RateLimit, memory: Any, start: Any) ->
 def test_eight_processes_together_admit_what_the_limit_says(per_second: int) -> None:
     limit = RateLimit(per_second * 3600, 3600)
     context = multiprocessing.get_context("fork")  # cheaper, and this process has one thread
-    memory = context.RawArray("b", ledger_bytes(1, PROCESSES))
+    memory = context.RawArray("b", shared_counters_bytes(1, PROCESSES))
     start = context.Barrier(PROCESSES)
-    ledger = Ledger(memory, 0, PROCESSES)
+    counters = SharedCounters(memory, 0, PROCESSES)
     clock = Clock()
 
     def left() -> int:
         clock.now = monotonic()
-        _, (_, (_, header)) = RateLimiter(limit, ledger, clock).take("a")
+        _, (_, (_, header)) = RateLimiter(limit, counters, clock).take("a")
         match = RATE_LIMIT.fullmatch(header.decode())
         assert match
         return int(match[1])
 
     assert left() == limit.quota - 1
     begin = clock.now
-    ledger.find("a").admitted[0] = limit.quota
+    counters.find("a").admitted[0] = limit.quota
     processes = [
         context.Process(target=take_for_a_second, args=(worker, limit, memory, start))
         for worker in range(PROCESSES)
@@ -161,22 +161,24 @@ def test_eight_processes_together_admit_what_the_limit_says(per_second: int) -> 
         process.join()
         assert process.exitcode == 0
     rest = left()
-    admitted = sum(ledger.find("a").admitted) - limit.quota
+    admitted = sum(counters.find("a").admitted) - limit.quota
     assert admitted + rest == pytest.approx(per_second * (clock.now - begin), rel=0.02)
     assert admitted > per_second
 
 
 def test_clients_keep_apart_and_their_counts_whoever_counts_them() -> None:
-    memory = bytearray(ledger_bytes(1, 2))
-    limiters = [RateLimiter(RateLimit(2, 3600), Ledger(memory, n, 2), Clock()) for n in (0, 1)]
+    memory = bytearray(shared_counters_bytes(1, 2))
+    limiters = [
+        RateLimiter(RateLimit(2, 3600), SharedCounters(memory, n, 2), Clock()) for n in (0, 1)
+    ]
     for client in (f"client-{number}" for number in range(1000)):
         assert [limiter.take(client)[0] > 0 for limiter in limiters * 2] == [0, 0, 1, 1]
-    replaced = RateLimiter(RateLimit(2, 3600), Ledger(memory, 1, 2), Clock())
+    replaced = RateLimiter(RateLimit(2, 3600), SharedCounters(memory, 1, 2), Clock())
     assert replaced.take("client-7")[0] > 0
 
 
 def test_a_client_whose_row_was_taken_by_another_worker_at_that_instant_gets_another() -> None:
-    class Losing(Ledger):
+    class Losing(SharedCounters):
         def find(self, client: str) -> Row:
             row = super().find(client)
             if client == "loses" and not lost:
@@ -185,7 +187,7 @@ def test_a_client_whose_row_was_taken_by_another_worker_at_that_instant_gets_ano
             return row
 
     lost: list[Row] = []
-    memory = bytearray(ledger_bytes(1))
+    memory = bytearray(shared_counters_bytes(1))
     limiter = RateLimiter(RateLimit(2, 3600), Losing(memory), Clock())
     assert [limiter.take("loses")[0] > 0 for _ in range(4)] == [0, 0, 0, 1]
     assert limiter.take("other")[0] == 0
@@ -193,7 +195,7 @@ def test_a_client_whose_row_was_taken_by_another_worker_at_that_instant_gets_ano
 
 def test_a_client_beyond_the_last_row_shares_a_quota() -> None:
     memory = bytearray(24)  # one row
-    limiter = RateLimiter(RateLimit(1, 3600), Ledger(memory), Clock())
+    limiter = RateLimiter(RateLimit(1, 3600), SharedCounters(memory), Clock())
     assert [limiter.take(client)[0] > 0 for client in "aab"] == [0, 1, 1]
 
 

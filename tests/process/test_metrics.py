@@ -294,8 +294,8 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
     live.client.get("/v1/pets/1")  # its counts are stored after its response
     url = metrics_url(live.log.read_text())
     assert scrape(url)["petstore_read_only",] == 1
-    looked = scrape(url)["petstore_storage_look_timestamp_seconds",]
-    until(lambda: scrape(url)["petstore_storage_look_timestamp_seconds",] > looked)
+    looked = scrape(url)["petstore_storage_check_timestamp_seconds",]
+    until(lambda: scrape(url)["petstore_storage_check_timestamp_seconds",] > looked)
     assert live.process
     maps = Path(f"/proc/{live.process.pid}/maps").read_text()
     files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}

@@ -52,7 +52,7 @@ class MemoryRepository(Repository):
         self._live_pet_ids: set[int] | None = None  # of placed and completed orders, for `restore`
         self._open = True
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Do nothing: nobody else has this store."""
         self._check_open()
 
@@ -195,8 +195,8 @@ async def open_memory(
 ) -> AsyncIterator[MemoryRepository]:
     """Yield an empty repository and close it when the context exits.
 
-    Raises `WrongStoreError` if a store is expected: none outlives its opening. A storage that can
-    be misconfigured or out of reach raises `SettingsError` or `UnavailableError` here.
+    Raises `WrongStoreError` if a store is expected: none outlives its repository. A storage that
+    can be misconfigured or out of reach raises `SettingsError` or `UnavailableError` here.
     """
     if expected.store is not None:
         raise WrongStoreError("memory keeps no store")

@@ -18,7 +18,7 @@ from petstore_postgres.pool import Pool
 from petstore_postgres.repository import PostgresRepository
 from petstore_postgres.servers import Servers, translated_errors
 from petstore_postgres.store import Store
-from petstore_postgres.watch import look
+from petstore_postgres.watch import check
 
 __all__ = ["PostgresRepository", "PostgresSettings", "backend"]
 
@@ -90,7 +90,7 @@ async def open_postgres(
             await _check_room(first.connection, servers.name, settings, expected.processes)
         await schema.migrate(first.connection, servers.name, settings.schema, expected)
         with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
-            await store.look(first.connection.fetchrow)
+            await store.check(first.connection.fetchrow)
             begin = await _begin_snapshot(first.connection) if expected.snapshot else ""
     except BaseException:
         first.connection.terminate()
@@ -99,7 +99,7 @@ async def open_postgres(
         timer.cancel()
     pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first, begin=begin)
     try:
-        yield PostgresRepository(pool, store, partial(look, servers, store, pool))
+        yield PostgresRepository(pool, store, partial(check, servers, store, pool))
     finally:
         await pool.close()
         await servers.close()

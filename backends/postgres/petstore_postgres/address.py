@@ -59,7 +59,7 @@ _PARAMETERS: Final[dict[str, _Parameter]] = {
         "the client library has no channel binding. sslmode=verify-full, with sslrootcert=system or"
         " the provider's certificate, makes sure of the server, too",
     ),
-    # Connecting and each call have a time limit, and the servers are looked at each second.
+    # Connecting and each call have a time limit, and the servers are checked each second.
     "connect_timeout": _Parameter(".*"),
     "keepalives": _Parameter(".*"),
     "keepalives_idle": _Parameter(".*"),

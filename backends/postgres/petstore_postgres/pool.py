@@ -46,20 +46,20 @@ class Statement(NamedTuple):
     writes -- whether it may have to wait for locks
     joined -- how many calls may share it; with more than 1, each parameter is an array of the
         arguments of all calls
-    in_line -- whether only one call with the same first argument, the id of what it locks, is sent
-        at a time
+    serialized -- whether only one call with the same first argument, the id of what it locks, is
+        sent at a time
     split -- takes the rows and the arguments of all calls; returns a result for each call
     """
 
     sql: str
     writes: bool
     joined: int
-    in_line: bool
+    serialized: bool
     split: Callable[[Sequence[Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
 
 
 _Queue = tuple[Statement, Any]
-"""What calls wait in: that of their statement, and with `in_line` that of their first argument."""
+"""What calls wait in: their statement, and with `serialized` their first argument, too."""
 
 
 class _Call(NamedTuple):
@@ -120,7 +120,7 @@ class Pool:
             future.set_exception(UnavailableError(self._failure))
             return future
         call = _Call(arguments, future, self._loop.time() + self._seconds)
-        queue = statement, arguments[0] if statement.in_line else None
+        queue = statement, arguments[0] if statement.serialized else None
         self._waiting.setdefault(queue, deque()).append(call)
         if not self._scheduled:  # at the end of this turn, so that its calls travel together
             self._scheduled = True
@@ -194,7 +194,7 @@ class Pool:
             if calls := self._take(queue):
                 statement, _ = queue
                 self._writing += statement.writes
-                if statement.in_line:
+                if statement.serialized:
                     self._sent[queue] = None
                 elif statement.joined > 1:
                     timer = self._loop.call_later(TOGETHER_SECONDS, self._release, queue)
@@ -237,7 +237,7 @@ class Pool:
                 connection.terminate()  # it is lost, but asyncpg has not noticed
             if connection.is_closed():
                 error = self._to_lost(error, calls[0].end)
-            if statement.in_line and isinstance(error.__context__, asyncpg.QueryCanceledError):
+            if statement.serialized and isinstance(error.__context__, asyncpg.QueryCanceledError):
                 # Those behind it would wait for the same lock, with less time, until the pool
                 # closes their connection. It is free for other calls instead.
                 calls.extend(self._waiting.pop(queue, ()))
@@ -341,7 +341,7 @@ class Pool:
                 async with asyncio.timeout(self._seconds):
                     if self._begin:
                         await connection.execute(self._begin)
-                    await self._store.look(connection.fetchrow)
+                    await self._store.check(connection.fetchrow)
         except BaseException as error:
             lost = isinstance(error, AttributeError) and connection.is_closed()  # asyncpg's own
             connection.terminate()

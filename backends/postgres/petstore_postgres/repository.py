@@ -69,17 +69,17 @@ class PostgresRepository(Repository):
 
     pool -- connections to the database
     store -- which store it is
-    look -- looks at the servers and the store
+    check -- checks the servers and the store
     """
 
-    def __init__(self, pool: Pool, store: Store, look: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, pool: Pool, store: Store, check: Callable[[], Awaitable[None]]) -> None:
         self.store = store.identity
         self._call = pool.call
-        self._look = look
+        self._check = check
         self._schema = schema = store.schema
 
-        def single(function: str, parameters: int, *, in_line: bool) -> Statement:
-            return Statement(_select(schema, function, parameters), True, 1, in_line, split_rows)
+        def single(function: str, parameters: int, *, serialized: bool) -> Statement:
+            return Statement(_select(schema, function, parameters), True, 1, serialized, split_rows)
 
         def reading(function: str, parameters: int, split: Any) -> Statement:
             return Statement(_select(schema, function, parameters), False, 100, False, split)
@@ -90,11 +90,11 @@ class PostgresRepository(Repository):
         self._create_pets_once = Statement(
             _select(schema, "create_pets_once", 7), True, 100, False, split_each
         )
-        self._place_order = single("place_order", 6, in_line=True)
-        self._update_order = single("update_order", 3, in_line=True)
-        self._restore_pets = single("restore_pets", 4, in_line=False)
-        self._restore_orders = single("restore_orders", 5, in_line=False)
-        self._restore_tokens = single("restore_tokens", 4, in_line=False)
+        self._place_order = single("place_order", 6, serialized=True)
+        self._update_order = single("update_order", 3, serialized=True)
+        self._restore_pets = single("restore_pets", 4, serialized=False)
+        self._restore_orders = single("restore_orders", 5, serialized=False)
+        self._restore_tokens = single("restore_tokens", 4, serialized=False)
         self._list_tokens = Statement(
             _select(schema, "list_tokens", 3), False, 1, False, lambda rows, _: [rows]
         )
@@ -103,9 +103,9 @@ class PostgresRepository(Repository):
         self._list_pets = reading("list_pets", 3, split_pages(to_pet))
         self._list_orders = reading("list_orders", 3, split_pages(to_order))
 
-    async def look(self) -> None:
-        """Look at all servers, at what the primary promises, and at the identity of the store."""
-        await self._look()
+    async def check(self) -> None:
+        """Check all servers, what the primary promises, and the identity of the store."""
+        await self._check()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet, together with the others that wait."""

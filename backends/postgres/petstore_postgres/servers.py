@@ -112,7 +112,7 @@ class Servers:
         self.ignored = address.ignored
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()
-        self._rivals = ""
+        self._split_brain = ""
         self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}
         self._kept: dict[int, ReachedServer] = {}
         milliseconds = f"{max(1, round(seconds * 800))}"
@@ -132,8 +132,8 @@ class Servers:
 
         Raises `SettingsError` if what prevents it will not pass, or else `UnavailableError`.
         """
-        if self._rivals:
-            raise UnavailableError(self._rivals)
+        if self._split_brain:
+            raise UnavailableError(self._split_brain)
         tasks = [asyncio.ensure_future(self._connect(address)) for address in self._addresses]
         found, failures, pending = (
             list[asyncio.Task[ReachedServer]](),
@@ -166,7 +166,7 @@ class Servers:
                     task.add_done_callback(_terminate)
         return chosen
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Ask all servers what they are, over connections that stay open.
 
         Raises `UnavailableError` if more than one is the primary; `connect` then does, too.
@@ -176,14 +176,14 @@ class Servers:
         for number in range(len(self._addresses)):
             if number not in self._asking or self._asking[number].done():
                 self._asking[number] = asyncio.create_task(self._ask(number))
-        # One that does not reply in time is not waited for, but may still reply to the next look.
+        # One that does not reply in time is not waited for, but may still reply to the next check.
         done, _ = await asyncio.wait(self._asking.values(), timeout=ASK_SECONDS)
         found = [reached for task in done if (reached := task.result()) is not None]
-        self._rivals = ""
+        self._split_brain = ""
         try:
             self._choose([reached for reached in found if not reached.state.read_only])
         except UnavailableError as error:
-            self._rivals = str(error)
+            self._split_brain = str(error)
             raise
 
     def approve(self, state: ServerState) -> None:
@@ -221,7 +221,7 @@ class Servers:
         )
 
     async def close(self) -> None:
-        """Close the connections that the looks use."""
+        """Close the connections that the checks use."""
         for task in self._asking.values():
             task.cancel()
         if self._asking:
@@ -232,7 +232,7 @@ class Servers:
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:
         """Return the primary, unless all that were found are older than one seen before.
 
-        Raises `UnavailableError` if there are several. Addresses of one server are no rivals.
+        Raises `UnavailableError` if there are several. Addresses of one server are no split brain.
         """
         self.timeline = max([self.timeline, *(reached.state.timeline for reached in found)])
         primaries = [reached for reached in found if reached.state.timeline == self.timeline]

@@ -29,7 +29,7 @@ _log = logging.getLogger("petstore.postgres")
 
 
 class _Sight(NamedTuple):
-    """What one look finds.
+    """What one check finds.
 
     table -- the id of a table, which a restored dump does not have
     position -- how much of the write-ahead log is on disk: on one timeline it only grows
@@ -53,7 +53,7 @@ class _Sight(NamedTuple):
 
 
 class Store:
-    """The store that this process has opened. The first look says which one that is.
+    """The store that this process has opened. The first check says which one that is.
 
     name -- the servers, in messages
     schema -- the schema of the store
@@ -70,17 +70,17 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """Its identity, once it has been looked at."""
+        """Its identity, once it has been checked."""
         return self._expected or ""
 
-    async def look(self, fetch_row: Callable[[str], Awaitable[Any]]) -> None:
+    async def check(self, fetch_row: Callable[[str], Awaitable[Any]]) -> None:
         """Compare what is there with what was there; raise sequences that are behind their tables.
 
         fetch_row -- sends a statement; returns its first row, or None
 
         Raises `WrongStoreError` for another store, or an older copy of this one.
         """
-        last, settled = self._last, self._settled  # a look that began later may end before
+        last, settled = self._last, self._settled  # a check that began later may end before
         row = await fetch_row(_SQL.format(schema=f'"{self.schema}"'))
         if row is None:
             raise WrongStoreError(
@@ -149,7 +149,7 @@ class Store:
             )
 
     def _remember(self, sight: _Sight, last: _Sight | None) -> None:
-        if self._last is not last:  # another look has ended meanwhile
+        if self._last is not last:  # another check has ended meanwhile
             return
         self._last = sight
         pets, orders = sight.assigned

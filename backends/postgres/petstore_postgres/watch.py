@@ -1,4 +1,4 @@
-"""The look of each second: at all servers, at what they promise, and at the store."""
+"""The check of each second: of all servers, of what they promise, and of the store."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from petstore_postgres.servers import STATE, Servers, ServerState
 from petstore_postgres.store import Store
 
 
-async def look(servers: Servers, store: Store, pool: Pool) -> None:
-    """Look once; make the pool leave what must not be used.
+async def check(servers: Servers, store: Store, pool: Pool) -> None:
+    """Check once; make the pool leave what must not be used.
 
     Raises `WrongStoreError` for another store or an older copy, then and ever after, and
     `UnavailableError` if no server, or more than one, is a primary with the right settings.
@@ -21,14 +21,14 @@ async def look(servers: Servers, store: Store, pool: Pool) -> None:
 
     pool.check_refused()
     try:
-        await servers.look()
+        await servers.check()
     except UnavailableError as error:  # two primaries
         pool.stop(str(error))
         raise
     pool.leave_replaced()
     try:
         servers.approve(ServerState(*await fetch_row(STATE)))
-        await store.look(fetch_row)
+        await store.check(fetch_row)
     except SettingsError as error:
         pool.stop(str(error))
         raise UnavailableError(str(error)) from None

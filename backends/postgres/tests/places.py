@@ -35,7 +35,7 @@ async def opened(
 ) -> AsyncIterator[PostgresRepository]:
     """Open a store, in an unused schema unless one is given.
 
-    watched -- whether to look at it as the service does, each second, over the same connections
+    watched -- whether to check it as the service does, each second, over the same connections
     """
     url = place if isinstance(place, str) else place.url()
     settings = {"schema": fresh(), "timeout_seconds": TIMEOUT, **settings}

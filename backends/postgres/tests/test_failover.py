@@ -22,7 +22,7 @@ from backends.postgres.tests.standbys import (
     url_of,
 )
 from petstore.contract import OrderQuery, UnavailableError
-from petstore.observability.storage_health import LOOK_SECONDS
+from petstore.observability.storage_health import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, pets
 from tests.support.waiting import HANG_SECONDS
 
@@ -223,14 +223,14 @@ def test_two_primaries_of_one_timeline_are_both_named_and_not_used() -> None:
         asyncio.run(run(primary))
 
 
-def test_several_addresses_of_one_server_are_no_rivals(server: Server) -> None:
+def test_several_addresses_of_one_server_are_no_split_brain(server: Server) -> None:
     url = f"postgresql://postgres@127.0.0.1:{server.port},localhost:{server.port}/postgres"
 
     async def run() -> None:
         async with opened(url) as repository:
             for _ in range(3):
                 await repository.create_pet(REX)
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(CHECK_SECONDS)
 
     asyncio.run(run())
 
@@ -246,7 +246,7 @@ def test_a_standby_that_lacks_what_had_settled_is_refused(
             await asyncio.to_thread(cut_off, standby, primary)
             # A standby knows 32 ids ahead, so it does not assign those again that it lacks.
             await asyncio.gather(*(repository.create_pet(REX) for _ in range(40)))
-            await asyncio.sleep(3 * LOOK_SECONDS)
+            await asyncio.sleep(3 * CHECK_SECONDS)
             primary.kill()
             await asyncio.to_thread(promote, standby)
             await until_unavailable("has an older copy of the store", lambda: pets(repository))

@@ -28,7 +28,7 @@ from backends.postgres.tests.places import (
 )
 from backends.postgres.tests.servers import Server
 from petstore.contract import OrderQuery, PetQuery, Receipt, UnavailableError
-from petstore.observability.storage_health import LOOK_SECONDS
+from petstore.observability.storage_health import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, make_token, pets
 from tests.support.waiting import HANG_SECONDS
 
@@ -325,10 +325,10 @@ def test_a_setting_that_may_lose_pets_is_warned_of_when_it_changes(
             for count in (1, 2):
                 await asyncio.to_thread(reload, failing, **{setting: "off"})
                 await again(lambda: warned(count), AssertionError)  # noqa: B023
-                await asyncio.sleep(2 * LOOK_SECONDS)
+                await asyncio.sleep(2 * CHECK_SECONDS)
                 await warned(count)
                 await asyncio.to_thread(reload, failing, **{setting: "on"})
-                await asyncio.sleep(2 * LOOK_SECONDS)
+                await asyncio.sleep(2 * CHECK_SECONDS)
 
     asyncio.run(run())
 

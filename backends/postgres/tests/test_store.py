@@ -38,14 +38,14 @@ def check_refused(
     async def run() -> None:
         async with open_() as writer, open_() as reader:
             await asyncio.gather(*(writer.create_pet(REX) for _ in range(30)))
-            await asyncio.sleep(2.5)  # for a look, and for what it finds to have settled
+            await asyncio.sleep(2.5)  # for a check, and for what it finds to have settled
             await asyncio.to_thread(fault)
             for repository in (reader, writer):
                 await until_unavailable(reason, lambda: pets(repository))  # noqa: B023
             for repository in (reader, writer):
                 with pytest.raises(UnavailableError, match=reason):
                     await repository.create_pet(REX)
-            await asyncio.sleep(1.5)  # another look changes nothing
+            await asyncio.sleep(1.5)  # another check changes nothing
             with pytest.raises(UnavailableError, match=reason):
                 await pets(reader)
         async with open_() as repository:

@@ -102,9 +102,9 @@ class RedisRepository(Repository):
         first = randbelow(self._size)
         self._turns = cycle([*range(first, self._size), *range(first)])
 
-    async def look(self) -> None:
-        """Look at every master, in one round trip each."""
-        await self._open_store.look()
+    async def check(self) -> None:
+        """Check every master, in one round trip each."""
+        await self._open_store.check()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet in the partition of its token; without one, in each partition in turn."""

@@ -22,15 +22,15 @@ LUA: Final = files("petstore_redis") / "lua"
 """Where the scripts are."""
 
 RUN: Final = 2**16
-"""How many ids in a row belong to one lane. Every partition has some of them."""
+"""How many ids in a row belong to one id range. Every partition has some of them."""
 
-LANES: Final = 2**20
-"""How many lanes there are, so that servers that know nothing of each other draw different ones.
+ID_RANGES: Final = 2**20
+"""How many there are, so that servers that know nothing of each other draw different ones.
 See lua/shared/ids.lua."""
 
 STORE_KEYS: Final = {
     # hash: schema, partitions, complete (set once all partitions exist), store (its identity),
-    # counters (pets, orders), replid and lane; revision, a counter of all else that changes it
+    # counters (pets, orders), replid and id range; revision, a counter of all else that changes it
     "meta": ("meta",),
     # sorted sets of JSON by id: all, and those of each status
     "pets": ("pets", "pets:available", "pets:pending", "pets:sold"),
@@ -73,7 +73,7 @@ class Scripts:
     script but `create_store` say where it runs: see lua/shared/store.lua. Ids are decimal, items
     JSON.
 
-    guard -- whether a new master draws a lane of ids; False for servers that have no INFO
+    guard -- whether a new master draws an id range; False for servers that have no INFO
     """
 
     def __init__(self, *, guard: bool = True) -> None:
@@ -114,7 +114,7 @@ class Scripts:
 def _header(names: Sequence[str], *, guard: bool) -> str:
     """Return the Lua that precedes every script: outcomes, constants, and `key`, keys by name."""
     constants: dict[str, int] = {outcome.name: outcome.value for outcome in Outcome}
-    constants |= {"MAX_ID": MAX_ID, "RUN": RUN, "LANES": LANES}
+    constants |= {"MAX_ID": MAX_ID, "RUN": RUN, "ID_RANGES": ID_RANGES}
     lines = [f"local {name} = {value}" for name, value in constants.items()]
     lines.append(f"local GUARD = {'true' if guard else 'false'}")
     entries = (f"['{name}'] = KEYS[{index}]" for index, name in enumerate(names, start=1))

@@ -140,15 +140,15 @@ class RedisStore:
         for master in self._masters.all():
             await self._recognize(master, master.reads.call)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Ask each master, in one round trip, whether it may be used and still has the store.
 
         Raises `UnavailableError` if it may not, `WrongStoreError` if the store is another one, an
         older copy, or none. Every later call raises that, too. With Sentinels or a cluster it is
         an `UnavailableError` at first: a replica may be about to take over.
         """
-        looks = (self._look(master) for master in self._masters.all())
-        failures = [failure for failure in await asyncio.gather(*looks) if failure is not None]
+        checks = (self._check(master) for master in self._masters.all())
+        failures = [failure for failure in await asyncio.gather(*checks) if failure is not None]
         wrong = next((one for one in failures if isinstance(one, WrongStoreError)), None)
         if wrong is None:
             self._wrong_since = None
@@ -200,7 +200,7 @@ class RedisStore:
         command = "EVAL", script.text, len(named), *named, *arguments
         return await _call(self._masters, number, *command)
 
-    async def _look(self, master: Master) -> UnavailableError | None:
+    async def _check(self, master: Master) -> UnavailableError | None:
         """Return why a master must not be used; the handshake of its next connection tells, too."""
         call = master.reads.call
         expected = self._expected(master)

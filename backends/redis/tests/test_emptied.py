@@ -45,10 +45,10 @@ def writes(repository: RedisRepository, pet: int, order: int) -> dict[str, Calla
 
 
 async def check_refused_for_good(repository: RedisRepository, reason: str) -> None:
-    """Check that a look finds another store, and that no call succeeds from then on."""
+    """Check that a check finds another store, and that no call succeeds from then on."""
     with pytest.raises(WrongStoreError, match=reason):
-        await repository.look()
-    for call in (pets(repository), repository.create_pet(REX), repository.look()):
+        await repository.check()
+    for call in (pets(repository), repository.create_pet(REX), repository.check()):
         assert reason in await unavailable(call)
 
 
@@ -82,7 +82,7 @@ def test_a_look_notices_that_the_store_is_gone_or_another_one(
             assert one.store == two.store
             for repository in (one, two):
                 await repository.create_pet(REX)
-                await repository.look()
+                await repository.check()
             server.call("FLUSHALL")
             await check_refused_for_good(one, "was emptied")
             expected = Expected(one.store)
@@ -130,16 +130,16 @@ class Clock:
         monkeypatch.setattr(store, "monotonic", lambda: self.now)
 
     async def settle(self, repository: RedisRepository) -> None:
-        """Look until what is there is settled."""
+        """Check until what is there is settled."""
         for _ in range(3):
-            await repository.look()
+            await repository.check()
             self.now += store.CRASH_LOSS_SECONDS
 
 
 CHANGES: dict[str, Callable[[RedisRepository, int], Any]] = {
     "a pet": lambda repository, _: repository.create_pet(REX),
     "a status": lambda repository, order: repository.update_order(order, OrderStatus.CANCELLED),
-    "a connection": lambda repository, _: repository.look(),
+    "a connection": lambda repository, _: repository.check(),
 }
 
 
@@ -185,9 +185,9 @@ def test_a_server_that_has_lost_its_last_writes_is_used(
             await clock.settle(repository)
             settled = server.call("HGET", meta, "pets")
             await repository.create_pet(REX)
-            await repository.look()
+            await repository.check()
             server.call("HSET", meta, "pets", settled)
-            await repository.look()
+            await repository.check()
             await clock.settle(repository)
             server.call("HSET", meta, "pets", 0)
             await check_refused_for_good(repository, "an older copy")
@@ -203,13 +203,13 @@ def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_longer(
             await repository.create_pet(REX)
             server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
             try:
-                assert "maxmemory-policy allkeys-lru" in await unavailable(repository.look())
+                assert "maxmemory-policy allkeys-lru" in await unavailable(repository.check())
                 await unavailable_for("set maxmemory-policy noeviction", lambda: pets(repository))
                 assert "maxmemory-policy" in await unavailable(repository.create_pet(REX))
             finally:
                 server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
             await again(lambda: repository.create_pet(REX))
-            await repository.look()
+            await repository.check()
 
     asyncio.run(run())
 
@@ -254,15 +254,15 @@ def test_a_node_of_a_cluster_may_come_back_empty_while_it_is_replaced_but_not_fo
             with owners[0].client(decode_responses=False) as admin:
                 data = {key: admin.dump(key) for key in admin.keys(f"{{{prefix}:*")}
                 remove(admin, data)
-                assert "was emptied" in await unavailable(repository.look())
+                assert "was emptied" in await unavailable(repository.check())
                 await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
                 assert await repository.get_pet(made[kept]) is not None
                 for key, value in data.items():
                     admin.restore(key, 0, value)
-                await again(repository.look)
+                await again(repository.check)
                 assert await repository.get_pet(made[0]) is not None
                 remove(admin, data)
-            await unavailable_for("emptied", repository.look)
+            await unavailable_for("emptied", repository.check)
             clock.now += store.FAILOVER_SECONDS
             await check_refused_for_good(repository, "was emptied")
             assert "was emptied" in await unavailable(repository.get_pet(made[kept]))
@@ -287,7 +287,7 @@ def test_the_settings_of_a_new_master_are_checked(
             await asyncio.to_thread(until, lambda: group.failed_over(old))
             if policy == "noeviction":
                 await again(lambda: repository.create_pet(REX))
-                await repository.look()
+                await repository.check()
                 assert caplog.text.count("does not sync each write") == 1
                 return
             await unavailable_for("maxmemory-policy", lambda: repository.create_pet(REX))
@@ -314,7 +314,7 @@ def test_a_replica_that_has_not_received_the_last_writes_takes_over(
             old.kill()
             await asyncio.to_thread(until, lambda: group.failed_over(old))
             group.master().call("HSET", f"{{{prefix}:0}}:meta", "pets", 1)  # as if it had no more
-            await again(repository.look)
+            await again(repository.check)
             assert (await repository.create_pet(REX)).id > max(made)
 
     with sentinel(tmp_path, *AOF, hasty=True) as group:

@@ -21,7 +21,7 @@ from tests.support.repositories import REX, make_token, pets, refused
 pytestmark = pytest.mark.slow
 
 SIZE = 3
-GIVE_UP = "HSET {{{prefix}:1}}:meta schema 2 partitions {size} lane 123456"
+GIVE_UP = "HSET {{{prefix}:1}}:meta schema 2 partitions {size} id_range 123456"
 
 
 def create(place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE)) -> list[int]:
@@ -106,7 +106,7 @@ def test_a_first_start_that_is_interrupted_anywhere_is_continued_by_the_next(
     whole = Interruption(monkeypatch, 1000)
     create(valkey, fresh(), range(0))
     monkeypatch.undo()
-    assert whole.calls == 3 * SIZE  # each partition is looked at, created, marked
+    assert whole.calls == 3 * SIZE  # each partition is checked, created, marked
     for commands in range(whole.calls):
         prefix = fresh()
         Interruption(monkeypatch, commands)
@@ -159,7 +159,7 @@ def test_a_store_that_is_gone_altogether_is_created_again(valkey: Server) -> Non
 def test_an_emptied_partition_can_be_given_up_and_no_id_is_assigned_again(
     tmp_path: Path, *, restarted: bool
 ) -> None:
-    """As the README says. A server that was restarted assigns ids of a lane of its own."""
+    """As the README says. A server that was restarted assigns ids of an id range of its own."""
     with single(tmp_path, *AOF) as server:
         prefix = fresh()
         made = create(server, prefix)

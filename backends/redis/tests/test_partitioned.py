@@ -90,7 +90,7 @@ def test_a_service_does_not_return_to_the_side_that_knows_less(
 
 async def read_on(repository: RedisRepository) -> None:
     while True:
-        await repository.look()  # as the service does
+        await repository.check()  # as the service does
         await pets(repository)
         await asyncio.sleep(0.02)
 

@@ -54,8 +54,8 @@ class SqliteRepository(Repository):
         self._clock = RecordClock()
         self.store = self._open_store.identity
 
-    async def look(self) -> None:
-        """Look at the file that the path leads to, and at what the open one holds."""
+    async def check(self) -> None:
+        """Check the file that the path leads to, and what the open one holds."""
         self._open_store.check_open()
         self._open_store.check_file()
         await self._reader.call(self._open_store.check_content)

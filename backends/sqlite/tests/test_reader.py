@@ -209,7 +209,7 @@ def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
         disk.threads.clear()
         assert await read_all(repository) == warm
         assert threading.main_thread().name not in disk.threads
-        assert not await disk.on_loop(repository.look())
+        assert not await disk.on_loop(repository.check())
 
     use(file, work)
 
@@ -328,7 +328,7 @@ def test_a_read_in_a_thread_notices_a_store_that_is_lost_meanwhile(file: Path, d
         calls = await disk.hold(repository, reader.THREADS + 2)
         os.rename(file, file.with_name("moved"))  # noqa: PTH104
         with pytest.raises(WrongStoreError):
-            await repository.look()
+            await repository.check()
         disk.moving.set()
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {WrongStoreError}

@@ -145,15 +145,15 @@ async def restore_record(repository: SqliteRepository) -> None:
     await repository.restore([TokenRecord(bytes(32), bytes(32), 9000, 1)])
 
 
-async def look(repository: SqliteRepository) -> None:
-    await repository.look()
+async def check(repository: SqliteRepository) -> None:
+    await repository.check()
 
 
 class TestLook:
-    """An older copy or another store in the open file is refused, by each opening of it."""
+    """An older copy or another store in the open file is refused, by each handle of it."""
 
     @pytest.mark.parametrize("change", [add_pet, order, complete, restore_record])
-    @pytest.mark.parametrize("notice", [look, add_pet])
+    @pytest.mark.parametrize("notice", [check, add_pet])
     def test_an_older_copy_in_the_open_file(
         self, file: Path, tmp_path: Path, change: Use, notice: Use
     ) -> None:
@@ -169,7 +169,7 @@ class TestLook:
         async def lose(repository: SqliteRepository) -> None:
             await change(repository)
             write_over(file, older)
-            for call, error in ((notice, WrongStoreError), (look, WrongStoreError)):
+            for call, error in ((notice, WrongStoreError), (check, WrongStoreError)):
                 with pytest.raises(error, match="an older copy was written into it"):
                     await call(repository)
             for read in (repository.get_pet(1), repository.list_pets(PetQuery(0, 9))):
@@ -187,7 +187,7 @@ class TestLook:
         async def lose(repository: SqliteRepository) -> None:
             write_over(file, other)
             with pytest.raises(WrongStoreError, match=f"it holds the store {identity} now"):
-                await repository.look()
+                await repository.check()
             with pytest.raises(UnavailableError):
                 await repository.create_pet(REX)
 
@@ -199,7 +199,7 @@ class TestLook:
         async def lose(repository: SqliteRepository) -> None:
             execute(file, statement)
             with pytest.raises(WrongStoreError, match="Stop the service and restore a backup"):
-                await repository.look()
+                await repository.check()
 
         use(file, lose)
 
@@ -209,24 +209,24 @@ class TestLook:
         async def lose(repository: SqliteRepository) -> None:
             os.rename(file, moved)  # noqa: PTH104
             with pytest.raises(WrongStoreError, match="was deleted, moved or replaced"):
-                await repository.look()
+                await repository.check()
             os.rename(moved, file)  # noqa: PTH104
-            for call in (look, add_pet):
+            for call in (check, add_pet):
                 with pytest.raises(WrongStoreError, match="was deleted, moved or replaced"):
                     await call(repository)
 
         use(file, lose)
 
     def test_nothing_that_leaves_the_store_as_it_is_is_refused(self, file: Path) -> None:
-        """Other openings write, and an operator's tools change the file."""
+        """Other handles write, and an operator's tools change the file."""
 
         async def change(repository: SqliteRepository) -> None:
             async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as other:
                 for statement in ("VACUUM", "ANALYZE", "DELETE FROM pets", "REINDEX"):
                     await asyncio.gather(*(add_pet(each) for each in (repository, other) * 9))
                     execute(file, statement)
-                    await repository.look()
-                    await other.look()
+                    await repository.check()
+                    await other.check()
 
         use(file, change)
 
@@ -235,7 +235,7 @@ class TestLook:
             execute(file, "ALTER TABLE tokens RENAME TO hidden")
             with pytest.raises(UnavailableError, match=r"changed by hand.* no such table: tokens"):
                 await repository.create_pet(REX, TOKEN)
-            await repository.look()
+            await repository.check()
 
         use(file, fail)
 

@@ -140,8 +140,8 @@ class ConcurrencyClauses(Kit):
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
         """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
         async with AsyncExitStack() as stack:
-            openings = 4 if location.backend.shared else 1
-            opened = [await stack.enter_async_context(location.open()) for _ in range(openings)]
+            handles = 4 if location.backend.shared else 1
+            opened = [await stack.enter_async_context(location.open()) for _ in range(handles)]
             pet_ids = [await add_pet(opened[0]) for _ in range(3)]
 
             async def write(repository: Repository, client: int) -> None:
@@ -156,7 +156,7 @@ class ConcurrencyClauses(Kit):
                     await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
             clients = await sample(opened[0], range(40))
-            await asyncio.gather(*(write(opened[n % openings], n) for n in clients))
+            await asyncio.gather(*(write(opened[n % handles], n) for n in clients))
             await check_agreement(opened[0])
 
     @clause("read-after-write")

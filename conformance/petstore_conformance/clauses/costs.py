@@ -58,8 +58,8 @@ class CostClauses(Kit):
     async def test_no_call_holds_the_event_loop(self, location: Location) -> None:
         """A driver that blocks is called on the event loop, or a lock is waited for there."""
         async with AsyncExitStack() as stack:
-            openings = 2 if location.backend.shared else 1
-            opened = [await stack.enter_async_context(location.open()) for _ in range(openings)]
+            handles = 2 if location.backend.shared else 1
+            opened = [await stack.enter_async_context(location.open()) for _ in range(handles)]
             await self._hold(*opened)
 
     async def _hold(self, repository: Repository, *others: Repository) -> None:
@@ -178,9 +178,9 @@ async def _calls(
     token = make_token(f"{order_id}", REX)
 
     async def overlapping() -> None:
-        openings = (repository, *others)
-        await asyncio.gather(*(one.create_pet(REX) for one in openings for _ in range(20)))
-        pets = [(one, await add_pet(one)) for one in openings for _ in range(2)]
+        handles = (repository, *others)
+        await asyncio.gather(*(one.create_pet(REX) for one in handles for _ in range(20)))
+        pets = [(one, await add_pet(one)) for one in handles for _ in range(2)]
         await asyncio.gather(*(one.place_order(pet_id, AT) for one, pet_id in pets))
 
     async def long_names() -> None:

@@ -109,7 +109,7 @@ class DurabilityClauses(Kit):
         await self._close_after_cancelling(location)
 
     async def _order_the_first(self, repository: Repository, pets: list[Pet]) -> None:
-        """Order some of the pets that were there at the opening; small pages show it."""
+        """Order some of the pets that were there when it was opened; small pages show it."""
         available = [n for n, pet in enumerate(pets) if pet.status is PetStatus.AVAILABLE]
         for index in available[:2]:
             await repository.place_order(pets[index].id, AT)

@@ -190,7 +190,7 @@ def _reads(repository: Repository, pet_id: int, order_id: int) -> Sequence[AnyCa
         lambda: repository.list_orders(OrderQuery(0, 1)),
         lambda: repository.list_orders(OrderQuery(MAX_ID, 1, OrderStatus.PLACED)),
         lambda: repository.list_tokens("", 1, NOW),
-        repository.look,
+        repository.check,
     )
 
 

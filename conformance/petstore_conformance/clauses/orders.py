@@ -31,7 +31,7 @@ from petstore_conformance.model.values import AT, MANY, MANY_SECONDS, TIMES, mak
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
 
 READERS = 8
-"""How many look at a change while it is made."""
+"""How many read during a change while it is made."""
 
 AnyResult = TypeVar("AnyResult")
 
@@ -117,21 +117,21 @@ async def check_agreement(repository: Repository) -> None:
             assert of_status <= expected.keys(), "a pet is pending, but in no order"
 
 
-async def watch(change: Awaitable[AnyResult], look: Callable[[], Awaitable[None]]) -> AnyResult:
-    """Make a change and return its result; meanwhile several readers look, again and again.
+async def watch(change: Awaitable[AnyResult], read: Callable[[], Awaitable[None]]) -> AnyResult:
+    """Make a change and return its result; meanwhile several readers read, again and again.
 
     Each begins a turn later than the one before it, so that some read between any two steps.
     """
     changing = True
 
-    async def look_again_and_again(turns: int) -> None:
+    async def read_again_and_again(turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
         while changing:
-            await look()
+            await read()
             await asyncio.sleep(0)  # the reads may never yield
 
-    readers = [asyncio.create_task(look_again_and_again(turns)) for turns in range(READERS)]
+    readers = [asyncio.create_task(read_again_and_again(turns)) for turns in range(READERS)]
     for _ in readers:
         await asyncio.sleep(0)
     try:
@@ -185,7 +185,7 @@ class OrderClauses(Kit):
         others = [await add_pet(repository) for _ in range(3)]
         pet_id = await add_pet(repository)
 
-        async def look() -> None:
+        async def read() -> None:
             before = await repository.list_orders(OrderQuery(0, 9))
             pet = await repository.get_pet(pet_id)
             after = await repository.list_orders(OrderQuery(0, 9))
@@ -197,7 +197,7 @@ class OrderClauses(Kit):
                 placed = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
                 assert [order.id for order in placed] == [order.id for order in after]
 
-        await watch(repository.place_order(pet_id, AT), look)
+        await watch(repository.place_order(pet_id, AT), read)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         for other in others:
             assert await status_of(repository, other) is PetStatus.AVAILABLE
@@ -305,7 +305,7 @@ class OrderClauses(Kit):
     ) -> int:
         (order,) = await place_orders(repository)
 
-        async def look() -> None:
+        async def read() -> None:
             before = await repository.get_order(order.id)
             pet = await repository.get_pet(order.pet_id)
             after = await repository.get_order(order.id)
@@ -319,7 +319,7 @@ class OrderClauses(Kit):
                 assert await repository.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
 
         updated = Order(order.id, order.pet_id, status, order.placed_at)
-        assert await watch(repository.update_order(order.id, status), look) == updated
+        assert await watch(repository.update_order(order.id, status), read) == updated
         assert await repository.get_order(order.id) == updated
         assert await status_of(repository, order.pet_id) is expected
         return order.pet_id

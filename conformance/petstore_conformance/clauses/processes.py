@@ -50,26 +50,26 @@ class ProcessClauses(Kit):
     async def test_two_processes_share_a_location(self, location: Location) -> None:
         """A lock, counter or cache is local to a process, or two get the same scratch location."""
         async with location.open() as one, child(location) as other:
-            openings: tuple[Repository, Repository] = one, other
+            handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
-            creates = [r.create_pet(NewPet(f"{n}", n)) for n in range(40) for r in openings]
+            creates = [r.create_pet(NewPet(f"{n}", n)) for n in range(40) for r in handles]
             receipts = await asyncio.gather(*creates)
             assert len({receipt.id for receipt in receipts}) == 80
-            for opening in openings:
-                listed = await opening.list_pets(PetQuery(0, 999))
+            for handle in handles:
+                listed = await handle.list_pets(PetQuery(0, 999))
                 assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
             for number in range(20):
-                writer, reader = openings if number % 2 else openings[::-1]
+                writer, reader = handles if number % 2 else handles[::-1]
                 pet_id = await add_pet(writer)
                 pet = Pet(pet_id, "Rex", 7, PetStatus.AVAILABLE)
                 assert await reader.get_pet(pet_id) == pet
                 assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))
-                order = await self._sell_once(openings, pet_id, number)
-                for opening in openings:
-                    assert await opening.get_order(order.id) == order
-                    assert order in await opening.list_orders(OrderQuery(0, 999, order.status))
+                order = await self._sell_once(handles, pet_id, number)
+                for handle in handles:
+                    assert await handle.get_order(order.id) == order
+                    assert order in await handle.list_orders(OrderQuery(0, 999, order.status))
             await check_agreement(other)
-            for reader, writer in (openings, openings[::-1]):
+            for reader, writer in (handles, handles[::-1]):
                 await self._only_read(reader, writer)
         await self._make_new_locations(location)
 
@@ -122,26 +122,26 @@ class ProcessClauses(Kit):
         backend = replace(location.backend, open=partial(_open_new, location.backend))
         new = Location(backend, self.settings)
         async with child(new, closes=True) as one, child(new, closes=True) as other:
-            for opening in (one, other):
-                assert await opening.list_pets(PetQuery(0, 9)) == []
-                await add_pet(opening)
+            for handle in (one, other):
+                assert await handle.list_pets(PetQuery(0, 9)) == []
+                await add_pet(handle)
             assert len(await one.list_pets(PetQuery(0, 9))) == 1
 
     async def _sell_once(
-        self, openings: tuple[Repository, Repository], pet_id: int, number: int
+        self, handles: tuple[Repository, Repository], pet_id: int, number: int
     ) -> Order:
         """Order a pet through both, with a token and without; then complete and cancel at once."""
         token = make_token(f"place {number}", pet_id)
-        placings = [opening.place_order(pet_id, AT, token) for opening in openings * 2]
-        placings += [opening.place_order(pet_id, AT) for opening in openings * 2]
+        placings = [handle.place_order(pet_id, AT, token) for handle in handles * 2]
+        placings += [handle.place_order(pet_id, AT) for handle in handles * 2]
         results = await asyncio.gather(*placings, return_exceptions=True)
         receipts = [result for result in results if isinstance(result, Receipt)]
         assert len([receipt for receipt in receipts if not receipt.replayed]) == 1, results
         assert {kind(result) for result in results} == {Receipt, ConflictError}, results
         assert len({receipt.id for receipt in receipts}) == 1
         updates = [
-            opening.update_order(receipts[0].id, status)
-            for opening, status in zip(openings, FINAL_STATUSES, strict=True)
+            handle.update_order(receipts[0].id, status)
+            for handle, status in zip(handles, FINAL_STATUSES, strict=True)
         ]
         updated = await asyncio.gather(*updates, return_exceptions=True)
         (order,) = [result for result in updated if isinstance(result, Order)]

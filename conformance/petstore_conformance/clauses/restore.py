@@ -202,7 +202,7 @@ class RestoreClauses(Kit):
         ]
         turns = cycle(pairs)
 
-        async def look() -> None:
+        async def read() -> None:
             pet, order = next(turns)
             pet_query = PetQuery(pet.id - 1, 1, pet.status or None)
             order_query = OrderQuery(order.id - 1, 1, order.status)
@@ -216,7 +216,7 @@ class RestoreClauses(Kit):
                 assert await repository.get_pet(pet.id) == pet
                 assert await repository.list_pets(pet_query) == [pet]
 
-        await watch(repository.restore([item for pair in pairs for item in pair]), look)
+        await watch(repository.restore([item for pair in pairs for item in pair]), read)
 
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
@@ -242,7 +242,7 @@ class RestoreClauses(Kit):
                 del left[:size]
             await repository.restore(left)
             restoring = asyncio.create_task(repository.restore(many))
-            if location.backend.shared:  # an opening meanwhile changes nothing
+            if location.backend.shared:  # that another is opened meanwhile changes nothing
                 for turns in (1, 3, 20):
                     for _ in range(turns):
                         await asyncio.sleep(0)

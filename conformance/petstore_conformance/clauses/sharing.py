@@ -42,9 +42,9 @@ class SharingClauses(Kit):
     ) -> None:
         """Each repository reads from its own copy or cache."""
         async with location.open() as one, location.open() as two, location.open() as three:
-            openings, last = (one, two, three), 0
+            handles, last = (one, two, three), 0
             for number in await sample(one, range(7)):
-                writer, *readers = (*openings[number % 3 :], *openings[: number % 3])
+                writer, *readers = (*handles[number % 3 :], *handles[: number % 3])
                 for reader in readers:  # it has read all that is going to change
                     for id_ in range(last + 1, min(last + 4, MAX_ID)):
                         await reader.get_pet(id_)
@@ -54,19 +54,19 @@ class SharingClauses(Kit):
                     await reader.list_pets(PetQuery(0, 1 + number % 3))  # a full page, or not
                 receipt = await writer.create_pet(NewPet(f"{number}", 7, PetStatus.AVAILABLE))
                 pet = Pet(receipt.id, f"{number}", 7, PetStatus.AVAILABLE)
-                for opening in openings:
-                    assert (await self._read(opening, pet.id, 0))[0] == pet
+                for handle in handles:
+                    assert (await self._read(handle, pet.id, 0))[0] == pet
                 order_id = (await writer.place_order(pet.id, AT)).id
                 last = max(pet.id, order_id)
                 order = Order(order_id, pet.id, OrderStatus.PLACED, AT)
                 for status in (OrderStatus.PLACED, FINAL_STATUSES[number % 2]):
-                    updater = openings[number // 3 % 3]
+                    updater = handles[number // 3 % 3]
                     order = await updater.update_order(order.id, status)
                     pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
-                    for opening in openings:
-                        assert await self._read(opening, pet.id, order.id) == (pet, order)
-            await self._fill_gaps(openings)
-            await self._write_many(openings)
+                    for handle in handles:
+                        assert await self._read(handle, pet.id, order.id) == (pet, order)
+            await self._fill_gaps(handles)
+            await self._write_many(handles)
             await self._open_beside_writes(location, one, two)
             lower, higher = sorted([await add_pet(one), await add_pet(one)])
             await three.list_pets(PetQuery(lower - 1, 1))  # it may read the page after it, too
@@ -89,19 +89,19 @@ class SharingClauses(Kit):
                 Order(order_id, pet_id, OrderStatus.PLACED, AT),
             )
 
-    async def _write_many(self, openings: Sequence[Repository]) -> None:
-        """Write many pets through one opening; the others see them all."""
-        stored = await read_all(openings[0])
+    async def _write_many(self, handles: Sequence[Repository]) -> None:
+        """Write many pets through one handle; the others see them all."""
+        stored = await read_all(handles[0])
         ids = [pet.id for pet in stored.pets]
-        some = await sample(openings[0], range(100))
-        for _ in await sample(openings[0], range(7)):
-            receipts = await asyncio.gather(*(openings[0].create_pet(REX) for _ in some))
+        some = await sample(handles[0], range(100))
+        for _ in await sample(handles[0], range(7)):
+            receipts = await asyncio.gather(*(handles[0].create_pet(REX) for _ in some))
             ids += [receipt.id for receipt in receipts]
-            for opening in openings[1:]:
-                listed = await opening.list_pets(PetQuery(0, 9999))
+            for handle in handles[1:]:
+                listed = await handle.list_pets(PetQuery(0, 9999))
                 assert [pet.id for pet in listed] == sorted(ids)
-                assert await opening.get_pet(listed[-1].id) == listed[-1]
-                assert await opening.get_pet(ids[-1]) in listed
+                assert await handle.get_pet(listed[-1].id) == listed[-1]
+                assert await handle.get_pet(ids[-1]) in listed
 
     async def _open_beside_writes(
         self, location: Location, writer: Repository, reader: Repository
@@ -126,23 +126,23 @@ class SharingClauses(Kit):
                 assert order in stored.orders
                 assert statuses.get(order.pet_id) is PET_STATUS_BY_ORDER[order.status]
 
-    async def _fill_gaps(self, openings: Sequence[Repository]) -> None:
-        """Restore pets and orders in descending id; all openings have read that there are none."""
-        stored = await read_all(openings[0])
+    async def _fill_gaps(self, handles: Sequence[Repository]) -> None:
+        """Restore pets and orders in descending id; all handles have read that there are none."""
+        stored = await read_all(handles[0])
         last = max(stored.pets[-1].id, stored.orders[-1].id)
         ids = (last + 20, last + 10, last + 5) if last < MAX_ID - 20 else ()
-        for id_ in await sample(openings[0], ids):
+        for id_ in await sample(handles[0], ids):
             pet = Pet(id_, "restored", 7, PetStatus.AVAILABLE)
             order = Order(id_, id_, OrderStatus.CANCELLED, AT)
             for restored in (False, True):
                 if restored:
-                    await openings[id_ % 3].restore([pet, order])
-                for opening in openings:
-                    found = await opening.get_pet(id_), await opening.get_order(id_)
+                    await handles[id_ % 3].restore([pet, order])
+                for handle in handles:
+                    found = await handle.get_pet(id_), await handle.get_order(id_)
                     assert found == ((pet, order) if restored else (None, None))
                     for count in (1, 2, 99):
-                        pets = await opening.list_pets(PetQuery(last, count))
-                        orders = await opening.list_orders(OrderQuery(last, count))
+                        pets = await handle.list_pets(PetQuery(last, count))
+                        orders = await handle.list_orders(OrderQuery(last, count))
                         assert (pet in pets[:1], order in orders[:1]) == (restored, restored)
 
     async def _read(
@@ -169,10 +169,10 @@ class SharingClauses(Kit):
         async with AsyncExitStack() as stack:  # all are the first to open a location
             new = await stack.enter_async_context(location.new())
             several = [stack.enter_async_context(new.open()) for _ in range(17)]
-            openings = await asyncio.gather(*several)
-            await self._create_together(set(), *openings)
-            for opening in openings:
-                assert len(await opening.list_pets(PetQuery(0, 99))) == 5 * len(openings)
+            handles = await asyncio.gather(*several)
+            await self._create_together(set(), *handles)
+            for handle in handles:
+                assert len(await handle.list_pets(PetQuery(0, 99))) == 5 * len(handles)
         async with location.open() as one, location.open() as other:
             creates = [
                 repository.create_pet(NewPet(f"{number}", number))
@@ -210,9 +210,9 @@ class SharingClauses(Kit):
                 ids = {receipt.id for receipt in await asyncio.gather(*tasks)}
                 assert len(ids) == len(tasks), "an id is assigned twice"
 
-    async def _create_together(self, seen: set[int], *openings: Repository) -> None:
+    async def _create_together(self, seen: set[int], *handles: Repository) -> None:
         """Create pets at once; none gets an id that was seen before, and each is seen then."""
-        creates = [opening.create_pet(REX) for opening in openings * 5]
+        creates = [handle.create_pet(REX) for handle in handles * 5]
         before = len(seen)
         seen |= {receipt.id for receipt in await asyncio.gather(*creates)}
         assert len(seen) == before + len(creates), "an id is assigned twice"
@@ -225,8 +225,8 @@ class SharingClauses(Kit):
                 pet_id = await add_pet(one)
                 token = make_token(f"place {number}", pet_id)
                 await self._refuse_then_place((one, other), pet_id, f"refused {number}")
-                for opening in (one, other):  # it has read what is going to change
-                    await opening.get_pet(pet_id)
+                for handle in (one, other):  # it has read what is going to change
+                    await handle.get_pet(pet_id)
                 placings = [r.place_order(pet_id, AT) for r in (one, other, one, other)]
                 placings += [r.place_order(pet_id, AT, token) for r in (other, one)]
                 results = await asyncio.gather(*placings, return_exceptions=True)
@@ -234,17 +234,17 @@ class SharingClauses(Kit):
                 assert len([receipt for receipt in receipts if not receipt.replayed]) == 1
                 assert all(isinstance(r, Receipt | ConflictError) for r in results), results
                 updates = [
-                    opening.update_order(receipts[0].id, status)
-                    for opening, status in zip((one, other), FINAL_STATUSES, strict=True)
+                    handle.update_order(receipts[0].id, status)
+                    for handle, status in zip((one, other), FINAL_STATUSES, strict=True)
                 ][:: 1 - number % 2 * 2]  # the other first, every second time
                 updated = await asyncio.gather(*updates, return_exceptions=True)
                 assert {kind(result) for result in updated} == {Order, ConflictError}, updated
                 status = await status_of(other, pet_id)
-                for opening in (one, other):
+                for handle in (one, other):
                     with suppress(ConflictError):
-                        again = await opening.place_order(pet_id, AT)
+                        again = await handle.place_order(pet_id, AT)
                         assert status is PetStatus.AVAILABLE
-                        await opening.update_order(again.id, OrderStatus.CANCELLED)
+                        await handle.update_order(again.id, OrderStatus.CANCELLED)
                         continue
                     assert status is PetStatus.SOLD
                 token = make_token(f"create {number}", REX)
@@ -258,18 +258,18 @@ class SharingClauses(Kit):
     async def _retry_after_closing(
         self, location: Location, one: Repository, other: Repository
     ) -> None:
-        """Close an opening while others have written; no record of any of them is lost."""
+        """Close a handle while others have written; no record of any of them is lost."""
         tokens = [make_token(f"closing {number}", REX) for number in range(3)]
         async with location.open() as third:
-            openings = (third, one, other)
-            pairs = zip(openings, tokens, strict=True)
-            receipts = [await opening.create_pet(REX, token) for opening, token in pairs]
-        for opening in (one, other):
-            again = [await opening.create_pet(REX, token) for token in tokens]
+            handles = (third, one, other)
+            pairs = zip(handles, tokens, strict=True)
+            receipts = [await handle.create_pet(REX, token) for handle, token in pairs]
+        for handle in (one, other):
+            again = [await handle.create_pet(REX, token) for token in tokens]
             assert again == [Receipt(receipt.id, replayed=True) for receipt in receipts]
 
     async def _expire_elsewhere(self, one: Repository, other: Repository) -> None:
-        """Replay through another opening, which does not prolong the record."""
+        """Replay through another handle, which does not prolong the record."""
         token = make_token("elsewhere", REX)
         first = await one.create_pet(REX, token)
         later = replace(token, now=token.until - 1, until=token.until + 100)
@@ -278,24 +278,24 @@ class SharingClauses(Kit):
         assert not (await other.create_pet(REX, expired)).replayed
 
     async def _refuse_then_place(
-        self, openings: Sequence[Repository], pet_id: int, name: str
+        self, handles: Sequence[Repository], pet_id: int, name: str
     ) -> None:
-        """Refuse to order a pet with a token; then order it with that, through either opening."""
+        """Refuse to order a pet with a token; then order it with that, through either handle."""
         token = make_token(name, pet_id)
-        first = await openings[0].place_order(pet_id, AT)
-        for opening in openings:
+        first = await handles[0].place_order(pet_id, AT)
+        for handle in handles:
             for other in (token, None):
                 with pytest.raises(ConflictError):
-                    await opening.place_order(pet_id, AT, other)
-        await openings[0].get_order(first.id)
-        await openings[1].update_order(first.id, OrderStatus.CANCELLED)
+                    await handle.place_order(pet_id, AT, other)
+        await handles[0].get_order(first.id)
+        await handles[1].update_order(first.id, OrderStatus.CANCELLED)
         with pytest.raises(ConflictError):
-            await openings[0].update_order(first.id, OrderStatus.COMPLETED)
-        placed = await openings[pet_id % 2].place_order(pet_id, AT, token)
+            await handles[0].update_order(first.id, OrderStatus.COMPLETED)
+        placed = await handles[pet_id % 2].place_order(pet_id, AT, token)
         assert not placed.replayed
-        for opening in openings:
-            await openings[0].update_order(placed.id, OrderStatus.CANCELLED)
-            again = await opening.place_order(pet_id, AT, token)
+        for handle in handles:
+            await handles[0].update_order(placed.id, OrderStatus.CANCELLED)
+            again = await handle.place_order(pet_id, AT, token)
             assert again == replace(placed, replayed=True)
-            free = await opening.place_order(pet_id, AT)
-            await openings[1].update_order(free.id, OrderStatus.CANCELLED)
+            free = await handle.place_order(pet_id, AT)
+            await handles[1].update_order(free.id, OrderStatus.CANCELLED)

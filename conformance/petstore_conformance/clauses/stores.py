@@ -29,10 +29,10 @@ ONLY_OPEN = Expected(create=False, upgrade=False)
 
 
 class StoreClauses(Kit):
-    """Clauses of `Repository.store`, `Repository.look` and `Expected`."""
+    """Clauses of `Repository.store`, `Repository.check` and `Expected`."""
 
     @location_clause("store-identity")
-    async def test_all_openings_of_a_store_have_its_identity(self, location: Location) -> None:
+    async def test_all_handles_of_a_store_have_its_identity(self, location: Location) -> None:
         """The identity is made when the store is opened, or is that of the server."""
         backend = location.backend
         async with location.open() as one, location.new() as other, other.open() as two:
@@ -43,20 +43,20 @@ class StoreClauses(Kit):
             assert identity.isprintable()
             assert two.store != identity, "two stores have one identity"
             for repository in (one, two):
-                await repository.look()
+                await repository.check()
                 await repository.restore(pet_and_order(7))
                 await place_orders(repository)
-                await repository.look()
+                await repository.check()
             if backend.shared:
                 async with location.open() as again:
                     assert again.store == identity
-                    await again.look()
+                    await again.check()
             assert one.store == identity
         if backend.durable:
             for expected in (Expected(), Expected(store=identity), ONLY_OPEN):
                 async with location.open(expected) as again:
                     assert again.store == identity
-                    await again.look()
+                    await again.check()
 
     @location_clause("store-gone", needs="durable")
     async def test_a_store_that_is_gone_is_not_served_and_not_made_again(
@@ -66,8 +66,8 @@ class StoreClauses(Kit):
         async with AsyncExitStack() as stack:
             removed = await stack.enter_async_context(AsyncExitStack())
             lost = await removed.enter_async_context(location.new())
-            openings = 2 if location.backend.shared else 1
-            opened = [await stack.enter_async_context(lost.open()) for _ in range(openings)]
+            handles = 2 if location.backend.shared else 1
+            opened = [await stack.enter_async_context(lost.open()) for _ in range(handles)]
             (placed,) = await place_orders(opened[0])
             token = make_token("create", REX)
             pet_id = (await opened[0].create_pet(REX, token)).id
@@ -79,7 +79,7 @@ class StoreClauses(Kit):
             for repository in opened:
                 for _ in range(2):
                     with pytest.raises(UnavailableError):
-                        await repository.look()
+                        await repository.check()
                     pet = Pet(pet_id, "Rex", 7)
                     for call in calls_of_all_methods(repository, token, pet, placed.id):
                         with pytest.raises(UnavailableError):
@@ -87,7 +87,7 @@ class StoreClauses(Kit):
             await self._check_absent(lost, opened[0].store)
         await self._check_absent(lost, opened[0].store)
         async with location.open() as repository:  # another one is not affected
-            await repository.look()
+            await repository.check()
 
     async def _check_absent(self, location: Location, identity: str) -> None:
         """Check that there is no store at a location, and that none is made by looking for one."""
@@ -151,7 +151,7 @@ class StoreClauses(Kit):
                     after = await read_all(writer), await read_records(writer, 1)
                     await writer.restore(pet_and_order(order.id + 100))
                     assert (await read_all(again), await read_records(again, 1)) == after
-                await opened.look()  # nothing is wrong with the store
+                await opened.check()  # nothing is wrong with the store
                 assert (await read_all(opened), await read_records(opened, 1)) == before
                 assert await opened.list_pets(PetQuery(0, 9, PetStatus.SOLD)) == []
                 assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []

@@ -1,1 +1,1 @@
-"""The level that kills: real services on a scratch location, faults, a search of the history."""
+"""Fault injection: real services on a scratch location, faults, a search of the history."""

@@ -1,4 +1,4 @@
-"""What a run of the level that kills is asked to do."""
+"""What a run of fault injection is asked to do."""
 
 from collections.abc import Callable
 from pathlib import Path

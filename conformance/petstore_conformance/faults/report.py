@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 from petstore_conformance.faults.rounds import RoundOutcome
 from petstore_conformance.faults.verdicts import KINDS, Findings
 from petstore_conformance.harness import documents
-from petstore_conformance.harness.cores import TOO_SLOW
+from petstore_conformance.harness.cores import INCONCLUSIVE
 
 COUNTED: Final = ("rounds", "requests", "acknowledged", "unknown", "kills", "other faults")
 WIDEST: Final = 300
@@ -19,7 +19,7 @@ SHOWN_TEXTS: Final = 3
 VERDICTS: Final = {
     0: "survives the faults",
     1: "does NOT survive the faults",
-    TOO_SLOW: "was too slow to judge; repeat this when the machine is less busy",
+    INCONCLUSIVE: "was inconclusive; repeat this when the machine is less busy",
 }
 """What each exit status says about a backend."""
 
@@ -51,7 +51,7 @@ class Tally:
         """The exit status: what was too slow may hide a violation, but is none."""
         if self.violations:
             return 1
-        return TOO_SLOW if self.slow else 0
+        return INCONCLUSIVE if self.slow else 0
 
     def add(self, outcome: RoundOutcome) -> None:
         """Add a round, and show it: rewritten on a terminal, elsewhere as a line of its own."""
@@ -63,7 +63,7 @@ class Tally:
         self.slow += [f"round {outcome.number}: {text}" for text in outcome.slow]
         self._progress()
         if not self._stream.isatty():
-            verdict = "too slow to judge" if outcome.slow else "ok"
+            verdict = "inconclusive" if outcome.slow else "ok"
             verdict = f"{wrong} VIOLATIONS" if wrong else verdict
             requests = outcome.counts["requests"]
             self._write(f"round {outcome.number}: {requests} requests, {outcome.what}: {verdict}\n")
@@ -78,7 +78,7 @@ class Tally:
         lines = [self._line()]
         for kind, meaning in KINDS.items():
             lines += _listed(kind, meaning, self.found[kind])
-        lines += _listed("too slow to judge", "neither right nor wrong", self.slow)
+        lines += _listed("inconclusive", "neither right nor wrong", self.slow)
         return lines
 
     def write(self, file: Path, about: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ class Tally:
         report = about | {
             "counts": {name.replace(" ", "_"): n for name, n in self.counts.items()},
             "violations": {kind.replace(" ", "_"): texts for kind, texts in self.found.items()},
-            "too_slow_to_judge": self.slow,
+            "inconclusive": self.slow,
         }
         documents.write(file, report)
 

@@ -47,7 +47,7 @@ class RoundOutcome(Struct):
     """What one round has done and found.
 
     found -- the violations, by their kinds
-    slow -- what was too slow to judge, because the machine is too busy
+    slow -- what was inconclusive, because the machine is too busy
     """
 
     number: int

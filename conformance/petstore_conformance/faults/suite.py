@@ -1,4 +1,4 @@
-"""The class with which authors of backends run the level that kills from pytest."""
+"""The class with which authors of backends run fault injection from pytest."""
 
 import asyncio
 import secrets
@@ -9,7 +9,7 @@ import pytest
 from petstore_conformance.faults import session
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.subjects import Subject
-from petstore_conformance.harness.kit import TOO_SLOW_TO_JUDGE, Kit, Location, in_scratch
+from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, Kit, Location, in_scratch
 
 
 class FaultConformance(Kit):
@@ -51,7 +51,7 @@ class FaultConformance(Kit):
         if tally.violations:
             pytest.fail("\n".join(tally.lines()), pytrace=False)
         if tally.slow:
-            pytest.skip(f"{TOO_SLOW_TO_JUDGE}: {tally.slow[0]}")
+            pytest.skip(f"{INCONCLUSIVE_REASON}: {tally.slow[0]}")
 
 
 async def _reached(_kit: FaultConformance, _location: Location) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-TOO_SLOW: Final = 75
+INCONCLUSIVE: Final = 75
 """The exit status if the machine was too slow for a verdict (EX_TEMPFAIL: try again)."""
 
 

@@ -20,7 +20,7 @@ class Forwarding(Repository):
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Make the call; return its result."""
 
-    look = _method("look")
+    check = _method("check")
     create_pet = _method("create_pet")
     get_pet = _method("get_pet")
     list_pets = _method("list_pets")

@@ -29,7 +29,7 @@ The rest of its minute is left for closing the repository and removing the locat
 
 ANY_STORE: Final = Expected()
 
-TOO_SLOW_TO_JUDGE: Final = "too slow to judge"
+INCONCLUSIVE_REASON: Final = "inconclusive"
 """The prefix of the skip reason when the machine was too busy to judge."""
 
 NEW: Final[dict[str, str]] = {}
@@ -68,7 +68,7 @@ def judged() -> Iterator[None]:
         yield
     except (OverdueError, UnavailableError) as error:
         if shortage := cores.shortage():
-            pytest.skip(f"{TOO_SLOW_TO_JUDGE}: {error!r}; {shortage}")
+            pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
         raise
 
 

@@ -65,7 +65,7 @@ class Comparison(RuleBasedStateMachine):
         self._stack = AsyncExitStack()
         self._location: Location
         self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
-        self._openings: list[Repository] = []
+        self._handles: list[Repository] = []
         self._repository: Repository
         self._model = Model()
         self._length = Length()
@@ -76,13 +76,13 @@ class Comparison(RuleBasedStateMachine):
         """Whether the time is over, so that no calls are made."""
         return monotonic() > self.end and not self._shows_a_failure
 
-    def choose(self, opening: int) -> None:
-        """Make the next calls through one of the openings."""
-        self._repository = self._openings[opening % len(self._openings)]
+    def choose(self, handle: int) -> None:
+        """Make the next calls through one of the handles."""
+        self._repository = self._handles[handle % len(self._handles)]
 
     def _make_together(self, drawn_calls: list[Any], cancelled: int, tenth: int) -> None:
         calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
-        targets = [self._openings[drawn[-1] % len(self._openings)] for drawn in drawn_calls]
+        targets = [self._handles[drawn[-1] % len(self._handles)] for drawn in drawn_calls]
 
         async def together() -> None:
             pairs = zip(calls, targets, strict=True)
@@ -125,17 +125,17 @@ class Comparison(RuleBasedStateMachine):
         finally:
             cleanup.end()
 
-    async def _open(self, openings: int) -> None:
+    async def _open(self, handles: int) -> None:
         given = Location(self.kit.backend, self.kit.settings)
         self._location = await self._stack.enter_async_context(given.new())
-        for index in range(openings):
+        for index in range(handles):
             self._managers.append(None)
             await self._reopen(index)
-        self._repository = self._openings[0]
+        self._repository = self._handles[0]
 
     async def _reopen(self, index: int) -> None:
         manager = self._location.open()
-        self._openings[index : index + 1] = [await manager.__aenter__()]
+        self._handles[index : index + 1] = [await manager.__aenter__()]
         self._managers[index] = manager
 
     async def _close(self, index: int, failure: BaseException | None = None) -> None:
@@ -203,8 +203,8 @@ class Comparison(RuleBasedStateMachine):
             self.reached["pets" if is_pet else "orders"] += 1
             self._check_everywhere(receipt.id, 0) if is_pet else self._check_order(receipt.id)
             return
-        for opening in self._openings:  # each may remember what it has found, or not found
-            self._check(self._make(opening, write), expected)
+        for handle in self._handles:  # each may remember what it has found, or not found
+            self._check(self._make(handle, write), expected)
         self.reached["replays"] += isinstance(expected, Receipt)
 
     def _update(self, order_id: int, status: OrderStatus) -> None:
@@ -219,14 +219,14 @@ class Comparison(RuleBasedStateMachine):
         self._check_everywhere(order.pet_id if order else order_id, order_id)
 
     def _check_everywhere(self, pet_id: int, order_id: int) -> None:
-        """Read a pet and an order through every opening: one may cache what another changes.
+        """Read a pet and an order through every handle: one may cache what another changes.
 
         Every second time only through one, so that the others have not read the change.
         """
-        for opening in self._openings if self._steps % 2 else [self._repository]:
-            assert self._run(opening.get_pet(pet_id)) == self._model.pet(pet_id)
+        for handle in self._handles if self._steps % 2 else [self._repository]:
+            assert self._run(handle.get_pet(pet_id)) == self._model.pet(pet_id)
             if order_id:
-                assert self._run(opening.get_order(order_id)) == self._model.order(order_id)
+                assert self._run(handle.get_order(order_id)) == self._model.order(order_id)
 
     def _check(self, call: Coroutine[Any, Any, object], expected: object) -> None:
         if isinstance(expected, type):

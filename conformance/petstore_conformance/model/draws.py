@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from petstore.contract import NewPet, OrderStatus, PetStatus
 from petstore_conformance.model.values import CATEGORIES, DAY_SECONDS, NAMES, PET_STATUSES, TIMES
 
-OPENINGS = 3
+HANDLES = 3
 """How many times a location that can be shared is opened at once."""
 
 NEW_PETS = st.builds(
@@ -38,7 +38,7 @@ OVERLAPPING = st.lists(
         FEW_INDEXES,
         st.sampled_from([None, None, "a", "b"]),
         st.sampled_from(OrderStatus),
-        st.integers(0, OPENINGS - 1),
+        st.integers(0, HANDLES - 1),
     ),
     min_size=2,
     max_size=5,

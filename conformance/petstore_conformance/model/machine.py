@@ -25,11 +25,11 @@ from petstore_conformance.model.comparison import Comparison
 from petstore_conformance.model.draws import (
     BEHIND,
     GAPS,
+    HANDLES,
     HOURS,
     INDEXES,
     NEW_PETS,
     OFFSETS,
-    OPENINGS,
     ORDER_FILTERS,
     OVERLAPPING,
     PET_FILTERS,
@@ -43,20 +43,20 @@ from petstore_conformance.model.values import NOW, PAST, REX
 
 
 def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Make a rule of a method, which calls one of the openings.
+    """Make a rule of a method, which calls one of the handles.
 
     When its time is over, it does nothing, but draws the same data.
     """
 
     def decorate(method: Callable[..., None]) -> Any:
         @wraps(method)
-        def run(machine: "ModelMachine", *given: Any, opening: int, **drawn: Any) -> None:
+        def run(machine: "ModelMachine", *given: Any, handle: int, **drawn: Any) -> None:
             if not machine.idle:
-                machine.choose(opening)
+                machine.choose(handle)
                 method(machine, *given, **drawn)
 
-        chosen = st.integers(0, OPENINGS - 1)
-        return rule(opening=chosen, **arguments)(run)  # type: ignore[call-overload] # none is called target
+        chosen = st.integers(0, HANDLES - 1)
+        return rule(handle=chosen, **arguments)(run)  # type: ignore[call-overload] # none is called target
 
     return decorate
 
@@ -71,15 +71,15 @@ class ModelMachine(Comparison):
 
     @initialize(
         news=st.lists(NEW_PETS, min_size=4, max_size=14),
-        openings=st.integers(1, OPENINGS),
+        handles=st.integers(1, HANDLES),
         now=st.sampled_from([NOW, PAST]),
     )
-    def begin(self, news: list[NewPet], openings: int, now: int) -> None:
+    def begin(self, news: list[NewPet], handles: int, now: int) -> None:
         """Open an empty repository and store the first pets, orders and records."""
         if self.idle:
             return
         self._model = Model(now, own_clock=not self.kit.machine_advances_time)
-        self._runner.run(self._open(openings if self.kit.backend.shared else 1))
+        self._runner.run(self._open(handles if self.kit.backend.shared else 1))
         for new in news:
             self._write(Write(new))
         self.reached["sequences"] += 1
@@ -117,10 +117,10 @@ class ModelMachine(Comparison):
     def reopen(
         self, drawn_calls: list[Any], tenth: int, failure: type[BaseException] | None, *, all_: bool
     ) -> None:
-        """Close one of the openings, or all, perhaps with calls in flight; check everything."""
-        index = self._openings.index(self._repository)
+        """Close one of the handles, or all, perhaps with calls in flight; check everything."""
+        index = self._handles.index(self._repository)
         calls = [self._call(number, *drawn[:-1]) for number, drawn in enumerate(drawn_calls)]
-        closed = range(len(self._openings)) if all_ else [index]
+        closed = range(len(self._handles)) if all_ else [index]
 
         async def again() -> None:
             tasks = [
@@ -138,10 +138,10 @@ class ModelMachine(Comparison):
                 await self._reopen(number)
 
         self._run(again())
-        self._repository = self._openings[index]
+        self._repository = self._handles[index]
         if calls:
             self._explain(calls)
-        self.check_everything(opening=index)
+        self.check_everything(handle=index)
         self.reached["reopened"] += 1
 
     @step()
@@ -167,8 +167,8 @@ class ModelMachine(Comparison):
     def read_pets(self, index: int, offset: int, count: int) -> None:
         """Read at an id near that of a pet, where there may be none, and pages that begin there."""
         after = min(max(0, self._pet(index).id + offset), MAX_ID)
-        for opening in self._openings:
-            assert self._run(opening.get_pet(after or 1)) == self._model.pet(after or 1)
+        for handle in self._handles:
+            assert self._run(handle.get_pet(after or 1)) == self._model.pet(after or 1)
         for status in (None, *PetStatus):
             self._check_pets(PetQuery(after, count, status))
 
@@ -241,7 +241,7 @@ class ModelMachine(Comparison):
 
     @invariant()
     def all_is_as_in_the_model(self) -> None:
-        """Compare all pets and orders with the model's, as another opening shows them."""
+        """Compare all pets and orders with the model's, as another handle shows them."""
         if self._model.pets and not self.idle:
             self.reached["steps"] += 1
             self._steps += 1

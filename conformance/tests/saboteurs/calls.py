@@ -106,7 +106,7 @@ class OrdersOfATurnFailTogether(Honest):
         self.group: list[int] = []
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         group = self.group
         group.append(pet_id)
         await asyncio.sleep(0)
@@ -161,7 +161,7 @@ class PairsIdsWithRows(Honest):
     """Pets that are read together are fetched at once; an id without a row shifts the others."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        self.check()
+        self.require_open()
         together = self.noted
         together.add(pet_id)
         await asyncio.sleep(0)
@@ -191,7 +191,7 @@ class GivesUpOnDeadlocks(Honest):
 
 @breaks("healthy")
 class WaitsBrieflyForTheLock(Honest):
-    """The file is locked by a writer; another opening waits for some turns, and no longer."""
+    """The file is locked by a writer; another handle waits for some turns, and no longer."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         lock: set[Honest] = self.data.extra.setdefault("writers", set())

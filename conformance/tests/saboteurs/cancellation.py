@@ -36,7 +36,7 @@ class LeavesACursorOpen(Honest):
         return found
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        self.check()
+        self.require_open()
         return (self.data.pets if self.pets is None else self.pets).get(pet_id)
 
 
@@ -199,7 +199,7 @@ class ReleasesTheLockOfAnother(Honest):
     """A call that was cancelled while it waited releases the lock, which it does not have."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         try:
             await self.lock.acquire()
             receipt = self.find(token)

@@ -34,7 +34,7 @@ from petstore.contract import (
 
 @breaks("closed")
 class RaisesAnotherErrorWhenClosed(Honest):
-    def check(self) -> None:
+    def require_open(self) -> None:
         if not self.open:
             raise RuntimeError("connection is None")
 
@@ -138,19 +138,19 @@ class KeepsTheStatusWhenClosed(Honest):
 class RevivesWhenReopened(Honest):
     """All repositories of a location share one connection."""
 
-    openings: ClassVar = Counter[Store]()
+    handles: ClassVar = Counter[Store]()
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.openings[store] += 1
+        self.handles[store] += 1
 
-    def check(self) -> None:
-        if not self.openings[self.data]:
-            super().check()
+    def require_open(self) -> None:
+        if not self.handles[self.data]:
+            super().require_open()
 
     def close(self) -> None:
         super().close()
-        self.openings[self.data] -= 1
+        self.handles[self.data] -= 1
 
 
 RECORDS: dict[bytes, TokenRecord] = {}

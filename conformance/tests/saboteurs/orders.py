@@ -240,7 +240,7 @@ class CancelsLateAgain(Honest):
     """Of two overlapping cancels, the second one releases the pet again."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        self.check()
+        self.require_open()
         order = self.data.orders.get(order_id)
         if order is None:
             raise NotFoundError("no such order")
@@ -260,7 +260,7 @@ class RemembersAbsentOrders(Honest):
     """An update of an order that is not there leaves an empty row behind."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        self.check()
+        self.require_open()
         if order_id not in self.data.orders:
             self.noted.add(order_id)
         return await super().update_order(order_id, status)
@@ -324,7 +324,7 @@ class LocksTokensApart(Honest):
         self.locks = {with_token: asyncio.Lock() for with_token in (False, True)}
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         async with self.locks[token is not None]:
             if receipt := self.find(token):
                 return receipt

@@ -38,7 +38,7 @@ def listing(clause: str, name: str, choose: Callable[[list[Pet], PetQuery], Any]
 
     class Lists(Honest):
         async def list_pets(self, query: PetQuery) -> Any:
-            self.check()
+            self.require_open()
             return choose(self.matching(ALL), query)
 
     Lists.__name__ = name
@@ -224,7 +224,7 @@ class AcknowledgesTooEarly(Honest):
 @breaks("page-overlap")
 class ReadsByOffset(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         found = self.matching(query)[: min(3, query.count)]
         await asyncio.sleep(0)
         return [*found, *self.matching(query)[len(found) : query.count]]
@@ -233,7 +233,7 @@ class ReadsByOffset(Honest):
 @breaks("page-overlap")
 class SelectsThenReads(Honest):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         selected = [pet.id for pet in self.matching(query)[: query.count]]
         await asyncio.sleep(0)
         return [self.data.pets[pet_id] for pet_id in selected]
@@ -244,7 +244,7 @@ class WalksThroughASnapshot(Honest):
     """Keeps what follows a page for the call that continues there."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         key = query.after, query.status
         pets = self.kept.pop(key, None) or self.matching(query)
         page = pets[: query.count]
@@ -282,7 +282,7 @@ class KeysPagesByTheirDigits(Honest):
     """Ten pets after 1 and no pets after 11 have the same key in its cache: 110."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         key = f"{query.after}{query.count}{query.status}"
         page = self.matching(query)[: query.count]
         return list(self.kept.setdefault(key, page))
@@ -301,7 +301,7 @@ class SkipsSixteenStaleRows(Honest):
     """Rows stay in the index of a status; a page reads sixteen more than it needs."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         index = self.data.extra.setdefault("index", set())
         rows = sorted(id_ for key, id_ in index if key == query.status and id_ > query.after)
         pets = [self.data.pets[id_] for id_ in rows[: query.count + 16]]

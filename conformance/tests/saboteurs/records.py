@@ -138,7 +138,7 @@ class RestoresAThousandRecords(Honest):
 
 @breaks("restore-token")
 class RestoresRecordsInItsCache(Honest):
-    """Of records that are restored together, another opening sees none until this one is closed."""
+    """Of records that are restored together, another handle sees none until this one is closed."""
 
     async def restore(self, items: Sequence[Item]) -> None:
         self.several = len(items) > 1

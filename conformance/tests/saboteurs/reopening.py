@@ -102,7 +102,7 @@ class CountsItsRows(Honest):
 
 @breaks("durable-pets")
 class RollsBackWhenTheBlockFails(Honest):
-    """What is raised in the block undoes everything since the opening."""
+    """What is raised in the block undoes everything since it was opened."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -229,7 +229,7 @@ class LimitsBeforeItMerges(Honest):
         self.old = dict(store.pets)
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         old = matching([*self.old.values()], query)[: query.count]
         new = [pet for pet in self.matching(query) if self.old.get(pet.id) is not pet]
         merged = {pet.id: pet for pet in (*old, *new)}
@@ -242,7 +242,7 @@ class WritesAfterItWasClosed(Honest):
     """A cancelled write is still made, in another turn, with an id that it has reserved."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         return await asyncio.shield(asyncio.ensure_future(self._write(new, token)))
 
     async def _write(self, new: NewPet, token: Token) -> Receipt:

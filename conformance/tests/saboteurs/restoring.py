@@ -319,7 +319,7 @@ class SendsAllValuesAtOnce(Honest):
 @breaks("restore-next")
 class TakesAnIdBeforeItReplays(Honest):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         self.next_id()
         return await super().create_pet(new, token)
 
@@ -335,7 +335,7 @@ class CountsBackFromTheFirst(Honest):
     """Finds a pet by its distance from the first one, which may be negative."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        self.check()
+        self.require_open()
         if not self.data.pets:
             return None
         first, last = min(self.data.pets), max(self.data.pets)
@@ -344,7 +344,7 @@ class CountsBackFromTheFirst(Honest):
 
 @breaks("restore-sizes")
 class UndoesWhatAnOtherRestores(Honest):
-    """An opening takes a restore that is going on for one that a crash has ended."""
+    """Opening takes a restore that is going on for one that a crash has ended."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -437,7 +437,7 @@ class RemembersAnOffset(Honest):
         self.offsets = {0: 0}
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        self.check()
+        self.require_open()
         if query.status is not None or query.after not in self.offsets:
             return await super().list_pets(query)
         begin = self.offsets[query.after]

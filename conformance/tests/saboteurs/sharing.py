@@ -56,7 +56,7 @@ class CachesPages(Honest):
 
 @breaks("shared-orders")
 class RemembersRefusals(Honest):
-    """A pet that was not available once is refused again, unless this opening has released it."""
+    """A pet that was not available once is refused again, unless this handle has released it."""
 
     def check_available(self, pet: Pet) -> None:
         if pet.status is not PetStatus.AVAILABLE:
@@ -88,7 +88,7 @@ class RemembersUnusedTokens(Honest):
 
 @breaks("shared-reads")
 class SavesWhatItHasRead(Honest):
-    """Writes its copies back when it closes, also those that another opening has changed."""
+    """Writes its copies back when it closes, also those that another handle has changed."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         if pet := await super().get_pet(pet_id):
@@ -122,14 +122,14 @@ class KeepsFullPages(Honest):
 
 @breaks("shared-ids")
 class CountsAgainWhenOpened(Honest):
-    """An opening sets the counter to the highest id, although others are being assigned."""
+    """Opening sets the counter to the highest id, although others are being assigned."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         store.last_id = max([*store.pets, *store.orders], default=0)
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         if receipt := self.find(token):
             return receipt
         pet_id = self.next_id()
@@ -161,7 +161,7 @@ SABOTEURS["InitializesTheLocationTwice"] = (
 
 @breaks("shared-reads")
 class MapsWhatWasThere(Honest):
-    """An opening finds as many pets as its map has room for, which only its own writes extend."""
+    """Opening finds as many pets as its map has room for, which only its own writes extend."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -178,7 +178,7 @@ class MapsWhatWasThere(Honest):
 
 @breaks("shared-ids")
 class LocksItsOwnReservations(Honest):
-    """Only within one opening no two creates reserve a block of ids at once."""
+    """Only within one handle no two creates reserve a block of ids at once."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -186,7 +186,7 @@ class LocksItsOwnReservations(Honest):
         store.last_id += 1000
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.check()
+        self.require_open()
         async with self.lock:
             if receipt := self.find(token):
                 return receipt
@@ -205,7 +205,7 @@ class LocksItsOwnReservations(Honest):
 
 @breaks("shared-ids")
 class HasFourBitsForItsWorkers(Honest):
-    """An id has the number of the opening in its last bits; after sixteen they begin again."""
+    """An id has the number of the handle in its last bits; after sixteen they begin again."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -243,7 +243,7 @@ class HandsBackItsBlock(Honest):
 
 @breaks("shared-orders")
 class ProlongsWhatItCaches(Honest):
-    """A record that another opening has stored is cached with the `until` of the retry."""
+    """A record that another handle has stored is cached with the `until` of the retry."""
 
     def find(self, token: Token) -> Receipt | None:
         if token is None:
@@ -263,7 +263,7 @@ class ProlongsWhatItCaches(Honest):
 
 @breaks("shared-reads")
 class UndoesWhatAnotherUpdates(Honest):
-    """An opening takes the updates that are in flight for those that a crash has ended."""
+    """Opening takes the updates that are in flight for those that a crash has ended."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

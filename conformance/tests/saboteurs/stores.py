@@ -46,8 +46,8 @@ class IdentifiesItsFile(Honest):
 class CountsItsWrites(Honest):
     """The identity is a digest of what is stored."""
 
-    async def look(self) -> None:
-        await super().look()
+    async def check(self) -> None:
+        await super().check()
         self.store = f"{self.store[:32]}-{len(self.data.orders)}"
 
 
@@ -55,9 +55,9 @@ class CountsItsWrites(Honest):
 class DoesNotLook(Honest):
     """Only its writes notice that the store is gone."""
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         if not self.open:
-            self.check()
+            self.require_open()
 
 
 @breaks("snapshot")
@@ -80,10 +80,10 @@ class ReadsPresentRecords(Honest):
 
 @breaks("snapshot")
 class TakesASnapshotForAStandby(Honest):
-    """Its look asks for a server that can be written to, in the transaction of the snapshot."""
+    """Its check asks for a server that can be written to, in the transaction of the snapshot."""
 
-    async def look(self) -> None:
-        await super().look()
+    async def check(self) -> None:
+        await super().check()
         if self.data not in STORES.values():
             raise UnavailableError("it is a standby")
 
@@ -109,9 +109,9 @@ class CopiesTheIndexLater(Honest):
 class NoticesOnce(Honest):
     """After it has noticed that the store is gone, it uses the one that is there now."""
 
-    def check(self) -> None:
+    def require_open(self) -> None:
         try:
-            super().check()
+            super().require_open()
         except WrongStoreError:
             self.data = Store()
             raise
@@ -123,7 +123,7 @@ class ReadsWhatItRemembers(Honest):
 
     async def get_order(self, order_id: int) -> Order | None:
         if not self.open:
-            self.check()
+            self.require_open()
         return self.data.orders.get(order_id)
 
 
@@ -192,7 +192,7 @@ SABOTEURS["MakesAndComplains"] = "store-kept", backend(Honest, find=find_at_the_
 
 
 def find_to_write(location: str, expected: Expected) -> Store:
-    """Take an opening without leave to create for one that only reads."""
+    """Take one that may not create a store for one that only reads."""
     if not expected.create:
         raise ChangeNeededError("it is not open for writing")
     return find(location, expected)

@@ -15,7 +15,7 @@ from petstore_conformance.faults import session
 from petstore_conformance.faults.report import Tally
 from petstore_conformance.faults.rounds import RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, alarm
-from petstore_conformance.harness.cores import TOO_SLOW
+from petstore_conformance.harness.cores import INCONCLUSIVE
 
 from tests.faults.torture import partitions, power_cuts, soak
 from tests.faults.torture.controls import controls
@@ -100,7 +100,7 @@ def torture(set_ups: SetUps, seconds: float, seed: int, limit: float = 0) -> int
         statuses.add(INTERRUPTED)
     minutes = (time.monotonic() - began) / 60
     say(f"\n{minutes:.1f} minutes, seed {seed}", *summary)
-    return next((s for s in (INTERRUPTED, 1, TOO_SLOW) if s in statuses), 0)
+    return next((s for s in (INTERRUPTED, 1, INCONCLUSIVE) if s in statuses), 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

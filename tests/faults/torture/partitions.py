@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 from petstore_conformance.faults.rounds import RoundOutcome, Rounds
-from petstore_conformance.harness.cores import TOO_SLOW
+from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_redis import RedisSettings
 
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, until
@@ -64,7 +64,7 @@ class Isolated:
                 status = isolated.wait()
             finally:
                 isolated.kill()
-        if status == TOO_SLOW:
+        if status == INCONCLUSIVE:
             outcome.slow = ["see above"]
         elif status:
             outcome.found = {"otherwise wrong": [f"see above (status {status})"]}

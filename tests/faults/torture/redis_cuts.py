@@ -23,7 +23,7 @@ from tests.faults.torture.workload import Clients
 DELAY = 2000
 """Microseconds that a sync of a recorded server takes longer, so that kills meet it."""
 
-LOOK_SECONDS = 60
+READ_SECONDS = 60
 """How long a service may take to find a server that is back."""
 
 
@@ -74,18 +74,18 @@ async def _record(plan: Plan, server: Server, log: Log, chance: random.Random) -
     async with backend.open(_settings(server), Expected()) as kept:  # it connects when it is used
         for generation in range(plan.generations):
             if plan.kept:
-                await _look(kept, log)
+                await _read_everything(kept, log)
             await _run(plan, server, log, generation, chance)
             server.kill()
             server.start()
 
 
-async def _look(repository: Repository, log: Log) -> None:
+async def _read_everything(repository: Repository, log: Log) -> None:
     """Read everything, by a service that has outlived the server, as soon as it can."""
-    async with asyncio.timeout(LOOK_SECONDS):
+    async with asyncio.timeout(READ_SECONDS):
         while True:
             try:
-                await Clients(repository, log.mark, "", seeded(0)).look()
+                await Clients(repository, log.mark, "", seeded(0)).read_everything()
             except UnavailableError:  # it is connecting again
                 await asyncio.sleep(0.01)
             else:
@@ -115,7 +115,7 @@ async def _run(
         clients = Clients(repository, mark, f"{generation}.0", chance, rewrite)
         if generation:
             await clients.repeat(f"{generation - 1}.0")
-        await clients.look()
+        await clients.read_everything()
         if generation == 1:
             await clients.restore()
         await clients.run(plan.clients, plan.writes)

@@ -96,7 +96,7 @@ class Soak:
         yield ["soak"]
 
     def run(self, number: int, plan: list[str]) -> RoundOutcome:
-        """Run the load; if the machine is busy, latencies that rise are too slow to judge."""
+        """Run the load; if the machine is busy, latencies that rise are inconclusive."""
         port = free_port()
         settings = {"backend": self._backend, "workers": self._workers}
         settings |= place(self._backend, self._directory)

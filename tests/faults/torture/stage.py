@@ -1,4 +1,4 @@
-"""What may happen to our own services and servers, besides what the kit's level that kills does."""
+"""What may happen to our own services and servers, besides what the kit's fault injection does."""
 
 import asyncio
 import os

@@ -88,7 +88,7 @@ class Clients:
         self._created: list[str] = []
         self._left = 0
 
-    async def look(self) -> None:
+    async def read_everything(self) -> None:
         """Read everything."""
         pets = await self._repository.list_pets(PetQuery(0, MAX_ID))
         orders = await self._repository.list_orders(OrderQuery(0, MAX_ID))
@@ -207,7 +207,7 @@ async def _run(job: Job, log: Log) -> None:
             clients = Clients(repository, log.mark, job.name, chance, check_point)
             if job.after:
                 await clients.repeat(job.after)
-            await clients.look()
+            await clients.read_everything()
             if job.restore:
                 await clients.restore()
             await clients.run(job.clients, job.writes)

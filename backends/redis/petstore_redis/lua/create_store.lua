@@ -5,5 +5,5 @@ if redis.call('HSETNX', key.meta, 'schema', ARGV[1]) == 1 then
   redis.call('HSET', key.meta, 'partitions', ARGV[2])
 end
 redis.call('HSETNX', key.meta, 'store', ARGV[3])
-draw_lane(unpack(redis.call('HMGET', key.meta, 'replid', 'lane')))
+draw_id_range(unpack(redis.call('HMGET', key.meta, 'replid', 'id_range')))
 return {DONE, unpack(redis.call('HMGET', key.meta, 'schema', 'partitions', 'store'))}

@@ -36,7 +36,7 @@ class FileTemplateRepository(Repository):
         self._call = thread.call
         self.store = store
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Read the identity. Raises `WrongStoreError` if it is not that of the opened store."""
         if (found := await self._call(steps.read_store)) != self.store:
             raise WrongStoreError(f"the file holds {found}, not {self.store}")

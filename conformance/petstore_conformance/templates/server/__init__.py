@@ -31,7 +31,7 @@ class ServerTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
 async def open_server_template(
     settings: ServerTemplateSettings, expected: Expected
 ) -> AsyncIterator[ServerTemplateRepository]:
-    """Connect, look which store is there, and create one if there is none.
+    """Connect, check which store is there, and create one if there is none.
 
     Raises `WrongStoreError` or `ChangeNeededError` if the store is not as expected. REPLACE: raise
     `SettingsError` for a wrong password, `UnavailableError` if the server cannot be reached.

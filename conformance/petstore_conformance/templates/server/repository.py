@@ -44,7 +44,7 @@ class ServerTemplateRepository(Repository):
         self._connections = asyncio.Semaphore(connections)
         self._open = True
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Read the identity. Raises `WrongStoreError` if it is not that of the opened store."""
         if (found := await self._run(steps.read_store)) != self.store:
             self.close()  # no later call succeeds

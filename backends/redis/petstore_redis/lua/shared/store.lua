@@ -2,8 +2,8 @@
 -- which of them this is, and the identity of the store that the caller has opened: nothing is
 -- written into a partition that was emptied, or replaced by another. Returns {OTHER_STORE} then.
 local partitions, partition, identity = unpack(ARGV, #ARGV - 2)
-local store, replid, lane, pets, orders =
-  unpack(redis.call('HMGET', key.meta, 'store', 'replid', 'lane', 'pets', 'orders'))
+local store, replid, id_range, pets, orders =
+  unpack(redis.call('HMGET', key.meta, 'store', 'replid', 'id_range', 'pets', 'orders'))
 if store ~= identity then return {OTHER_STORE} end
 local counts = {pets = tonumber(pets or 0), orders = tonumber(orders or 0)}
 

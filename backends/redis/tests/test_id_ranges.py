@@ -1,25 +1,25 @@
-"""Ids in lanes, without a server: servers that draw different lanes never meet."""
+"""Id ranges, without a server: servers that draw different id ranges never meet."""
 
 from typing import Any
 
 import pytest
 from fakeredis import FakeRedis
-from petstore_redis.scripts import LANES, RUN, Outcome, Scripts, keys
+from petstore_redis.scripts import ID_RANGES, RUN, Outcome, Scripts, keys
 
 from petstore.contract import MAX_ID
 
 NO_TOKEN = ("", "", "", "")
-ROUND = RUN * LANES
+ROUND = RUN * ID_RANGES
 
 
 class Partition:
-    """A partition of an empty store on a server that has drawn this lane."""
+    """A partition of an empty store on a server that has drawn this id range."""
 
-    def __init__(self, lane: int, size: int = 1, number: int = 0) -> None:
+    def __init__(self, id_range: int, size: int = 1, number: int = 0) -> None:
         self.place = size, number
         self.names = keys("test", number)
         self.server = FakeRedis()
-        self.server.hset(self.names["meta"], mapping={"lane": lane, "store": "s"})
+        self.server.hset(self.names["meta"], mapping={"id_range": id_range, "store": "s"})
 
     def restored(self, highest: int) -> None:
         """Raise the counter as a restored pet does."""
@@ -39,18 +39,23 @@ class Partition:
         return result
 
 
-@pytest.mark.parametrize(("size", "lane"), [(1, 0), (3, LANES - 2), (7, 1), (1024, 77)])
-def test_a_server_assigns_only_ids_of_its_lane_upwards(size: int, lane: int) -> None:
+@pytest.mark.parametrize(("size", "id_range"), [(1, 0), (3, ID_RANGES - 2), (7, 1), (1024, 77)])
+def test_a_server_assigns_only_ids_of_its_range_upwards(size: int, id_range: int) -> None:
     for number in {0, size // 2, size - 1}:
-        partition = Partition(lane, size, number)
+        partition = Partition(id_range, size, number)
         ids: list[int] = []
-        for known in (0, RUN - 3 * size, 5 * ROUND + lane * RUN + RUN // 2, 9 * ROUND + 8 * RUN):
+        for known in (
+            0,
+            RUN - 3 * size,
+            5 * ROUND + id_range * RUN + RUN // 2,
+            9 * ROUND + 8 * RUN,
+        ):
             partition.restored(known)
             for _ in range(8):
                 id_ = partition.assign()
                 assert id_ is not None
                 assert id_ > max([known, *ids])
-                assert id_ // RUN % LANES == lane
+                assert id_ // RUN % ID_RANGES == id_range
                 assert (id_ - 1) % size == number
                 ids.append(id_)
 
@@ -64,7 +69,7 @@ def test_no_id_of_a_lane_is_skipped_within_a_run_and_the_next_run_is_one_round_l
 
 
 def test_only_the_first_server_has_the_last_run() -> None:
-    first, other = Partition(0), Partition(LANES - 2)
+    first, other = Partition(0), Partition(ID_RANGES - 2)
     for partition in (first, other):
         partition.restored(MAX_ID - RUN - 1)
     assert other.assign() == MAX_ID - RUN

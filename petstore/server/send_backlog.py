@@ -9,23 +9,23 @@ from petstore.server import sockets
 RESPONSE_SECONDS: Final = 30.0
 """How long a client may read nothing of a response that is ready for it."""
 
-CountUnread = Callable[[dict[str, Any], int], None]
+CountBacklog = Callable[[dict[str, Any], int], None]
 """Counts the bytes of responses that wait in this process for clients to read them.
 
 It is given the scope of a request and by how much its bytes have changed.
 """
 
 
-class Unread:
+class SendBacklog:
     """What the client of one connection has not read yet.
 
     transport -- that of the connection
     count -- is told how much waits in this process while the client reads slowly; None if it does
         not matter
-    size -- the unread bytes when it was last looked at, those in the kernel included
+    size -- the unread bytes when it was last checked, those in the kernel included
     """
 
-    def __init__(self, transport: asyncio.Transport, count: CountUnread | None) -> None:
+    def __init__(self, transport: asyncio.Transport, count: CountBacklog | None) -> None:
         self._transport = transport
         self._count = count
         self._scope: dict[str, Any] | None = None  # whose response is read slowly
@@ -43,8 +43,8 @@ class Unread:
         self._recount(0)
         self._scope = None
 
-    def look(self, now: float) -> None:
-        """Look what is unread by now; cut off a client that has read nothing for too long."""
+    def check(self, now: float) -> None:
+        """Measure what is unread by now; cut off a client that has read nothing for too long."""
         waiting = self._transport.get_write_buffer_size()
         self._recount(waiting)
         size = waiting + sockets.unread_bytes(self._transport)

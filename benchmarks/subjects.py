@@ -43,7 +43,7 @@ PETSTORE = {
 }
 
 
-class Contestant(Struct, frozen=True):
+class Subject(Struct, frozen=True):
     """A server to be measured.
 
     command -- how it is started; ``{port}`` stands for the port to listen on
@@ -68,39 +68,37 @@ class Contestant(Struct, frozen=True):
         return self.name.startswith("petstore")
 
 
-def stock(module: str, title: str) -> Contestant:
+def stock(module: str, title: str) -> Subject:
     """Return an ASGI framework on uvicorn with its defaults, on petstore's version of uvloop."""
     name = module.removesuffix("_app")
     command = [str(PYTHON), *STOCK, f"{module}:app"]
-    return Contestant(name, title, command, "Python")
+    return Subject(name, title, command, "Python")
 
 
-DEFAULT = Contestant(
-    "petstore-log", "petstore by default (log line on)", SERVE, "", PETSTORE, False
-)
+DEFAULT = Subject("petstore-log", "petstore by default (log line on)", SERVE, "", PETSTORE, False)
 ALL = (
     DEFAULT,
-    Contestant("petstore", "petstore, log line off", SERVE, "", PETSTORE | {"PETSTORE_LOG": "off"}),
-    Contestant(
+    Subject("petstore", "petstore, log line off", SERVE, "", PETSTORE | {"PETSTORE_LOG": "off"}),
+    Subject(
         "petstore-observed",
         "petstore, log line and metrics on",
         SERVE,
         environ=PETSTORE | {"PETSTORE_METRICS_LISTEN": "127.0.0.1:0"},
         keep_log=False,
     ),
-    Contestant("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
-    Contestant("nginx", "constant response (nginx)", NGINX, "nginx", only=("get",)),
+    Subject("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
+    Subject("nginx", "constant response (nginx)", NGINX, "nginx", only=("get",)),
     stock("litestar_app", "Litestar"),
     stock("fastapi_app", "FastAPI"),
     stock("blacksheep_app", "BlackSheep"),
-    Contestant(
+    Subject(
         "fastify",
         "Fastify (Node.js)",
         ["node", str(PEERS / "server.js"), "{port}"],
         "Node.js",
         {"NODE_PATH": str(NODE / "node_modules"), "NODE_ENV": "production"},
     ),
-    Contestant("go", "net/http (Go)", [str(GO), "{port}"], "Go"),
+    Subject("go", "net/http (Go)", [str(GO), "{port}"], "Go"),
 )
 QUICK = ("petstore-log", "petstore", "petstore-observed", "raw", "litestar", "fastapi")
 
@@ -161,24 +159,24 @@ PREPARE = {
 }
 
 
-def named(names: Container[str]) -> list[Contestant]:
-    """Return the contestants of these names."""
-    return [contestant for contestant in ALL if contestant.name in names]
+def named(names: Container[str]) -> list[Subject]:
+    """Return the subjects of these names."""
+    return [subject for subject in ALL if subject.name in names]
 
 
-def prepare(chosen: list[Contestant]) -> tuple[list[Contestant], list[str]]:
-    """Return the contestants that can run, and a line for each that cannot."""
+def prepare(chosen: list[Subject]) -> tuple[list[Subject], list[str]]:
+    """Return the subjects that can run, and a line for each that cannot."""
     BUILD.mkdir(parents=True, exist_ok=True)
     reasons = {}
-    for runtime in dict.fromkeys(contestant.needs for contestant in chosen if contestant.needs):
+    for runtime in dict.fromkeys(subject.needs for subject in chosen if subject.needs):
         print(f"preparing: {runtime}", file=sys.stderr)
         reasons[runtime] = PREPARE[runtime]()
     able, left_out = [], []
-    for contestant in chosen:
-        if why := reasons.get(contestant.needs):
-            left_out.append(f"{contestant.title} is left out: {why}")
+    for subject in chosen:
+        if why := reasons.get(subject.needs):
+            left_out.append(f"{subject.title} is left out: {why}")
         else:
-            able.append(contestant)
+            able.append(subject)
     return able, left_out
 
 
@@ -205,21 +203,21 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Running:
-    """A running contestant; a context manager."""
+    """A running subject; a context manager."""
 
-    def __init__(self, contestant: Contestant) -> None:
-        self.contestant = contestant
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.log = BUILD / f"{contestant.name}.log"
-        command = [word.format(port=self.port) for word in contestant.command]
-        target = self.log if contestant.keep_log else Path(os.devnull)
+        self.log = BUILD / f"{subject.name}.log"
+        command = [word.format(port=self.port) for word in subject.command]
+        target = self.log if subject.keep_log else Path(os.devnull)
         with target.open("wb") as stderr:
             self.process = subprocess.Popen(
-                ["taskset", "-c", contestant.cores, *command],  # noqa: S607 - from the PATH
+                ["taskset", "-c", subject.cores, *command],  # noqa: S607 - from the PATH
                 cwd=PEERS,
-                env=os.environ | contestant.environ,
+                env=os.environ | subject.environ,
                 stderr=stderr,
             )
 
@@ -233,8 +231,8 @@ class Running:
                 time.sleep(0.01)
             else:
                 return
-        why = self.log.read_text()[-2000:] if self.contestant.keep_log else ""
-        raise RuntimeError(f"{self.contestant.title} did not start. {why}".strip())
+        why = self.log.read_text()[-2000:] if self.subject.keep_log else ""
+        raise RuntimeError(f"{self.subject.title} did not start. {why}".strip())
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that its processes have used."""

@@ -10,8 +10,8 @@ from statistics import median
 
 from msgspec import Struct
 
-from benchmarks.contestants import BUILD
 from benchmarks.figures import NAME, OBSERVED, RAW, Raw, kept, ratio, table
+from benchmarks.subjects import BUILD
 
 PAGES = ("first", "deep", "filtered")
 
@@ -170,11 +170,11 @@ def start_rows(text: str) -> Iterator[Row]:
         yield Row(what, [shown, first], (0.05, 0.28), (0.03, 0.2))
 
 
-def bar(raw: Raw, titles: dict[str, str]) -> str:
+def targets(raw: Raw, titles: dict[str, str]) -> str:
     """Return the table of all rows that were measured.
 
     raw -- a run of `benchmarks.peers`
-    titles -- of all contestants
+    titles -- of all subjects
     """
     texts = {}
     for name in ("pages", "start", "shares", "cold"):
