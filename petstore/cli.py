@@ -11,21 +11,14 @@ import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from petstore import completion, exit_status
+
 if TYPE_CHECKING:
     from petstore.commands import Command
-
-CONFIGURATION: Final = 2
-"""The exit status for a configuration error."""
-
-INVALID_DATA: Final = 65
-"""The exit status for a line of an import that is malformed or refused (EX_DATAERR)."""
-
-UNAVAILABLE: Final = 69
-"""The exit status if the storage cannot be reached (EX_UNAVAILABLE)."""
 
 _FROM_KIT: Final = {
     "conformance": "run the conformance kit against a backend",
@@ -57,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except SystemExit as ended:  # --help, --version, a wrong option
         status = ended.code
     except KeyboardInterrupt:
-        status = 130
+        status = exit_status.INTERRUPTED
     except BrokenPipeError:  # the reader of the pipe has closed it
         pass
     except OSError as error:
@@ -121,13 +114,13 @@ def _explain(error: Exception) -> int | None:
     match error:
         case ConfigurationError():
             _warn(error.warnings)
-            return _fail(str(error), CONFIGURATION)
+            return _fail(str(error), exit_status.CONFIGURATION)
         case SettingsError() | ChangeNeededError():
-            return _fail(str(error), CONFIGURATION)
+            return _fail(str(error), exit_status.CONFIGURATION)
         case WrongStoreError():
-            return _fail(str(error), UNAVAILABLE)
+            return _fail(str(error), exit_status.UNAVAILABLE)
         case UnavailableError():
-            return _fail(f"cannot reach the storage: {error}", UNAVAILABLE)
+            return _fail(f"cannot reach the storage: {error}", exit_status.UNAVAILABLE)
     return None
 
 
@@ -138,7 +131,7 @@ def _fail(message: str, status: int) -> int:
 
 def _fail_to_write(error: OSError) -> int:
     target = error.filename or "standard output"  # a scratch location may be on a full disk, too
-    return _fail(f"cannot write {target}: {error.strerror}", os.EX_IOERR)
+    return _fail(f"cannot write {target}: {error.strerror}", exit_status.NOT_WRITTEN)
 
 
 def _report(level: int, message: str) -> None:
@@ -158,7 +151,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Report an error in one line, like every other error, without the usage text."""
         hint = self._hint(message)
-        self.exit(CONFIGURATION, f"petstore: {message}.{hint} See: {self.prog} --help\n")
+        self.exit(
+            exit_status.CONFIGURATION, f"petstore: {message}.{hint} See: {self.prog} --help\n"
+        )
 
     def _hint(self, message: str) -> str:
         """Return " Did you mean ...?" for an unknown argument, or the empty string."""
@@ -249,7 +244,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
     _add_further(commands, next((each for each in arguments if not each.startswith("-")), ""))
-    _add_completion(parser, commands, key_commands)
+    completion.add_command(parser, commands, key_commands)
     return parser
 
 
@@ -315,18 +310,6 @@ def _further(command: "Command", options: argparse.Namespace) -> int:
     return command.run(options, Host(choose, check_name))
 
 
-def _add_completion(parser: argparse.ArgumentParser, commands: Any, key_commands: Any) -> None:
-    """Add the command that knows all others."""
-    shells = ("bash", "fish", "zsh")
-    text = "print a script that completes this command's words in a shell"
-    completion = commands.add_parser("completion", help=text)
-    completion.add_argument("shell", choices=shells)
-    names = {"": [*commands.choices], "keys": [*key_commands.choices], "completion": shells}
-    parsers = {"": parser, **commands.choices}
-    parsers |= {f"keys {name}": each for name, each in key_commands.choices.items()}
-    completion.set_defaults(command=partial(_completion, parsers, names))
-
-
 def _add_transfer(commands: Any) -> None:
     """Add the commands that move a store, and compare the result."""
     export = commands.add_parser(
@@ -381,7 +364,7 @@ def _backends(_: argparse.Namespace) -> int:
         try:
             plugin = discovery.load(point)
         except ConfigurationError as error:
-            status = _fail(str(error), CONFIGURATION)
+            status = _fail(str(error), exit_status.CONFIGURATION)
             continue
         backend = plugin.backend
         capabilities = [name for name in ("shared", "durable") if getattr(backend, name)]
@@ -455,7 +438,7 @@ def _transfer(options: argparse.Namespace) -> int:
         else:
             status = (command.verify if options.compares else command.import_)(options.file)
     except InvalidLineError as error:
-        return _fail(str(error), INVALID_DATA)
+        return _fail(str(error), exit_status.INVALID_DATA)
     return status
 
 
@@ -467,49 +450,6 @@ def _settings(options: argparse.Namespace) -> int:
 
     name = options.backend or gather(os.environ, {}).values.get(f"{PREFIX}BACKEND")
     print(example(discovery.find(name) if name else None), end="")
-    return 0
-
-
-_BASH: Final = """\
-_petstore() {
-  local words
-  case " ${COMP_WORDS[*]:1:COMP_CWORD-1} " in
-%s  esac
-  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
-}
-complete -o default -F _petstore petstore
-"""
-
-
-def _completion(
-    parsers: Mapping[str, argparse.ArgumentParser],
-    names: Mapping[str, Sequence[str]],
-    options: argparse.Namespace,
-) -> int:
-    """Print a shell's script: static, so that completing a word starts no Python.
-
-    parsers -- by the words that select them; the empty string is the whole command's
-    names -- the names of their subcommands
-    """
-    words = {
-        path: [*names.get(path, ()), "--help", *re.findall(r"--[\w-]+", parser.format_usage())]
-        for path, parser in sorted(parsers.items(), reverse=True)  # "keys new" before "keys"
-    }
-    if options.shell == "fish":
-        for path, known in words.items():
-            *_, last = path.rpartition(" ")
-            seen = f"__fish_seen_subcommand_from {last}" if path else "__fish_use_subcommand"
-            for word in known:
-                kind = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
-                print(f"complete -c petstore -n '{seen}' {kind}")
-        return 0
-    if options.shell == "zsh":
-        print("autoload -Uz compinit bashcompinit && compinit && bashcompinit")
-    cases = ""
-    for path, known in words.items():
-        pattern = f'" {path} "*' if path else "*"
-        cases += f'    {pattern}) words="{" ".join(known)}" ;;\n'
-    print(_BASH % cases, end="")
     return 0
 
 

@@ -1,6 +1,5 @@
 """Addresses to listen on: ``HOST:PORT``, ``unix:PATH``, or ``fd:N``, an inherited socket."""
 
-import errno
 import ipaddress
 import re
 from pathlib import Path
@@ -66,43 +65,3 @@ class Address(Struct, frozen=True):
             return not ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host != "localhost"
-
-
-def to_url(host: str, port: int) -> str:
-    """Return the URL of an address."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def cannot_listen(address: Address, error: Exception, setting: str) -> ConfigurationError:
-    """Return the error for an address on which listening failed.
-
-    error -- what the system raised, or `UnicodeError` for an invalid host name
-    setting -- the setting that the address comes from
-    """
-    kind = address.text.partition(":")[0]
-    code, text = 0, "the host name is invalid"
-    if isinstance(error, OSError):
-        code, text = error.errno or 0, error.strerror or str(error)
-    reason = _REASONS.get(kind, _REASONS["tcp"]).get(errno.errorcode.get(code, ""), text)
-    return ConfigurationError(f"cannot listen on {address}: {reason} ({setting})")
-
-
-_REASONS: Final = {
-    "tcp": {
-        "EADDRINUSE": "the port is in use; stop the other program, or choose another port",
-        "EACCES": "permission denied; choose a port above 1023",
-        "EADDRNOTAVAIL": "this machine has no such address",
-    },
-    "unix": {
-        "EADDRINUSE": "another program listens there; stop it, or choose another path",
-        "ENOTSOCK": "there is a file or a folder, not a socket; choose another path",
-        "ENAMETOOLONG": "the path is too long; the limit is 107 bytes",
-        "EACCES": "permission denied; choose a folder that the service may write",
-        "ENOENT": "its folder does not exist; create it",
-    },
-    "fd": {
-        "EBADF": "no such descriptor was inherited; what starts the service must pass it",
-        "ENOTSOCK": "it is not a socket",
-        "EINVAL": "it is not a bound stream socket that can listen",
-    },
-}

@@ -104,7 +104,7 @@ def create_app(
     tracing = Tracing.from_environment()
     metrics = None
     if settings.metrics_listen is not None:
-        from petstore.observability.metrics import Metrics  # noqa: PLC0415 - see metrics_server
+        from petstore.observability.metrics import Metrics  # noqa: PLC0415 - see metrics_port
 
         metrics = Metrics(read_only=settings.read_only)
         keys.on_reload = metrics.keys_reloaded

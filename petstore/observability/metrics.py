@@ -1,6 +1,6 @@
 """The Prometheus metrics of one process.
 
-Imported only where PETSTORE_METRICS_LISTEN is set, and only after `metrics_server.collected`
+Imported only where PETSTORE_METRICS_LISTEN is set, and only after `metrics_port.serve_metrics`
 was entered: the client library decides on import where it stores its counts.
 """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import errno
 import fcntl
 import os
 import select
@@ -11,11 +12,11 @@ import sys
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import EINVAL, ENAMETOOLONG, ENOTSOCK
 from pathlib import Path
 from typing import Final
 
-from petstore.config.addresses import Address, cannot_listen, to_url
+from petstore.config.addresses import Address
+from petstore.config.errors import ConfigurationError
 
 BACKLOG: Final = 2048
 """How many connections the kernel queues until the service accepts them."""
@@ -37,6 +38,26 @@ _DROP_SYN: Final = (
     (0x06, 0, 0, 0),  # drop
     (0x06, 0, 0, 0xFFFFFFFF),  # take
 )
+
+_REASONS: Final = {
+    "tcp": {
+        "EADDRINUSE": "the port is in use; stop the other program, or choose another port",
+        "EACCES": "permission denied; choose a port above 1023",
+        "EADDRNOTAVAIL": "this machine has no such address",
+    },
+    "unix": {
+        "EADDRINUSE": "another program listens there; stop it, or choose another path",
+        "ENOTSOCK": "there is a file or a folder, not a socket; choose another path",
+        "ENAMETOOLONG": "the path is too long; the limit is 107 bytes",
+        "EACCES": "permission denied; choose a folder that the service may write",
+        "ENOENT": "its folder does not exist; create it",
+    },
+    "fd": {
+        "EBADF": "no such descriptor was inherited; what starts the service must pass it",
+        "ENOTSOCK": "it is not a socket",
+        "EINVAL": "it is not a bound stream socket that can listen",
+    },
+}
 
 
 def unread_bytes(transport: asyncio.BaseTransport) -> int:
@@ -135,6 +156,25 @@ def bind(address: Address) -> Iterator[socket.socket]:
                     path.unlink()
 
 
+def cannot_listen(address: Address, error: Exception, setting: str) -> ConfigurationError:
+    """Return the error for an address on which listening failed.
+
+    error -- what the system raised, or `UnicodeError` for an invalid host name
+    setting -- the setting that the address comes from
+    """
+    kind = address.text.partition(":")[0]
+    code, text = 0, "the host name is invalid"
+    if isinstance(error, OSError):
+        code, text = error.errno or 0, error.strerror or str(error)
+    reason = _REASONS.get(kind, _REASONS["tcp"]).get(errno.errorcode.get(code, ""), text)
+    return ConfigurationError(f"cannot listen on {address}: {reason} ({setting})")
+
+
+def to_url(host: str, port: int) -> str:
+    """Return the URL of an address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def display_address(sock: socket.socket) -> str:
     """Return the address of a bound socket for messages: a URL, or ``unix:PATH``."""
     address = sock.getsockname()
@@ -163,10 +203,10 @@ def _bind_path(path: Path) -> socket.socket:
     It must listen at once: another service would take it for one that was left.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise OSError(ENAMETOOLONG, "")
+        raise OSError(errno.ENAMETOOLONG, "")
     if os.path.lexists(path):
         if not path.is_socket():
-            raise OSError(ENOTSOCK, "")
+            raise OSError(errno.ENOTSOCK, "")
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))
@@ -199,4 +239,4 @@ def _inherit(fd: int) -> socket.socket:
             _bound_memory(sock)
             return sock
     sock.close()
-    raise OSError(EINVAL, "")
+    raise OSError(errno.EINVAL, "")

@@ -18,6 +18,7 @@ from threading import Thread
 from types import FrameType
 from typing import Final, NamedTuple
 
+from petstore import exit_status
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import LogFormat, LogLevel
@@ -191,7 +192,7 @@ class Supervisor:
                 "worker %s ended with status %s; replacing it", process.pid, process.exitcode
             )
             if self._metrics:
-                from petstore.observability.metrics_server import forget  # noqa: PLC0415 - see metrics_server
+                from petstore.server.metrics_port import forget  # noqa: PLC0415 - see metrics_port
 
                 forget(process.name)
             self._processes[index] = self._start(index)
@@ -256,7 +257,7 @@ def work(
     memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
 
-    Exits with status 69 (EX_UNAVAILABLE) if it cannot start.
+    Exits with `exit_status.UNAVAILABLE` if it cannot start.
     """
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -284,7 +285,7 @@ def work(
         make_server(app, configuration.settings, ready, reload, turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
-        sys.exit(os.EX_UNAVAILABLE)
+        sys.exit(exit_status.UNAVAILABLE)
 
 
 def _stop_with_parent() -> None:

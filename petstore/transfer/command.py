@@ -14,6 +14,7 @@ from typing import IO, BinaryIO, Final
 
 from msgspec.structs import replace
 
+from petstore import exit_status
 from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
@@ -40,14 +41,6 @@ from petstore.transfer.sources import (
     StorageSource,
     highest,
 )
-
-INTERRUPTED: Final = 130
-
-NOT_WRITTEN: Final = 74
-"""The exit status if the reader of an export is gone (EX_IOERR)."""
-
-DIFFERENT: Final = 1
-"""The exit status of a comparison that has found a difference."""
 
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
@@ -100,10 +93,10 @@ def export(file: str, url: str | None) -> int:
                 _export(StorageSource(calls, repository), file)
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
-        return INTERRUPTED
+        return exit_status.INTERRUPTED
     except BrokenPipeError:
         report("the reader of the pipe has closed it; the export is incomplete")
-        return NOT_WRITTEN
+        return exit_status.NOT_WRITTEN
     return 0
 
 
@@ -123,7 +116,7 @@ def import_(file: str) -> int:
                 _import(opened, name, max_line, size, _Target(calls, repository, name))
     except KeyboardInterrupt:
         report("interrupted; run it again to continue")
-        return INTERRUPTED
+        return exit_status.INTERRUPTED
     return 0
 
 
@@ -148,10 +141,10 @@ def verify(file: str) -> int:
             progress.finish("" if shown else "; all are equal")
     except KeyboardInterrupt:
         report("interrupted")
-        return INTERRUPTED
+        return exit_status.INTERRUPTED
     for line in [*shown, *([f"and {count(more, 'more difference')}"] if more else [])]:
         print(line)
-    return DIFFERENT if shown else 0
+    return exit_status.DIFFERENT if shown else 0
 
 
 def _watched(

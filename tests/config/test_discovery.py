@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from petstore import cli
+from petstore import exit_status
 from petstore.config import discovery
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
@@ -111,7 +111,7 @@ class TestFind:
             ("Petstore_Acme:acme", "ours"),
             ("other-petstore-acme:acme", "other"),
         ):
-            message = error_message(in_process("check", backend=choice), cli.UNAVAILABLE)
+            message = error_message(in_process("check", backend=choice), exit_status.UNAVAILABLE)
             assert message == f"petstore: cannot reach the storage: {reason}\n"
         message = error_message(in_process("check", backend="ACME"))
         assert message.endswith("Did you mean 'acme'?\n")
@@ -179,7 +179,7 @@ class TestFind:
             backend="make(shared=True, durable=True)",
         )
         status, stdout, stderr = in_process("backends")
-        assert status == cli.CONFIGURATION
+        assert status == exit_status.CONFIGURATION
         assert re.fullmatch(
             r"petstore: the backend 'aaa' \(aaa 1\) cannot be imported from acme_\d+:backend: .*\n",
             stderr,
@@ -295,7 +295,7 @@ class TestOpen:
     ) -> None:
         site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
         outcome = in_process(*arguments, backend="acme", api_keys=KEY)
-        assert error_message(outcome, cli.UNAVAILABLE) == (
+        assert error_message(outcome, exit_status.UNAVAILABLE) == (
             "petstore: cannot reach the storage: acme at acme://here: connection refused\n"
         )
 
@@ -310,7 +310,7 @@ class TestOpen:
     marker.touch()"""
         )
         outcome = run_command("serve", backend="acme", api_keys=KEY, listen="127.0.0.1:0")
-        message = error_message(outcome, cli.UNAVAILABLE)
+        message = error_message(outcome, exit_status.UNAVAILABLE)
         assert message == "petstore: cannot reach the storage: gone\n"
 
     def test_ctrl_c_while_it_opens_leaves_no_traceback(self, site: Site, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from petstore_conformance.faults.services import children
 
-from petstore import cli
+from petstore import exit_status
 from petstore.observability.storage_health import CHECK_SECONDS
 from tests.support.command import error_message, in_process
 from tests.support.services import Live, Start
@@ -35,7 +35,7 @@ import os, sys
 
 import apsw
 
-from petstore import cli
+from petstore import cli, exit_status
 
 base = apsw.vfs_names()[0]
 
@@ -208,7 +208,7 @@ def test_no_worker_goes_on_with_an_older_copy_that_is_written_into_the_file(
 def test_a_file_without_its_place_is_not_created_again(path: Path) -> None:
     wal_of(path).write_bytes(b"frames")
     message = error_message(
-        in_process("check", backend="sqlite", sqlite_path=str(path)), cli.UNAVAILABLE
+        in_process("check", backend="sqlite", sqlite_path=str(path)), exit_status.UNAVAILABLE
     )
     assert f"the file is missing, but its log {wal_of(path)} is there" in message
     assert not path.exists()
@@ -232,4 +232,4 @@ def test_a_corrupt_file_is_reported_by_check_and_by_the_service(path: Path, star
     corrupt = f"sqlite at {path}: it is corrupt; stop the service and restore a backup"
     assert corrupt in live.log.read_text()
     live.stop()
-    assert corrupt in error_message(in_process("check", **settings), cli.UNAVAILABLE)
+    assert corrupt in error_message(in_process("check", **settings), exit_status.UNAVAILABLE)

@@ -5,8 +5,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from petstore.cli import CONFIGURATION
 from petstore.config.settings import Settings
+from petstore.exit_status import CONFIGURATION
 from tests.support.command import error_message, in_process
 from tests.support.pets import REX
 from tests.support.responses import check_error

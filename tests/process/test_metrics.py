@@ -21,7 +21,7 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.keys import new_key
 from petstore.config.loading import configure
 from petstore.config.settings import Settings
-from petstore.observability import metrics_server
+from petstore.server import metrics_port
 from tests.support.documents import ROOT
 from tests.support.key_files import replace
 from tests.support.metrics import metrics_url, scrape
@@ -275,14 +275,14 @@ def test_the_metrics_are_at_one_path_whatever_scrapers_send(start: Start) -> Non
 def test_only_the_directory_of_a_killed_service_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_server, "_IN_MEMORY", str(tmp_path))
+    monkeypatch.setattr(metrics_port, "_IN_MEMORY", str(tmp_path))
     for name in ("petstore-metrics-old", "petstore-metrics-new", "other"):
         (tmp_path / name).mkdir()
     for name in ("petstore-metrics-old", "other"):
         os.utime(tmp_path / name, (0, 0))
-    with metrics_server._directory() as first:  # noqa: SLF001 - with a whole service this would take a minute
+    with metrics_port._directory() as first:  # noqa: SLF001 - with a whole service this would take a minute
         os.utime(first, (0, 0))
-        with metrics_server._directory() as second:  # noqa: SLF001 - as above
+        with metrics_port._directory() as second:  # noqa: SLF001 - as above
             names = {entry.name for entry in tmp_path.iterdir()}
             in_use = {Path(first).name, Path(second).name}
             assert names == {"petstore-metrics-new", "other"} | in_use
@@ -312,12 +312,12 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
 
 
 def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "_IN_MEMORY", "/nowhere")
-    monkeypatch.setattr(metrics_server, "gettempdir", lambda: "/nowhere")
+    monkeypatch.setattr(metrics_port, "_IN_MEMORY", "/nowhere")
+    monkeypatch.setattr(metrics_port, "gettempdir", lambda: "/nowhere")
     with pytest.raises(
         ConfigurationError, match=r"^cannot create the files of PETSTORE_METRICS_LISTEN"
     ):
-        metrics_server._directory().__enter__()  # noqa: SLF001 - as above
+        metrics_port._directory().__enter__()  # noqa: SLF001 - as above
 
 
 def test_a_port_in_use_is_reported(start: Start) -> None:

@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from petstore import cli
+from petstore import cli, exit_status
 from petstore.config.settings import LogFormat
 from petstore.observability.logs import request_log
 from tests.support.services import environment
@@ -93,7 +93,7 @@ def handler_restored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def error_message(outcome: Outcome, status: int = cli.CONFIGURATION) -> str:
+def error_message(outcome: Outcome, status: int = exit_status.CONFIGURATION) -> str:
     """Check that a command reported an error as it should; return its message.
 
     status -- the expected exit status

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from petstore import cli
+from petstore import exit_status
 from petstore.contract import MAX_ID, Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
 from tests.support.command import COMMAND, error_message, in_process
@@ -84,7 +84,7 @@ def refused(tmp_path: Path, content: bytes) -> tuple[str, tuple[list[Pet], list[
     """Import a file that must be refused; return the message after its name, and the store."""
     chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
     file.write_bytes(content)
-    message = error_message(in_process("import", str(file), **chosen), cli.INVALID_DATA)
+    message = error_message(in_process("import", str(file), **chosen), exit_status.INVALID_DATA)
     assert message.startswith(f"petstore: {file}, "), message
     return message.removeprefix(f"petstore: {file}, "), with_repository(chosen, contents)
 
@@ -120,7 +120,7 @@ def test_a_malformed_line_from_a_pipe_is_named(tmp_path: Path) -> None:
         timeout=HANG_SECONDS,
         check=False,
     )
-    assert done.returncode == cli.INVALID_DATA
+    assert done.returncode == exit_status.INVALID_DATA
     pattern = rb"petstore: standard input, line 700: .*\. The lines before it are stored\n"
     assert re.fullmatch(pattern, done.stderr), done.stderr
     assert with_repository(chosen, contents) == (PETS[:699], [])

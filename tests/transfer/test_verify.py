@@ -6,10 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from petstore import cli
+from petstore import exit_status
 from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from petstore.transfer.command import DIFFERENT
 from tests.support.command import error_message, in_process
 from tests.support.transfer import AT, DURABLE, place_settings, with_repository
 
@@ -37,7 +36,7 @@ def test_every_difference_is_named_and_nothing_is_written(tmp_path: Path) -> Non
     items = [*PETS[:2], renamed, *PETS[4:], *ORDERS[1:], TOKENS[0], later, *TOKENS[3:]]
     file.write_bytes(b"".join(map(ndjson.encode, items)))
     different = in_process("verify", str(file), **chosen)
-    assert different.status == DIFFERENT
+    assert different.status == exit_status.DIFFERENT
 
     def text(item: ndjson.Transferred) -> str:
         return json.dumps(json.loads(ndjson.encode(item)), separators=(",", ":"))
@@ -60,5 +59,5 @@ def test_a_file_in_another_order_is_refused(tmp_path: Path) -> None:
     chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
     with_repository(chosen, lambda repository: repository.restore(PETS))
     file.write_bytes(ndjson.encode(PETS[1]) + ndjson.encode(PETS[0]))
-    message = error_message(in_process("verify", str(file), **chosen), cli.INVALID_DATA)
+    message = error_message(in_process("verify", str(file), **chosen), exit_status.INVALID_DATA)
     assert message == f"petstore: {file}, line 2: it is not in the order of an export\n"
