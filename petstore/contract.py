@@ -382,6 +382,24 @@ class Repository(Protocol):
         """
 
 
+MAX_NOTE_BYTES: Final = 65536
+
+
+class Notes(Protocol):
+    """What the processes of a service have noted about their store; it outlives each of them.
+
+    A backend notes how far the store is: the highest ids, or the number of changes. A store that
+    is behind a note is an older copy, and raises `WrongStoreError`. Only if there are notes does
+    the service open a lost store again, with `Expected.unchanged`.
+    """
+
+    def read(self) -> list[bytes]:
+        """Return the last note of each process that has written one; it takes microseconds."""
+
+    def write(self, note: bytes) -> None:
+        """Replace the note of this process: at most `MAX_NOTE_BYTES`. It takes microseconds."""
+
+
 class Expected(Struct, frozen=True):
     """What `Backend.open` must find, and what it may do.
 
@@ -393,6 +411,9 @@ class Expected(Struct, frozen=True):
         server has room for
     snapshot -- whether the store is read as it is now, whatever is written later. Only a backend
         with `Backend.snapshots` is asked for it. No write is made then
+    notes -- what the processes of the service know of the store; None outside a service
+    unchanged -- whether nobody else may have written since the last notes. The store was lost: if
+        the backend cannot tell, `open` raises `WrongStoreError`
     """
 
     store: str | None = None
@@ -400,6 +421,8 @@ class Expected(Struct, frozen=True):
     upgrade: bool = True
     processes: int = 1
     snapshot: bool = False
+    notes: Notes | None = None
+    unchanged: bool = False
 
 
 class Backend(Struct, frozen=True, kw_only=True):

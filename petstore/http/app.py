@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from litestar import Litestar, Router
 from litestar.config.app import AppConfig
@@ -14,7 +14,7 @@ from msgspec import Struct
 from petstore.config.discovery import Plugin
 from petstore.config.keys import Keys
 from petstore.config.settings import Settings
-from petstore.contract import Expected
+from petstore.contract import Expected, Repository
 from petstore.http.api.operations import OperationsController
 from petstore.http.api.orders import OrdersController
 from petstore.http.api.pets import PetsController
@@ -26,6 +26,7 @@ from petstore.http.openapi.document import encode_document
 from petstore.http.routes import Routes
 from petstore.http.service import Service
 from petstore.http.state import ServiceState
+from petstore.http.store import SharedStore, WatchedStore, shared_store_bytes
 from petstore.interface import API_PREFIX
 from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
@@ -48,18 +49,29 @@ class Application(Struct, frozen=True):
     tick: Callable[[int], None]
 
 
+class Shared(NamedTuple):
+    """What the workers of a service share, so that they act as one.
+
+    store -- what they know of the store
+    counters -- of the requests of each client; None without a rate limit
+    """
+
+    store: SharedStore
+    counters: SharedCounters | None
+
+
 def create_app(
     settings: Settings,
     plugin: Plugin,
     storage: Struct,
     keys: Keys,
-    counters: SharedCounters | None = None,
+    shared: Shared | None = None,
 ) -> Application:
     """Build the application; it opens its storage in its lifespan and closes it there.
 
     plugin, storage -- the chosen backend and its settings
     keys -- the valid API keys
-    counters -- what several workers share, so that they count a client's requests together
+    shared -- what several workers share
 
     Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
@@ -71,26 +83,25 @@ def create_app(
     in_flight = InFlight(settings.max_in_flight, settings.max_body_bytes)
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
+        counters = shared.counters if shared else None
         counters = counters or SharedCounters(bytearray(shared_counters_bytes(len(keys))))
         guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)
     guards.append(in_flight_guard(in_flight))
 
+    def use(repository: Repository) -> None:
+        state.repository = metrics.observe_calls(repository) if metrics else repository
+
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                changes = not settings.read_only
-                expected = Expected(settings.store, changes, changes, settings.workers)
-                opened = plugin.backend.open(storage, expected)
-                repository = await stack.enter_async_context(opened)
-                state.repository = metrics.observe_calls(repository) if metrics else repository
+                await stack.enter_async_context(state.store.opened())
             except Exception as error:
                 state.startup_error = error  # the server raises it, to be reported in one line
                 raise
-            for watch in (keys.watch(), state.storage_health.watch(state.repository)):
-                stack.callback(asyncio.create_task(watch).cancel)
+            stack.callback(asyncio.create_task(keys.watch()).cancel)
             yield
 
     routes = Routes(
@@ -109,6 +120,14 @@ def create_app(
         metrics = Metrics(read_only=settings.read_only)
         keys.on_reload = metrics.keys_reloaded
     state.storage_health = StorageHealth(metrics)
+    changes = not settings.read_only
+    state.store = WatchedStore(
+        partial(plugin.backend.open, storage),
+        Expected(settings.store, changes, changes, settings.workers),
+        shared.store if shared else SharedStore(bytearray(shared_store_bytes(1))),
+        use,
+        metrics,
+    )
 
     service = Service(
         routes,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from litestar.types import Receive, Send
 
 from petstore.config.keys import short_name
-from petstore.contract import StorageError, UnavailableError
+from petstore.contract import StorageError, UnavailableError, WrongStoreError
 from petstore.http.body import decode
 from petstore.http.cors import Cors
 from petstore.http.errors import (
@@ -218,6 +218,8 @@ class Service:
         id_ = scope["request_id"].decode()
         if isinstance(error, UnavailableError):
             self._state.storage_health.failed(str(error), id_, write=scope["method"] in _WRITES)
+            if isinstance(error, WrongStoreError):
+                self._state.store.suspect()
         elif response.status >= 500 and not isinstance(error, ApiError):
             known = isinstance(error, StorageError)  # raised on purpose, with a message for this
             unexpected = error if response.code is ErrorCode.INTERNAL_ERROR and not known else None

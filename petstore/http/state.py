@@ -6,6 +6,7 @@ from functools import partial
 
 from petstore.contract import Repository
 from petstore.http.clock import TokenClock, nanoseconds
+from petstore.http.store import WatchedStore
 from petstore.observability.storage_health import StorageHealth
 
 
@@ -14,7 +15,7 @@ class ServiceState:
 
     root_path -- the public prefix in front of ``/v1``, or the empty string
     document -- returns the encoded OpenAPI document
-    repository -- the open repository; set while the application's lifespan is active
+    store -- the open store; it sets `repository` while the application's lifespan is active
     storage_health -- logs when the storage fails
     startup_error -- why the repository could not be opened
     clock -- returns the current time in UTC; tests replace it
@@ -23,6 +24,7 @@ class ServiceState:
     """
 
     repository: Repository
+    store: WatchedStore
     storage_health: StorageHealth
     document: Callable[[], bytes]
 

@@ -241,7 +241,7 @@ class Metrics:
             self._reload_failures.inc()
         self._keys_stale.set(not succeeded)
 
-    def storage_looked(self) -> None:
+    def storage_checked(self) -> None:
         """Show that the store was checked, and is the same."""
         self._looked.set_to_current_time()
 

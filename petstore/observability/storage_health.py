@@ -1,21 +1,16 @@
 """What the service notices about its storage: failures, and whether it accepts writes."""
 
-import asyncio
 import logging
 import time
 from typing import TYPE_CHECKING, Final
 
 from petstore.config.errors import count
-from petstore.contract import Repository, UnavailableError, WrongStoreError
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
 
 LOG_SECONDS: Final = 1
 """Failed writes, and failed reads, are logged once in this time; those in between are counted."""
-
-CHECK_SECONDS: Final = 1
-"""How often the service checks whether its store is still the one that it opened."""
 
 _log = logging.getLogger("petstore")
 
@@ -31,23 +26,6 @@ class StorageHealth:
         self._logged = dict.fromkeys((True, False), float("-inf"))  # of writes, of reads: when last
         self._unlogged = 0
         self._refusing = False  # the log says that the storage accepts no writes
-
-    async def watch(self, repository: Repository) -> None:
-        """Check the store once a second; log once that it is another one, and end then."""
-        while True:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
-                await repository.check()
-            except WrongStoreError as error:
-                _log.error("%s; nothing is served until the service is restarted", error)
-                return
-            except UnavailableError:
-                pass  # requests get this error, too, and it is logged for them
-            except Exception:  # noqa: BLE001 - whatever a backend raises, check again
-                _log.exception("the store could not be checked")
-            else:
-                if self._metrics is not None:
-                    self._metrics.storage_looked()
 
     def failed(self, reason: str, request_id: str, *, write: bool) -> None:
         """Log that the storage failed a request, unless another failure has just been logged."""

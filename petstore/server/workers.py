@@ -23,8 +23,9 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.contract import StorageError
-from petstore.http.app import create_app
+from petstore.http.app import Shared, create_app
 from petstore.http.limits import SharedCounters, shared_counters_bytes
+from petstore.http.store import SharedStore, shared_store_bytes
 from petstore.observability import logs
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
@@ -49,8 +50,8 @@ _context = multiprocessing.get_context("spawn")  # a fork would copy threads and
 class Memory(NamedTuple):
     """What a worker shares with the others; it survives the worker that writes it.
 
-    arena -- two numbers of each worker for its `Turns`, then `SharedCounters` if there is a rate
-        limit
+    arena -- two numbers of each worker for its `Turns`, then a `SharedStore`, then `SharedCounters`
+        if there is a rate limit
     worker, workers -- which of how many workers this one is
     """
 
@@ -64,7 +65,8 @@ class Memory(NamedTuple):
 
         clients -- how many have a rate limit; None without one
         """
-        size = 16 * workers + (0 if clients is None else shared_counters_bytes(clients, workers))
+        size = 16 * workers + shared_store_bytes(workers)
+        size += 0 if clients is None else shared_counters_bytes(clients, workers)
         if sys.platform != "linux":
             return cls(Arena(size), 0, workers)
         fd = os.memfd_create("petstore")
@@ -78,9 +80,16 @@ class Memory(NamedTuple):
         return Turns(numbers[: self.workers], numbers[self.workers :], self.worker)
 
     @property
+    def store(self) -> SharedStore:
+        """What they know of the store."""
+        rest = memoryview(self.arena.buffer)[16 * self.workers :]
+        return SharedStore(rest[: shared_store_bytes(self.workers)], self.worker, self.workers)
+
+    @property
     def counters(self) -> SharedCounters | None:
         """What they write down about clients; None without a rate limit."""
-        rest = memoryview(self.arena.buffer)[16 * self.workers :]
+        begin = 16 * self.workers + shared_store_bytes(self.workers)
+        rest = memoryview(self.arena.buffer)[begin:]
         return SharedCounters(rest, self.worker, self.workers) if rest else None
 
 
@@ -273,7 +282,7 @@ def work(
             configuration.plugin,
             configuration.storage,
             configuration.keys,
-            memory.counters,
+            Shared(memory.store, memory.counters),
         )
 
         def ready() -> None:

@@ -1,10 +1,12 @@
 """The service while its PostgreSQL is killed, stalled or full: 503, never 500, and recovery."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from time import monotonic
+from signal import SIGKILL
+from time import monotonic, sleep
 
 import httpx
 import pytest
@@ -30,7 +32,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def live(server: Server, start: Start) -> Live:
     settings = {"postgres_url": server.url(), "postgres_timeout_seconds": "1"}
-    return start(backend="postgres", workers="2", log="off", **settings)
+    return start(backend="postgres", workers="2", log="text", **settings)
 
 
 def check_unavailable(live: Live) -> None:
@@ -63,6 +65,47 @@ def test_readiness_follows_a_server_that_is_killed(server: Server, live: Live) -
         server.start()
     check_ready(live)
     assert len(live.client.get("/v1/pets").json()) == 3
+
+
+def test_a_schema_that_is_away_for_a_moment_is_served_again_by_all_workers(
+    server: Server, live: Live
+) -> None:
+    """The worker that looked at that moment refused everything, and the other served, for good."""
+    add_pet(live)
+    for seconds in (0.4, 2.5):
+        server.fetch("ALTER SCHEMA petstore RENAME TO away")
+        sleep(seconds)
+        server.fetch("ALTER SCHEMA away RENAME TO petstore")
+        until(lambda: all(create(live) == 201 for _ in range(20)))
+
+
+def test_a_worker_that_replaces_another_does_not_serve_an_older_copy(
+    server: Server, live: Live
+) -> None:
+    """It served a base backup that was restored under the service: 16 ids again."""
+    add_pet(live)
+    server.stop()
+    shutil.copytree(server.data, server.directory / "older", copy_function=shutil.copy)
+    server.start()
+    until(lambda: all(create(live) == 201 for _ in range(20)))
+    sleep(2.5)  # for a check
+    server.stop()
+    shutil.rmtree(server.data)
+    (server.directory / "older").rename(server.data)
+    for worker in live.workers():
+        os.kill(worker, SIGKILL)
+    server.configure()
+    server.start()
+    until(lambda: live.log.read_text().count("has an older copy of the store") >= 4)
+    for _ in range(10):
+        with pytest.raises(httpx.HTTPError):
+            create(live)
+
+
+def create(live: Live) -> int:
+    """Add a pet over a connection of its own, which any worker may take; return the status."""
+    with live.new_client() as client:
+        return client.post("/v1/pets", json=AVAILABLE_REX).status_code
 
 
 class Filling:

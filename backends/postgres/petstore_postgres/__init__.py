@@ -76,7 +76,7 @@ async def open_postgres(
     servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
     if servers.ignored and parent_process() is None:  # else the parent has said so
         _log.info("no effect: %s in PETSTORE_POSTGRES_URL", ", ".join(servers.ignored))
-    store = Store(servers.name, settings.schema, expected.store)
+    store = Store(servers.name, settings.schema, expected)
     try:
         first = await servers.connect()
     except UnavailableError as error:

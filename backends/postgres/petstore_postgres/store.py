@@ -6,7 +6,9 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from petstore.contract import WrongStoreError
+import msgspec
+
+from petstore.contract import Expected, WrongStoreError
 from petstore_postgres.servers import TO_USE_IT
 
 SETTLED_SECONDS: Final = 10
@@ -52,18 +54,24 @@ class _Sight(NamedTuple):
         return max(self.pet_ids, self.pets), max(self.order_ids, self.orders)
 
 
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_NOTE: Final = msgspec.msgpack.Decoder(tuple[_Sight, tuple[int, int]])
+
+
 class Store:
     """The store that this process has opened. The first check says which one that is.
 
     name -- the servers, in messages
     schema -- the schema of the store
-    expected -- its identity; None for any
+    expected -- its identity, and what the processes of the service have noted
     """
 
-    def __init__(self, name: str, schema: str, expected: str | None) -> None:
+    def __init__(self, name: str, schema: str, expected: Expected) -> None:
         self._name = name
         self.schema = schema
-        self._expected = expected
+        self._expected = expected.store
+        self._notes = expected.notes
+        self._unchanged = expected.unchanged
         self._last: _Sight | None = None
         self._settled = self._settling = (0, 0)
         self._settles = 0.0
@@ -80,7 +88,9 @@ class Store:
 
         Raises `WrongStoreError` for another store, or an older copy of this one.
         """
-        last, settled = self._last, self._settled  # a check that began later may end before
+        # A check that began later may end before.
+        before = self._last
+        last, settled = self._noted() if before is None else (before, self._settled)
         row = await fetch_row(_SQL.format(schema=f'"{self.schema}"'))
         if row is None:
             raise WrongStoreError(
@@ -93,7 +103,9 @@ class Store:
                 f"{self._name} has the store {sight.identity} in the schema {self.schema}, and not"
                 f" {self._expected}. Restore its data, or {TO_USE_IT}"
             )
-        if last is None:
+        if last is not None:
+            self._compare(sight, last, settled)
+        if before is None:
             self._expected = str(sight.identity)
             _log.info(
                 "%s has the store %s in the schema %s, schema version %d",
@@ -102,9 +114,7 @@ class Store:
                 self.schema,
                 sight.version,
             )
-        else:
-            self._compare(sight, last, settled)
-        self._remember(sight, last)
+        self._remember(sight, before)
         for sequence, table, assigned, highest in (
             ("pet_ids", "pets", sight.pet_ids, sight.pets),
             ("order_ids", "orders", sight.order_ids, sight.orders),
@@ -121,6 +131,15 @@ class Store:
                     _RAISE.format(schema=f'"{self.schema}"', sequence=sequence, table=table)
                 )
 
+    def _noted(self) -> tuple[_Sight | None, tuple[int, int]]:
+        """Return what a process of the service has seen last, and the ids that were settled."""
+        notes = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
+        if not notes:
+            return None, (0, 0)
+        last, settled = max(notes, key=lambda note: (note[0].timeline, note[0].position))
+        self._settled = self._settling = settled
+        return last, settled
+
     def _compare(self, sight: _Sight, last: _Sight, settled: tuple[int, int]) -> None:
         """Raise `WrongStoreError` if this is an older copy of what was seen last.
 
@@ -133,6 +152,11 @@ class Store:
             sight.timeline == last.timeline and sight.position < last.position
         )
         floor = settled if same_table else last.assigned
+        if self._unchanged and (not same_table or sight.timeline != last.timeline):
+            raise WrongStoreError(
+                f"{self._name}: others may have written to the store in the schema {self.schema}"
+                f" since it was lost: restart the service to use what is there now"
+            )
         if older_files or _is_behind(sight.assigned, floor):
             raise WrongStoreError(
                 f"{self._name} has an older copy of the store in the schema {self.schema}:"
@@ -148,16 +172,19 @@ class Store:
                 _describe(sight),
             )
 
-    def _remember(self, sight: _Sight, last: _Sight | None) -> None:
-        if self._last is not last:  # another check has ended meanwhile
+    def _remember(self, sight: _Sight, before: _Sight | None) -> None:
+        if self._last is not before:  # another check has ended meanwhile
             return
         self._last = sight
+        self._unchanged = False  # it was, when it was opened
         pets, orders = sight.assigned
         if monotonic() >= self._settles:
             self._settled, self._settling = self._settling, sight.assigned
             self._settles = monotonic() + SETTLED_SECONDS
         self._settled = min(self._settled[0], pets), min(self._settled[1], orders)
         self._settling = min(self._settling[0], pets), min(self._settling[1], orders)
+        if self._notes is not None:
+            self._notes.write(_ENCODER.encode((sight, self._settled)))
 
 
 def _is_behind(one: tuple[int, int], other: tuple[int, int]) -> bool:

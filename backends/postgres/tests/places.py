@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from secrets import token_hex
 from typing import Any, Final
@@ -12,8 +12,13 @@ from petstore_conformance.harness.kit import ANY_STORE
 from petstore_postgres import PostgresRepository, PostgresSettings, open_postgres
 
 from backends.postgres.tests.servers import Server, until
-from petstore.contract import Expected, SettingsError, StorageError, UnavailableError
-from petstore.observability.storage_health import StorageHealth
+from petstore.contract import (
+    Expected,
+    SettingsError,
+    StorageError,
+    UnavailableError,
+)
+from petstore.http.store import CHECK_SECONDS
 from tests.support import repositories
 from tests.support.repositories import count_with_rex, refused
 from tests.support.waiting import PATIENCE
@@ -40,12 +45,20 @@ async def opened(
     url = place if isinstance(place, str) else place.url()
     settings = {"schema": fresh(), "timeout_seconds": TIMEOUT, **settings}
     async with open_postgres(PostgresSettings(url, **settings), expected) as repository:
-        watch = asyncio.create_task(StorageHealth(None).watch(repository)) if watched else None
+        watch = asyncio.create_task(_watch(repository)) if watched else None
         try:
             yield repository
         finally:
             if watch is not None:
                 watch.cancel()
+
+
+async def _watch(repository: PostgresRepository) -> None:
+    """Check the store once a second, as the service does."""
+    while True:
+        await asyncio.sleep(CHECK_SECONDS)
+        with suppress(UnavailableError):
+            await repository.check()
 
 
 @asynccontextmanager

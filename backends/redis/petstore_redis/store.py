@@ -1,17 +1,19 @@
 """The store: which one it is, how it is created or upgraded, and whether it is still the same."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import parent_process
 from secrets import token_hex
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import hiredis
+import msgspec
 
 from petstore.contract import (
     ChangeNeededError,
     Expected,
+    Notes,
     SettingsError,
     UnavailableError,
     WrongStoreError,
@@ -50,6 +52,21 @@ class _Row(NamedTuple):
     orders: bytes | None
 
 
+_Counters = tuple[int, ...]
+
+
+class _Noted(NamedTuple):
+    """What is noted of a partition: its master, and the counters that were settled and seen."""
+
+    address: ServerAddress
+    settled: _Counters
+    seen: _Counters
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_NOTE: Final = msgspec.msgpack.Decoder(dict[int, _Noted])
+
+
 class _Level:
     """How far a partition was on its master.
 
@@ -57,15 +74,17 @@ class _Level:
     behind: its level begins anew.
 
     settled -- the counters that must be reached
+    seen -- those that were seen last
     """
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, settled: _Counters) -> None:
         self.address = address
-        self.settled = self._settling = (0,) * len(_COUNTERS)
+        self.settled = self._settling = self.seen = settled
         self._settles = monotonic() + CRASH_LOSS_SECONDS
 
-    def raise_to(self, counters: tuple[int, ...]) -> None:
+    def raise_to(self, counters: _Counters) -> None:
         """Remember what was just seen."""
+        self.seen = counters
         if monotonic() >= self._settles:
             self.settled, self._settling = self._settling, counters
             self._settles = monotonic() + CRASH_LOSS_SECONDS
@@ -77,7 +96,7 @@ class _Expected(NamedTuple):
 
     meta: str
     level: _Level
-    floor: tuple[int, ...]
+    floor: _Counters
 
 
 class RedisStore:
@@ -97,6 +116,8 @@ class RedisStore:
         self._keys = keys
         self._replicas = replicas
         self._levels: dict[int, _Level] = {}
+        self._notes: Notes | None = None
+        self._noted: list[dict[int, _Noted]] = []
         self._wrong_since: float | None = None
         masters.check = self._check_connection
 
@@ -136,9 +157,14 @@ class RedisStore:
             raise ChangeNeededError(
                 f"the store has schema {oldest}: the next start upgrades it to {STORE_SCHEMA}"
             )
+        self._notes = expected.notes
+        self._noted = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
         self.identity = await self._complete(rows, identity or token_hex(16))
         for master in self._masters.all():
             await self._recognize(master, master.reads.call)
+        if expected.unchanged:
+            self._refuse_changes()
+        self._write_note()
 
     async def check(self) -> None:
         """Ask each master, in one round trip, whether it may be used and still has the store.
@@ -154,6 +180,7 @@ class RedisStore:
             self._wrong_since = None
             if failures:
                 raise failures[0]
+            self._write_note()
             return
         if self._wrong_since is None:
             self._wrong_since = monotonic()
@@ -260,7 +287,7 @@ class RedisStore:
                     raise row
                 continue
             store, *counted = row
-            counters = tuple(int(counter or 0) for counter in counted)
+            counters: _Counters = tuple(int(counter or 0) for counter in counted)
             if store != self.identity.encode():
                 what = "has another store than" if store else "was emptied: it has nothing of"
                 raise self._wrong(master, f"{what} the store that was opened", meta)
@@ -272,8 +299,36 @@ class RedisStore:
     def _level(self, number: int, address: ServerAddress) -> _Level:
         level = self._levels.get(number)
         if level is None or level.address != address:
-            level = self._levels[number] = _Level(address)
+            settled = (one.settled for one in self._noted_of(number, address))
+            highest = tuple(map(max, zip((0,) * len(_COUNTERS), *settled, strict=True)))
+            level = self._levels[number] = _Level(address, highest)
         return level
+
+    def _noted_of(self, number: int, address: ServerAddress) -> Iterator[_Noted]:
+        """Yield what the processes of the service have noted of a partition on this master."""
+        for note in self._noted:
+            if number in note and note[number].address == address:
+                yield note[number]
+
+    def _refuse_changes(self) -> None:
+        """Raise `WrongStoreError` unless the counters are those that were noted last.
+
+        The revision may be higher: each new connection raises it.
+        """
+        for number, level in self._levels.items():
+            seen = [one.seen for one in self._noted_of(number, level.address)]
+            last = tuple(map(max, *seen)) if len(seen) > 1 else next(iter(seen), None)
+            if last is None or level.seen[:-1] != last[:-1] or level.seen[-1] < last[-1]:
+                owner, meta = self._masters.owners[number], self._keys[number]["meta"]
+                raise self._wrong(owner, "has a store that others may have written to", meta)
+
+    def _write_note(self) -> None:
+        if self._notes is not None:
+            note = {
+                number: _Noted(level.address, level.settled, level.seen)
+                for number, level in self._levels.items()
+            }
+            self._notes.write(_ENCODER.encode(note))
 
     def _wrong(self, master: Master, what: str, meta: str) -> WrongStoreError:
         use = "restart the service to use what is there now"

@@ -73,7 +73,7 @@ async def open_sqlite(
         with schema.connect(settings.path, busy, read_only=True) as reader:
             if expected.snapshot:
                 schema.begin_snapshot(reader, settings.path)
-            repository = SqliteRepository(reader, connection, settings.path, busy)
+            repository = SqliteRepository(reader, connection, settings.path, busy, expected)
             async with repository.open():
                 yield repository
 

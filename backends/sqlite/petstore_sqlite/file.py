@@ -124,6 +124,7 @@ def check_presence(path: str, expected: Expected) -> None:
     """
     refuse_orphaned_wal(path)
     if _identify(path):
+        _refuse_deleted_wal(path, expected)
         return
     if expected.store is not None:
         raise WrongStoreError(
@@ -147,6 +148,21 @@ def refuse_orphaned_wal(path: str) -> None:
         raise WrongStoreError(
             f"sqlite at {path}: the file is missing, but its log {wal} is there. Put the file back,"
             " or delete the log to start with an empty file"
+        )
+
+
+def _refuse_deleted_wal(path: str, expected: Expected) -> None:
+    """Raise `WrongStoreError` if the WAL was deleted while another process has the file open.
+
+    The last process that closes it writes to the file what is in the WAL. Then it removes the
+    shared memory beside it, too.
+    """
+    base = os.path.realpath(path)
+    known = expected.notes is not None and expected.notes.read()
+    if known and _identify(f"{base}-shm") and not _identify(f"{base}-wal"):
+        raise WrongStoreError(
+            f"sqlite at {path}: its log {base}-wal was deleted while it is open; it may be opened"
+            " again once no process has it open"
         )
 
 

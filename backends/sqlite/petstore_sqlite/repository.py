@@ -9,6 +9,7 @@ from typing import Final, Self, TypeVar
 import apsw
 
 from petstore.contract import (
+    Expected,
     IdempotencyToken,
     NewPet,
     Order,
@@ -45,9 +46,14 @@ class SqliteRepository(Repository):
     """The pets and orders in one file."""
 
     def __init__(
-        self, reader: apsw.Connection, writer: apsw.Connection, path: str, busy: LockWait
+        self,
+        reader: apsw.Connection,
+        writer: apsw.Connection,
+        path: str,
+        busy: LockWait,
+        expected: Expected,
     ) -> None:
-        self._open_store = OpenStore(writer, path)
+        self._open_store = OpenStore(writer, path, expected)
         self._reader = Reader(reader, path, busy, self._open_store)
         self._read = self._reader.read
         self._writer = Writer(writer, path, busy, self._open_store)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import apsw
 
-from petstore.contract import UnavailableError, WrongStoreError
+from petstore.contract import Expected, UnavailableError, WrongStoreError
 from petstore_sqlite.file import OpenFile
 from petstore_sqlite.rows import check_types
 from petstore_sqlite.schema import READ_ERRORS, unavailable
@@ -13,6 +13,8 @@ from petstore_sqlite.schema import READ_ERRORS, unavailable
 # The generation: each write raises it, by an id that it assigns or by `ADD_CHANGE`.
 _STATE: Final = """SELECT identity, changes + (SELECT ifnull(sum(seq), 0) FROM sqlite_sequence)
     FROM store"""
+
+_RESTART: Final = "Restart the service to serve it, or stop the service and restore a newer one"
 
 _REPAIR: Final = "Stop the service and restore a backup"
 
@@ -29,12 +31,20 @@ class OpenStore:
     have used the file in the meantime. The event loop and the writer's thread share this object.
     """
 
-    def __init__(self, connection: apsw.Connection, path: str) -> None:
+    def __init__(self, connection: apsw.Connection, path: str, expected: Expected) -> None:
         self._path = path
+        self._notes = expected.notes
         self._file = OpenFile(connection)
         self._refusal: UnavailableError | None = None
         self._lock = Lock()
-        self.identity, self._generation = self._read(connection)
+        self._generation = 0
+        noted = self._highest()
+        self.identity, generation = self._read(connection)
+        if generation < noted:
+            raise self._older(noted, generation)
+        if expected.unchanged and generation > noted:
+            raise self._lost(f"others have written to it since it was lost. {_RESTART}")
+        self.advance_to(generation)
 
     def check_open(self) -> None:
         """Raise `WrongStoreError` if the store was lost, `UnavailableError` if it was closed."""
@@ -55,7 +65,7 @@ class OpenStore:
 
     def check_content(self, connection: apsw.Connection) -> None:
         """Raise `WrongStoreError` if the file holds another store, or an older copy of this one."""
-        highest = self._generation  # before it is read: the other thread may write meanwhile
+        highest = self._highest()  # before it is read: others may write meanwhile
         identity, generation = self._read(connection)
         if identity != self.identity:
             raise self._lost(
@@ -63,11 +73,7 @@ class OpenStore:
                 " and restart the service"
             )
         if generation < highest:
-            raise self._lost(
-                "an older copy was written into it while it was open (it had seen"
-                f" {highest} changes, now there are {generation}). Restart the service to serve the"
-                " copy, or stop it and restore a newer one"
-            )
+            raise self._older(highest, generation)
         self.advance_to(generation)
 
     def generation(self, connection: apsw.Connection) -> int:
@@ -75,9 +81,17 @@ class OpenStore:
         return self._read(connection)[1]
 
     def advance_to(self, generation: int) -> None:
-        """Remember a generation that is committed: the store must not be found at a lower one."""
+        """Note a generation that is committed: no process must find the store at a lower one."""
         with self._lock:
-            self._generation = max(self._generation, generation)
+            if generation > self._generation:
+                self._generation = generation
+                if self._notes is not None:
+                    self._notes.write(b"%d" % generation)
+
+    def _highest(self) -> int:
+        """Return the highest generation that any process of the service has noted."""
+        notes = () if self._notes is None else self._notes.read()
+        return max(self._generation, *map(int, notes), 0)
 
     def _read(self, connection: apsw.Connection) -> tuple[str, int]:
         try:
@@ -93,6 +107,12 @@ class OpenStore:
         except READ_ERRORS as error:
             raise unavailable(self._path, error) from error
         return identity, generation
+
+    def _older(self, before: int, now: int) -> WrongStoreError:
+        return self._lost(
+            f"it is an older copy of the store that was open ({before} changes before, {now} now)."
+            f" {_RESTART}"
+        )
 
     def _lost(self, problem: str) -> WrongStoreError:
         error = WrongStoreError(f"sqlite at {self._path}: {problem}")

@@ -170,10 +170,10 @@ class TestLook:
             await change(repository)
             write_over(file, older)
             for call, error in ((notice, WrongStoreError), (check, WrongStoreError)):
-                with pytest.raises(error, match="an older copy was written into it"):
+                with pytest.raises(error, match="it is an older copy of the store"):
                     await call(repository)
             for read in (repository.get_pet(1), repository.list_pets(PetQuery(0, 9))):
-                with pytest.raises(UnavailableError, match="an older copy was written into it"):
+                with pytest.raises(UnavailableError, match="it is an older copy of the store"):
                     await read
 
         use(file, prepare)

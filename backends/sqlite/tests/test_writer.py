@@ -61,7 +61,9 @@ async def closed_gate(file: Path) -> AsyncIterator[Gate]:
     busy = LockWait(0.2)
     with schema.connect(str(file), busy, create=True) as connection:
         schema.migrate(connection, str(file), busy, Expected())
-        async with Writer(connection, str(file), busy, OpenStore(connection, str(file))) as writer:
+        async with Writer(
+            connection, str(file), busy, OpenStore(connection, str(file), Expected())
+        ) as writer:
             gate = Gate(connection, writer)
             await gate.close()
             try:
