@@ -132,6 +132,7 @@ class Supervisor:
         ready -- called once all workers serve
 
         Exits with status 1 if no worker serves for a minute, and if one does not stop properly.
+        Raises `ConfigurationError` if no process can be started.
         """
         try:
             Path.cwd()
@@ -142,7 +143,13 @@ class Supervisor:
             signal.signal(signal_, self._stop)
         if self._reloads or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
             signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
-        self._processes = [self._start(index) for index in range(self._workers)]
+        try:
+            self._processes = [self._start(index) for index in range(self._workers)]
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot start a worker: {error.strerror}; check the limits on processes and open"
+                " files (ulimit -u, ulimit -n)"
+            ) from None
         announced = False
         while not self._signals:
             wait([self._reports, *(process.sentinel for process in self._processes)], timeout=0.5)
@@ -197,14 +204,21 @@ class Supervisor:
         for index, process in enumerate(self._processes):
             if self._signals or process.is_alive():
                 continue
-            _log.error(
-                "worker %s ended with status %s; replacing it", process.pid, process.exitcode
-            )
+            ended = process.pid, process.exitcode
             if self._metrics:
                 from petstore.server.metrics_port import forget  # noqa: PLC0415 - see metrics_port
 
                 forget(process.name)
-            self._processes[index] = self._start(index)
+            try:
+                self._processes[index] = self._start(index)
+            except OSError as error:  # no more processes or descriptors: try again a second later
+                _log.error(
+                    "worker %s ended with status %s, and cannot be replaced: %s",
+                    *ended,
+                    error.strerror,
+                )
+            else:
+                _log.error("worker %s ended with status %s; replacing it", *ended)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         """Let the workers stop: the first signal begins the drain, the second ends it."""

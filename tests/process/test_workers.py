@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -126,6 +127,24 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     log = live.log.read_text()
     assert log.count(f"worker {before[0]} ended with status -9; replacing it") == 1
     assert "Traceback" not in log
+
+
+def test_a_worker_that_cannot_be_replaced_is_replaced_later(tmp_path: Path) -> None:
+    """A fork that failed ended the whole service."""
+    with served(tmp_path, log="text") as live:
+        assert live.process
+        first, second = live.workers()
+        limits = resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        os.kill(first, signal.SIGKILL)
+        line = f"worker {first} ended with status -9, and cannot be replaced: Too many open files"
+        until(lambda: line in live.log.read_text())
+        assert live.client.get("/readyz").status_code == 200
+        resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, limits)
+        until(lambda: len(set(live.workers()) - {first, second}) == 1)
+        with client_of_each(live):
+            pass
+        assert "Traceback" not in live.log.read_text()
 
 
 def test_sigterm_drains_and_leaves_nothing_behind(tmp_path: Path) -> None:
