@@ -7,6 +7,7 @@ section 2.2; for Host section 3.2). uvicorn's server creates the connections, an
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ from petstore.server.exchange import Exchange
 from petstore.server.head import HeaderList, MalformedError, parse_target
 from petstore.server.parser import MAX_HEAD_BYTES, Phase, RequestParser
 from petstore.server.send_backlog import CountBacklog, SendBacklog
+
+_log = logging.getLogger("petstore.server")
 
 MAX_PIPELINED: Final = 100
 """The maximum number of pipelined requests; the connection is closed after the last one."""
@@ -152,6 +155,10 @@ class HttpConnection(asyncio.Protocol):
                 self.transport.close()
             else:
                 self._reject(str(error))
+            return
+        except Exception:  # noqa: BLE001 - no memory, or a bug: a response could be the wrong one
+            _log.exception("exception while parsing a request")
+            self.transport.abort()
             return
         if parser.phase is _IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests

@@ -4,7 +4,6 @@ It takes more than HTTP for a request line, refuses methods that it does not kno
 an offered upgrade. It also limits no sizes.
 """
 
-import logging
 import re
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -18,8 +17,6 @@ MAX_HEAD_BYTES: Final = 32 * 1024
 
 Also the maximum size of what is fed at once, so that it cannot hide more than that.
 """
-
-_log = logging.getLogger("petstore.server")
 
 _CHUNK_FRAME_BYTES: Final = 20
 """The framing of one chunk: at most 16 digits and two line breaks."""
@@ -349,14 +346,12 @@ def _is_of_method(error: Exception) -> bool:
     return str(error).startswith("Invalid method")
 
 
-def _explain(error: Exception) -> MalformedError:
-    """Return what is wrong with what httptools did not take."""
-    raised = isinstance(error, httptools.HttpParserCallbackError)
-    cause = error.__context__ if raised else error  # what one of the callbacks has raised
-    if isinstance(cause, MalformedError):
-        return cause
-    if raised:
-        _log.error("exception while parsing a request", exc_info=cause)
+def _explain(error: Exception) -> BaseException:
+    """Return what is wrong with what httptools did not take, or what a callback has raised."""
+    if isinstance(error, httptools.HttpParserCallbackError) and error.__context__ is not None:
+        return error.__context__
+    if isinstance(error, MalformedError):
+        return error
     return MalformedError(
         _UNKNOWN_METHOD if _is_of_method(error) else "not a valid HTTP/1.1 request"
     )

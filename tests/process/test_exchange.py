@@ -414,12 +414,14 @@ def test_a_request_that_offers_an_upgrade_is_served_without_it(offer: bytes) -> 
     assert received.count(b"hello") == received.count(b" 200 OK\r\n") - 1 == 4
 
 
-def test_an_exception_in_a_callback_of_the_parser_is_logged(
+def test_an_exception_in_a_callback_of_the_parser_is_logged_and_ends_the_connection(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where memory had run out, a valid request was a 400, which no client repeats."""
     monkeypatch.setattr(HttpConnection, "_scope", None)
     with served(echo) as address:
-        assert send(address, GET).startswith(b"HTTP/1.1 400 ")
+        with contextlib.suppress(ConnectionError):
+            assert send(address, GET) == b""
         assert send(address, b"GET /#fragment HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [TypeError]
 
