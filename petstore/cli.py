@@ -120,7 +120,7 @@ def _explain(error: Exception) -> int | None:
         case WrongStoreError():
             return _fail(str(error), exit_status.UNAVAILABLE)
         case UnavailableError():
-            return _fail(f"cannot reach the storage: {error}", exit_status.UNAVAILABLE)
+            return _fail(f"the storage cannot be used: {error}", exit_status.UNAVAILABLE)
     return None
 
 

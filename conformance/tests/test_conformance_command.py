@@ -329,5 +329,5 @@ def test_a_storage_that_cannot_be_reached_exits_with_69(tmp_path: Path) -> None:
     run = conformance("sqlite", tmp_path, sqlite_path=str(tmp_path / "nothing" / "pets.sqlite"))
     assert run.returncode == 69
     assert run.stdout == ""
-    assert run.stderr.startswith("petstore: cannot reach the storage: sqlite at ")
+    assert run.stderr.startswith("petstore: the storage cannot be used: sqlite at ")
     assert len(run.stderr.splitlines()) == 1

@@ -339,7 +339,9 @@ def _from_file(file: str) -> dict[str, str]:
     except UnicodeDecodeError:
         raise ConfigurationError(f"PETSTORE_CONFIG {file} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"PETSTORE_CONFIG {file} is not valid TOML: {error}") from None
+        raise ConfigurationError(
+            f"PETSTORE_CONFIG {file} is not valid TOML: {error}; texts are in quotes"
+        ) from None
     for name, value in table.items():
         if not name.startswith(PREFIX):
             meant = f"{PREFIX}{name.upper()}"

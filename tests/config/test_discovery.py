@@ -112,7 +112,7 @@ class TestFind:
             ("other-petstore-acme:acme", "other"),
         ):
             message = error_message(in_process("check", backend=choice), exit_status.UNAVAILABLE)
-            assert message == f"petstore: cannot reach the storage: {reason}\n"
+            assert message == f"petstore: the storage cannot be used: {reason}\n"
         message = error_message(in_process("check", backend="ACME"))
         assert message.endswith("Did you mean 'acme'?\n")
         message = error_message(in_process("check", backend="nobody:acme"))
@@ -296,7 +296,7 @@ class TestOpen:
         site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
         outcome = in_process(*arguments, backend="acme", api_keys=KEY)
         assert error_message(outcome, exit_status.UNAVAILABLE) == (
-            "petstore: cannot reach the storage: acme at acme://here: connection refused\n"
+            "petstore: the storage cannot be used: acme at acme://here: connection refused\n"
         )
 
     def test_a_storage_that_is_lost_before_the_port_is_open_is_status_69_too(
@@ -311,7 +311,7 @@ class TestOpen:
         )
         outcome = run_command("serve", backend="acme", api_keys=KEY, listen="127.0.0.1:0")
         message = error_message(outcome, exit_status.UNAVAILABLE)
-        assert message == "petstore: cannot reach the storage: gone\n"
+        assert message == "petstore: the storage cannot be used: gone\n"
 
     def test_ctrl_c_while_it_opens_leaves_no_traceback(self, site: Site, tmp_path: Path) -> None:
         site.install(opening='print("opening", flush=True); await asyncio.sleep(30)')

@@ -108,7 +108,8 @@ class Servers:
         self._seconds = seconds
         addresses = [to_arguments(host) for host in address.hosts]
         self._addresses = addresses if len(addresses) > 1 else [{}]
-        self.name = f"postgres at {','.join(address.hosts) or 'the default socket'}"
+        hosts = address.hosts or [os.environ.get("PGHOST", "the default socket")]  # as libpq does
+        self.name = f"postgres at {','.join(hosts)}"
         self.ignored = address.ignored
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()

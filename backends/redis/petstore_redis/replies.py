@@ -43,7 +43,12 @@ def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
     if TRANSIENT.match(str(error)):
         return UnavailableError(f"{name}: {error}")
     if DENIED.search(str(error)):
-        return UnusableError(f"{name}: the user or the password is refused: {error}")
+        return UnusableError(
+            f"{name}: the user or the password is refused: {error.args[0].rstrip('.')}; check"
+            " PETSTORE_REDIS_URL"
+        )
+    if "index is out of range" in str(error):
+        return UnusableError(f"{name}: {error}; correct the number in PETSTORE_REDIS_URL")
     if "unknown command" in str(error).lower():
         return UnusableError(f"{name}: {error}; it must not be disabled or renamed")
     return StorageError(f"{name}: {error}")

@@ -306,7 +306,7 @@ def test_the_command_ends_with_one_line_if_nothing_listens(tmp_path: Path) -> No
         )
         assert ended.returncode == 69
         assert ended.stderr == (
-            "petstore: cannot reach the storage: redis at redis://:***@127.0.0.1:6399/0:"
+            "petstore: the storage cannot be used: redis at redis://:***@127.0.0.1:6399/0:"
             " connection refused (PETSTORE_REDIS_URL)\n"
         )
         assert "hunter2" not in ended.stdout

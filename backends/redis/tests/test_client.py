@@ -260,7 +260,10 @@ def test_transient_errors_are_unavailable_and_lasting_ones_are_not(wrap: str) ->
     for text in [] if wrap else DENIED:
         found = storage_error("redis at db", hiredis.ReplyError(text))
         assert type(found) is UnusableError
-        assert str(found) == f"redis at db: the user or the password is refused: {text}"
+        start = f"redis at db: the user or the password is refused: {text.rstrip('.')}"
+        assert str(found) == f"{start}; check PETSTORE_REDIS_URL"
+    found = storage_error("redis at db", hiredis.ReplyError("ERR DB index is out of range"))
+    assert type(found) is UnusableError
     found = storage_error(
         "redis at db", hiredis.ReplyError(f"{wrap}ERR unknown command 'READONLY'")
     )

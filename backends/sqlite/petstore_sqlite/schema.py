@@ -79,7 +79,8 @@ _REASONS: Final[dict[type[Exception], str]] = {
     apsw.CantOpenError: "it cannot be opened",
     apsw.ReadOnlyError: "it cannot be written to",
     apsw.FullError: "the disk is full",
-    apsw.NotADBError: "it is corrupt, or not an SQLite database",
+    apsw.NotADBError: "it is corrupt, or not an SQLite database; restore a backup, or correct the"
+    " path",
 }
 _CONTRADICTIONS: Final = (
     # Errors that the statements of this package cannot cause in an intact file.

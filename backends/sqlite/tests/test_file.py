@@ -27,7 +27,7 @@ from petstore.contract import (
 
 REX = NewPet("Rex", 7)
 VERSION = len(schema.MIGRATIONS)
-NOT_SQLITE = "it is corrupt, or not an SQLite database"
+NOT_SQLITE = "it is corrupt, or not an SQLite database; restore a backup, or correct the path"
 LOCKED = "another process has it locked"
 
 
