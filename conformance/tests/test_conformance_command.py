@@ -63,11 +63,11 @@ def test_an_interrupted_run_is_no_verdict_and_leaves_no_location(
 
 
 ZOMBIE = """
-from conformance.tests.filed import Filed, filed
-class Zombie(Filed):
+from conformance.tests import filed
+class Zombie(filed.Filed):
     def close(self):
         pass
-backend = filed(Zombie)
+backend = filed.backend(Zombie)
 """
 
 
