@@ -423,12 +423,6 @@ def test_calls_that_an_interruption_leaves_report_no_errors(
     assert caplog.records == []
 
 
-def test_a_storage_that_cannot_be_reached_exits_with_69(tmp_path: Path) -> None:
-    path = str(tmp_path / "nothing" / "pets.sqlite")
-    run = conformance("sqlite", tmp_path, "--faults", sqlite_path=path)
-    assert (run.returncode, run.stdout) == (69, "")
-
-
 class Terminal(io.StringIO):
     """A stream that says that it is a terminal."""
 

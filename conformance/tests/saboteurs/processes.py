@@ -26,14 +26,9 @@ async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSetting
             file.unlink(missing_ok=True)
 
 
-SABOTEURS |= {
-    "SavesWhenClosed": ("durable-killed", filed.backend(filed.SavesWhenClosed)),
-    "SavesUpdatesWhenClosed": ("durable-killed", filed.backend(filed.SavesUpdatesWhenClosed)),
-    "LosesTheLastWrite": ("durable-killed", filed.backend(filed.LosesTheLastWrite)),
-    "LocksInItsProcess": ("shared-processes", filed.backend(filed.LocksInItsProcess)),
-    "NumbersItsScratchLocations": (
-        "shared-processes",
-        replace(filed.FILED, scratch=scratch_numbered),
-    ),
-    "CachesPets": ("shared-processes", filed.backend(filed.CachesPets)),
-}
+for kind in (filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite):
+    SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
+for shared in (filed.LocksInItsProcess, filed.CachesPets):
+    SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
+numbered = replace(filed.FILED, scratch=scratch_numbered)
+SABOTEURS["NumbersItsScratchLocations"] = "shared-processes", numbered
