@@ -28,6 +28,7 @@ from petstore_conformance.model.calls import (
     Length,
     Stored,
     cancel,
+    created,
     measure,
     read_all,
     sample,
@@ -227,7 +228,7 @@ class CancellationClauses(Kit):
             await trial.finish(asyncio.gather(*equal))
             receipts = await trial.finish(asyncio.gather(*writes))
             for receipt, new in zip(receipts, news, strict=True):
-                pet = Pet(receipt.id, new.name, new.category_id, new.status)
+                pet = created(receipt.id, new)
                 assert await trial.finish(repository.get_pet(pet.id)) == pet, trial.name
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
@@ -294,7 +295,7 @@ class CancellationClauses(Kit):
         """Call every method, and check its result."""
         new = NewPet(f"after {trial.name}", trial.number, PetStatus.AVAILABLE)
         receipt = await repository.create_pet(new, make_token(f"after {trial.number}", new))
-        pet = Pet(receipt.id, new.name, new.category_id, new.status)
+        pet = created(receipt.id, new)
         assert not receipt.replayed
         assert await repository.list_pets(PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)) == [pet], (
             trial.name

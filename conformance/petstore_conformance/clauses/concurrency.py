@@ -36,7 +36,7 @@ from petstore_conformance.clauses.orders import (
     place_orders,
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import Length, kind, measure, sample
+from petstore_conformance.model.calls import Length, create_all, created, kind, measure, sample
 from petstore_conformance.model.values import AT, REX, make_token
 
 
@@ -48,13 +48,9 @@ class ConcurrencyClauses(Kit):
         """A check and its change are not atomic, or calls disturb each other on one connection."""
         numbers = await sample(repository, range(200))
         news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
-        creates = [repository.create_pet(new) for new in news]
         reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
-        receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
-        expected = {
-            receipt.id: Pet(receipt.id, new.name, new.category_id, new.status)
-            for receipt, new in zip(receipts, news, strict=True)
-        }
+        pets, pages = await asyncio.gather(create_all(repository, news), asyncio.gather(*reads))
+        expected = {pet.id: pet for pet in pets}
         assert len(expected) == len(news)
         for page in pages:
             assert all(expected[pet.id] == pet for pet in page)
@@ -126,10 +122,8 @@ class ConcurrencyClauses(Kit):
         errors = (NotFoundError, ConflictError, NotFoundError, TokenReusedError)
         expected = [errors[number % 4] for number in range(len(news))]
         assert [kind(result) for result in results] == expected, results
-        pets = [
-            Pet(receipt.id, new.name, new.category_id, new.status)
-            for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
-        ]
+        receipts = await asyncio.gather(*creates)
+        pets = [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
         found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
         assert [pet for pet in found if pet.name == "beside"] == sorted(
             pets, key=lambda pet: pet.id

@@ -47,11 +47,6 @@ def searches(
     return found, results
 
 
-def stuck_at(operations: Sequence[RecordedCall], pets: Sequence[int]) -> bool:
-    """Return whether it is certain that there is no order of these operations."""
-    return search(operations, pets)[0] is False
-
-
 def search(
     operations: Sequence[RecordedCall], pets: Sequence[int], budget: int = BUDGET
 ) -> tuple[bool | None, RecordedCall | None]:

@@ -133,7 +133,7 @@ class Caller:
 
     async def _call_in_time(self, why: str, calls: MethodCalls) -> None:
         """Make calls at the same time; each must raise `UnavailableError` in time, or return."""
-        tasks = begin(calls)
+        tasks, expected = begin(calls), (UnavailableError, NotFoundError)
         self.counts["requests"] += len(tasks)
         seconds = self._options.timeout_seconds
         _, pending = await asyncio.wait(tasks.values(), timeout=seconds)
@@ -142,7 +142,7 @@ class Caller:
                 text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
                 self.found["too late"].append(f"{text}\n{stack(task)}")
                 task.cancel()
-            elif (error := task.exception()) and not _fits(error):
+            elif (error := task.exception()) and not isinstance(error, expected):
                 self.found["wrong error"].append(f"{name}, {why}: {error!r}")
         self._proxy.heal()
         if pending:
@@ -215,7 +215,3 @@ def begin(calls: MethodCalls) -> dict[str, asyncio.Task[Any]]:
     for task in tasks.values():
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return tasks
-
-
-def _fits(error: BaseException) -> bool:
-    return isinstance(error, UnavailableError | NotFoundError)

@@ -1,13 +1,14 @@
-"""A client in a race: what it may do, and how it records what it did."""
+"""The clients in a race: what each may do, how it records what it did, and how all of them play."""
 
 import asyncio
 import json
 import random
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse, placings
-from petstore_conformance.faults.state import GoneError, RaceState
+from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.wire import ClientConnection
 
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
@@ -24,10 +25,20 @@ COMPLETED = 0.1
 """What part of the orders that a client closes it completes."""
 
 
+FLOOR = 150
+"""How many attempts must have got a response before each fault, and after the last one."""
+
+Fault = Callable[[], Awaitable[None]]
+
+
+class GoneError(Exception):
+    """The store is gone for good, with everything in it."""
+
+
 class Client:
     """A client: it sends one request after the other, and some writes over two connections."""
 
-    def __init__(self, race: RaceState, number: int) -> None:
+    def __init__(self, race: Race, number: int) -> None:
         self._race = race
         self._number = number
         self._connections = (ClientConnection(race.target), ClientConnection(race.target))
@@ -226,3 +237,38 @@ class Client:
                 return response
             if self._race.gone:
                 raise GoneError
+
+
+async def play(race: Race, clients: int, seconds: float, faults: Sequence[Fault]) -> None:
+    """Run a race in this event loop.
+
+    faults -- called one after the other: each disturbs the service, and returns when the cause
+        of that is over
+    """
+    race.clients = clients
+    async with asyncio.timeout(race.limit_seconds), asyncio.TaskGroup() as group:
+        first = Client(race, -1)
+        for _ in range(race.offered):
+            created = await first.post("create", 0)
+            assert created is not None
+            race.stock.append(created["id"])
+        first.close()
+        tasks = [group.create_task(Client(race, number).run()) for number in range(clients)]
+        for fault in faults:
+            await _go_on(race, seconds)
+            await fault()
+            if race.gone:  # what waits for the new service has not been sent
+                for task in tasks:
+                    task.cancel()
+        await _go_on(race, seconds)
+        race.over = True
+        race.going.set()
+    if not race.gone:
+        race.final = await Client(race, -2).settle()
+
+
+async def _go_on(race: Race, seconds: float) -> None:
+    before = race.responses
+    await asyncio.sleep(seconds)
+    while race.responses < before + FLOOR and not race.gone:  # noqa: ASYNC110 - a slow disk
+        await asyncio.sleep(0.01)

@@ -17,7 +17,8 @@ from petstore.contract import SettingsError, UnavailableError
 from petstore_conformance.faults import lost_replies, stages
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.races import Fault, Race, is_write
+from petstore_conformance.faults.racers import Fault, play
+from petstore_conformance.faults.races import Race, is_write
 from petstore_conformance.faults.services import SERVING_SECONDS
 from petstore_conformance.faults.stages import (
     NeverServedError,
@@ -221,7 +222,8 @@ class Rounds:
         refused: list[BaseException] = []
         try:
             async with asyncio.timeout(60 + 2 * self._seconds(plan)):
-                await race.play(
+                await play(
+                    race,
                     stage.clients(),
                     random.uniform(0.02, 0.2),
                     [self._counted(outcome, stage, name) for name in plan],

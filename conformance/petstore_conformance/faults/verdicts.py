@@ -3,7 +3,7 @@
 from typing import Final
 
 from petstore_conformance.faults import histories
-from petstore_conformance.faults.linearizability import searches, stuck_at
+from petstore_conformance.faults.linearizability import search, searches
 from petstore_conformance.faults.operations import RecordedCall
 from petstore_conformance.faults.races import Race, is_lost, is_write
 
@@ -92,10 +92,10 @@ def shorten(
     kept = operations
     if stuck is not None:
         until = [o for o in operations if o.sent <= stuck.ended]
-        kept = until if stuck_at(until, pets) else operations
+        kept = until if search(until, pets)[0] is False else operations
     for operation in [o for o in kept if _changes_nothing(o) and o is not stuck]:
         fewer = [o for o in kept if o is not operation]
-        if stuck_at(fewer, pets):
+        if search(fewer, pets)[0] is False:
             kept = fewer
     begin = kept[0].sent if kept else 0
     lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]

@@ -192,8 +192,12 @@ def location_clause(
     return decorate
 
 
-async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[None]]) -> None:
+async def in_scratch(
+    kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[None]] | None = None
+) -> None:
     """Run a test in an empty location, for at most `CLAUSE_SECONDS`.
+
+    test -- if there is none, the location is only opened
 
     If the storage cannot be reached, the test is skipped; with ``PETSTORE_REQUIRE_SERVICES=1``
     `UnavailableError` is raised.
@@ -212,8 +216,9 @@ async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[N
             if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
                 raise
             pytest.skip(f"the storage cannot be reached: {error}")
-        async with within(CLAUSE_SECONDS):
-            await test(kit, Location(kit.backend, settings))
+        if test is not None:
+            async with within(CLAUSE_SECONDS):
+                await test(kit, Location(kit.backend, settings))
 
 
 def clauses(kit: type[Kit]) -> dict[str, str]:

@@ -59,6 +59,25 @@ class Length(Struct, frozen=True):
                 await asyncio.sleep(0)
 
 
+def created(id_: int, new: NewPet) -> Pet:
+    """Return what must be stored under an id that a new pet was assigned."""
+    return Pet(id_, new.name, new.category_id, new.status)
+
+
+async def create_all(repository: Repository, news: Sequence[NewPet]) -> list[Pet]:
+    """Create pets at once; return them as they must be stored, in the same order."""
+    receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
+    return [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
+
+
+def one_effect(results: Sequence[object]) -> int:
+    """Check that of some writes, all for one effect, exactly one had it; return its id."""
+    receipts = [result for result in results if isinstance(result, Receipt)]
+    assert [receipt.replayed for receipt in receipts].count(False) == 1, results
+    assert len({receipt.id for receipt in receipts}) == 1, results
+    return receipts[0].id
+
+
 def kind(result: object) -> type:
     """Return the type of a result; of a refusal, the one in the contract, which it may subclass."""
     refusals = (NotFoundError, ConflictError, TokenReusedError)
