@@ -1,4 +1,4 @@
-"""A pytest plugin that prints a line for each clause, and what was compared where one fails."""
+"""A pytest plugin that prints a line for each clause; if it fails, also what was compared."""
 
 import inspect
 import re
@@ -54,7 +54,7 @@ class Reporter:
         new clause that will fail from a later release
     reasons -- name of the clause -> why it has not passed
     expected -- how many clauses are to be run
-    interrupted -- whether Ctrl-C or a signal that does the same has ended the run
+    interrupted -- whether Ctrl-C, or a signal treated like it, has ended the run
     stopping -- returns whether such a signal has arrived since it was last called
     """
 
@@ -85,7 +85,7 @@ class Reporter:
         self._plugin = {module.partition(".")[0] for module in modules}
 
     def pytest_configure(self) -> None:
-        """Import the clauses: not before, because pytest rewrites what is imported from here on."""
+        """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
         pytest.register_assert_rewrite(*REWRITTEN)
         from petstore_conformance.selected import TestSelected  # noqa: PLC0415 - see above
 
@@ -115,7 +115,7 @@ class Reporter:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Describe a failure without the frames of others, whatever the exception is like."""
+        """Describe a failure by the frames of plugin and kit, even if its text cannot be had."""
         try:
             report = yield
         except Exception:  # noqa: BLE001 - the exception of a driver cannot be shown
@@ -155,7 +155,7 @@ class Reporter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """End the run after a clause during which the exception for a signal was lost."""
+        """End the run after a clause if a signal to stop has arrived whose exception was lost."""
         result = yield
         if self.stopping():
             self.interrupted = True

@@ -26,9 +26,9 @@ class RemoteConformance(
     TokenClauses,
     ModelClause,
 ):
-    """The clauses that a repository in another process can be tested for, such as over HTTP.
+    """The clauses that hold for a repository in another process, such as behind an HTTP service.
 
-    Those of opening, closing, restoring and expiry are left out.
+    Those of opening, closing, restoring and expiry are left out: they need the backend itself.
     """
 
 

@@ -47,7 +47,7 @@ MANY_CALLS: Final = 200
 """How many calls are cancelled at once."""
 
 LARGE_PAGE: Final = 1000
-"""The pets on a page that is not read in one part."""
+"""How many pets are on a page that a backend may read in several parts."""
 
 LATER_SECONDS: Final = 0.3
 """For how long the test looks for late effects of cancelled calls."""
@@ -56,7 +56,7 @@ LATER_SECONDS: Final = 0.3
 class Trial(Struct):
     """A method and a moment at which its calls are cancelled.
 
-    number -- how many trials there were before, for names that no other trial has
+    number -- counts the trials, so that each can use names of its own
     make -- makes a call; if it writes, all calls of a trial write to the same pet or order
     length -- how long it takes when it is not cancelled
     tenth -- when it is to be cancelled, in tenths of this; `ENDED` is right after the first of

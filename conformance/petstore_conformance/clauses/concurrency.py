@@ -305,7 +305,7 @@ class Overlap:
 
 
 class Changes:
-    """The statuses of pets or orders by id: each with the moments around the call that set it."""
+    """The statuses of pets or orders by id, each with the moments around the call that set it."""
 
     def __init__(self) -> None:
         self.by_id = defaultdict[int, list[tuple[str, float, float]]](list)
@@ -343,7 +343,7 @@ class Page(Struct):
     end: float
 
     def check(self) -> None:
-        """Check that the items are in ascending id and a state of the call, and none is missing."""
+        """Check that no item is missing, and that each is in order and in a state of the call."""
         for item in self.items:
             assert self.status in (None, item.status)
             assert item.status in self.changes.possible(item.id, self.begin, self.end)

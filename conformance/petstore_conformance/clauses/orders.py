@@ -77,7 +77,7 @@ async def status_of(repository: Repository, pet_id: int) -> object:
 
 
 def absent_ids(*stored: int) -> list[int]:
-    """Return ids that nothing has, low ones, high ones and neighbors, given all that are stored."""
+    """Return ids that are not stored: low ones, high ones, and neighbors of the stored ones."""
     near = {id_ + distance for id_ in stored for distance in (-1, 1, 1000, 2**31, 2**32)}
     found = {1, 2, 5, 2**31, MAX_ID - 1, MAX_ID, *near} - {*stored}
     return sorted(id_ for id_ in found if 1 <= id_ <= MAX_ID)

@@ -1,6 +1,7 @@
 """Calls of a repository in this process, whose server is behind a proxy.
 
-Here a call can be cancelled, and a write needs no token, so one that is sent twice shows.
+Unlike over HTTP, calls can be cancelled, and writes can be made without a token, so that it shows
+if one was sent twice.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ REPEATED = 4
 """How many of its writes a client repeats when the race is over."""
 
 COMPLETED = 0.1
-"""What part of the orders that a client closes it completes."""
+"""The share of orders that a client completes when it closes them; it cancels the others."""
 
 
 FLOOR = 150
@@ -71,7 +71,7 @@ class Client:
             connection.close()
 
     async def take_turn(self) -> None:
-        """Do any one thing, to a pet or an order that others may be using."""
+        """Do one thing, chosen at random, to a pet or an order that others may be using."""
         race, choice = self._race, self.random.random()
         pet_id = self.random.choice(race.stock) if race.stock else 0
         if choice < 0.05 or not pet_id:

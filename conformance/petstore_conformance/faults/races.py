@@ -19,8 +19,8 @@ STOCK = 8
 class Race:
     """What the clients of a race share, and what they record.
 
-    seed -- what the clients choose depends on it, and on nothing else
-    abandoned -- what part of the writes is abandoned: the client does not read the response
+    seed -- determines what the clients choose
+    abandoned -- the share of writes whose response the client does not read
     limit_seconds -- how long the race may take at most
     clients -- how many compete
     offered -- how many pets are on offer
@@ -28,9 +28,9 @@ class Race:
     placed -- the ids of the orders that clients have placed
     wrong -- what was wrong with single responses
     failed -- the responses with a status of 500 or more, except 503
-    gone_at -- when everything stored was gone: no request needs a response after that, and those
-        that came are not judged, except that no id may be given out again
-    reconnecting -- before what part of its turns a client closes its connections
+    gone_at -- when everything stored was gone: requests need no response after that. What ended
+        later is not judged, except that no id may be given out again
+    reconnecting -- the share of its turns before which a client closes its connections
     going -- while it is not set, clients take no more turns
     busy -- how many clients are taking a turn
     walks -- when each walk through all pets began, and the ids that it showed
@@ -80,7 +80,7 @@ class Race:
         ]
 
     def uncertain(self) -> list[list[Attempt]]:
-        """Return the attempts of keys that were refused, though an earlier one may succeed."""
+        """Return the attempts of each key that got no 201, but may have had its effect."""
         return [
             attempts
             for attempts in by_key(self.history).values()

@@ -16,9 +16,9 @@ NO_RESPONSE: Final = "no response"
 
 
 async def served(race: Race, limit_seconds: float, *, writing: bool) -> set[str]:
-    """Send a read and a check of readiness, and before them a write, over new connections.
+    """Send a read and a check of readiness over new connections; with `writing`, a write before.
 
-    Returns what got another response than 503; `NO_RESPONSE` is one of these if there was none.
+    Returns what got another response than 503, and `NO_RESPONSE` if something got none.
     """
     asking = (_served(race, limit_seconds, writing=writing) for _ in range(CONNECTIONS))
     return set().union(*await asyncio.gather(*asking))

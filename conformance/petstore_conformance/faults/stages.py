@@ -52,7 +52,7 @@ class StillServedError(Exception):
 
 
 class NeverServedError(NotRecoveredError):
-    """The service runs, but has not served yet."""
+    """The service was started and has not ended, but has never served."""
 
 
 class Stage:
@@ -203,7 +203,7 @@ class Stage:
         await self.recover("responses were late")
 
     async def stall(self) -> None:
-        """Forward nothing until the calls of all clients must have ended; later often for less."""
+        """Forward nothing until all calls must have ended; after the first time, often for less."""
         self.front.frozen = True
         self._stalls += 1
         if self._stalls > 1 and self.random.random() < 0.5:
@@ -266,9 +266,9 @@ class Stage:
         await self.recover("the server was started again")
 
     async def server_empty(self) -> None:
-        """Empty the server as the author says: soon, and for good, nothing may be served.
+        """Empty the server as the author says; soon nothing may be served, and never again.
 
-        A worker that replaces another one makes no store, either.
+        Nor may a worker that replaces another one make a new store.
         """
         seconds = self.options.timeout_seconds
         self.race.gone_at = time.monotonic()

@@ -35,9 +35,9 @@ def judge(
     """Return the violations of a race by kind, and how many searches were given up.
 
     ended -- whether it came to its end, so that `race.final` is what was stored then
-    moments -- whether a page shows all its items at one moment, which the contract does not promise
-    confirmed -- whether only what was acknowledged must have lasted: what was read or refused may
-        have followed from writes that were never confirmed
+    moments -- whether a page must show one moment, which the contract does not promise
+    confirmed -- whether only acknowledged writes are judged: reads and refusals may have followed
+        from writes that were never confirmed, and are gone
     """
     history = race.before_gone()
     if confirmed:

@@ -1,4 +1,4 @@
-"""Time limits, one of which holds even if a plugin loops for ever, or swallows its cancellation."""
+"""Time limits. One of them holds even if a plugin loops forever or swallows cancellation."""
 
 import asyncio
 import signal

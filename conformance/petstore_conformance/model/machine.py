@@ -70,9 +70,9 @@ OVERLAPPING = st.lists(
 
 
 def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Make a rule of a method, which calls one of the handles.
+    """Turn a method into a rule that uses one of the handles.
 
-    When its time is over, it does nothing, but draws the same data.
+    When the time is over, the rule still draws its data, but makes no call.
     """
 
     def decorate(method: Callable[..., None]) -> Any:
@@ -237,7 +237,7 @@ class ModelMachine(Comparison):
 
     @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
     def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
-        """Give a status to an order that is placed, if there is one, or to an id near any order."""
+        """Give a status to a placed order, if there is one, or to an id near that of any order."""
         order_id = self._order(index).id + offset if any_ else self._placed(index).id
         self._update(min(max(1, order_id), MAX_ID), status)
 

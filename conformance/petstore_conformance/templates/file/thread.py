@@ -1,4 +1,4 @@
-"""The thread in which a blocking engine works: calls that wait together are committed together."""
+"""The thread in which a blocking engine works; it commits waiting calls together."""
 
 import asyncio
 import queue
@@ -11,7 +11,7 @@ from msgspec import Struct
 from petstore.contract import UnavailableError
 
 MOST_CALLS: Final = 100
-"""How many calls are committed together at most: those that follow wait for all of them."""
+"""How many calls are committed together at most; those that follow wait for them."""
 
 _Result = TypeVar("_Result")
 
