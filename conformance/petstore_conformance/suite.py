@@ -17,13 +17,14 @@ from petstore_conformance.clauses.stores import StoreClauses
 from petstore_conformance.clauses.tokens import ExpiryClauses, TokenClauses
 
 
+# The simplest clauses first: what fails one of them probably fails some of those after it, too.
 class RemoteConformance(
     PetClauses,
     PageClauses,
-    ConcurrencyClauses,
-    CancellationClauses,
     OrderClauses,
     TokenClauses,
+    ConcurrencyClauses,
+    CancellationClauses,
     ModelClause,
 ):
     """The clauses that hold for a repository in another process, such as behind an HTTP service.
@@ -34,15 +35,16 @@ class RemoteConformance(
 
 class Conformance(
     RemoteConformance,
-    CostClauses,
     ExpiryClauses,
     LocationClauses,
+    StoreClauses,
+    RestoreClauses,
+    RecordClauses,
     DurabilityClauses,
     SharingClauses,
     ProcessClauses,
-    RestoreClauses,
-    StoreClauses,
-    RecordClauses,
+    CostClauses,
+    ModelClause,
 ):
     """The clauses of a backend: its tests subclass this, with `backend` and `settings`."""
 

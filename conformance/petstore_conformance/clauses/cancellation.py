@@ -217,9 +217,8 @@ class CancellationClauses(Kit):
             alone = trial.name == "restore"  # no other write may overlap it
             news = [NewPet(f"{trial.number}", n, PetStatus.SOLD) for n in range(0 if alone else 4)]
             reads = [asyncio.create_task(repository.get_pet(pet.id)) for pet in stored]
-            cancelling = asyncio.create_task(
-                trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
-            )
+            trying = trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
+            cancelling = asyncio.create_task(trying)
             await asyncio.sleep(0)  # those to be cancelled come first, and may lead a group
             equal = [asyncio.create_task(_attempt(trial.make)) for _ in range(0 if alone else 2)]
             writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
@@ -297,9 +296,8 @@ class CancellationClauses(Kit):
         receipt = await repository.create_pet(new, make_token(f"after {trial.number}", new))
         pet = created(receipt.id, new)
         assert not receipt.replayed
-        assert await repository.list_pets(PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)) == [pet], (
-            trial.name
-        )
+        query = PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)
+        assert await repository.list_pets(query) == [pet], trial.name
         placed = await repository.place_order(pet.id, AT)
         order = Order(placed.id, pet.id, OrderStatus.PLACED, AT)
         assert await repository.list_orders(OrderQuery(order.id - 1, 1)) == [order], trial.name

@@ -90,11 +90,9 @@ class ConcurrencyClauses(Kit):
         }
         expected[-1] = NotFoundError
         assert [kind(result) for result in results] == list(expected.values()), results
-        placed = {
-            order.id
-            for order in await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
-        }
-        assert {result.id for result in results if isinstance(result, Receipt)} <= placed
+        placed = await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        ids = {result.id for result in results if isinstance(result, Receipt)}
+        assert ids <= {order.id for order in placed}
         await check_agreement(repository)
 
     async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
@@ -124,10 +122,9 @@ class ConcurrencyClauses(Kit):
         assert [kind(result) for result in results] == expected, results
         receipts = await asyncio.gather(*creates)
         pets = [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
+        pets.sort(key=lambda pet: pet.id)
         found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
-        assert [pet for pet in found if pet.name == "beside"] == sorted(
-            pets, key=lambda pet: pet.id
-        )
+        assert [pet for pet in found if pet.name == "beside"] == pets
         return {pet.id: pet for pet in pets}
 
     @location_clause("healthy")
@@ -171,9 +168,8 @@ class ConcurrencyClauses(Kit):
                 assert await repository.list_orders(OrderQuery(placed.id - 1, 1)) == [order]
                 done = await repository.update_order(placed.id, OrderStatus.COMPLETED)
                 assert await repository.get_order(placed.id) == done
-                assert await repository.list_orders(OrderQuery(placed.id - 1, 1, done.status)) == [
-                    done
-                ]
+                query = OrderQuery(placed.id - 1, 1, done.status)
+                assert await repository.list_orders(query) == [done]
 
         for number in await sample(repository, range(9)):
             await write_and_read(number)

@@ -292,9 +292,8 @@ class OrderClauses(Kit):
         again = await repository.place_order(pet_id, AT)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.CANCELLED))) == 1
-        assert (await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED)))[
-            0
-        ].id == again.id
+        (placed,) = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
+        assert placed.id == again.id
         for _ in await sample(repository, range(150)):
             await repository.update_order(again.id, OrderStatus.CANCELLED)
             again = await repository.place_order(pet_id, AT)

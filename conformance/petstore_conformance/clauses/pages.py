@@ -124,11 +124,11 @@ class PageClauses(Kit):
             for count in (1, 7):
                 adding = asyncio.create_task(_add_slowly(repository, 25))
                 seen: list[int] = []
-                while page := await repository.list_pets(
-                    PetQuery(seen[-1] if seen else 0, count, status)
-                ):
+                query = PetQuery(0, count, status)
+                while page := await repository.list_pets(query):
                     assert len(page) <= count
                     seen += [pet.id for pet in page]
+                    query = replace(query, after=seen[-1])
                     await asyncio.sleep(0)
                 await adding
                 assert seen == sorted(set(seen))

@@ -49,9 +49,8 @@ async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
 
 async def check_pets(repository: Repository, pets: Sequence[Pet]) -> None:
     """Check that these pets are returned one by one, and in the lists where they belong."""
-    for pet, found in zip(
-        pets, await asyncio.gather(*(repository.get_pet(pet.id) for pet in pets)), strict=True
-    ):
+    read = await asyncio.gather(*(repository.get_pet(pet.id) for pet in pets))
+    for pet, found in zip(pets, read, strict=True):
         assert found == pet
     expected = {pet.id: pet for pet in pets}
     for status in (None, *PetStatus):

@@ -105,10 +105,8 @@ class SharingClauses(Kit):
                 order_id = (await two.place_order(pet_id, AT)).id
             found, placed = await self._read(one, pet_id, order_id)
             assert found is not None
-            assert (found.status, placed) == (
-                PetStatus.PENDING,
-                Order(order_id, pet_id, OrderStatus.PLACED, AT),
-            )
+            assert found.status is PetStatus.PENDING
+            assert placed == Order(order_id, pet_id, OrderStatus.PLACED, AT)
 
     async def _write_many(self, handles: Sequence[Repository]) -> None:
         """Write many pets through one handle; the others see them all."""

@@ -270,28 +270,25 @@ class ExpiryClauses(Kit):
         assert not second.replayed
         assert second.id != first.id
         for _ in range(2):  # a refused write must not revive the record
+            late = make_token("place", first.id, NOW + DAY_SECONDS)
             with pytest.raises(ConflictError):
-                await repository.place_order(
-                    first.id, AT, make_token("place", first.id, NOW + DAY_SECONDS)
-                )
+                await repository.place_order(first.id, AT, late)
         for _ in range(2):  # expired from the beginning
             at_once = replace(make_token("at once", REX), until=NOW)
             assert not (await repository.create_pet(REX, at_once)).replayed
         for other in range(20):  # dropping expired records must not drop the new one
             name = f"other {other}"
             await repository.create_pet(REX, make_token(name, REX, NOW + DAY_SECONDS + other))
-        again = await repository.create_pet(
-            new, make_token("create", new, NOW + 2 * DAY_SECONDS - 1)
-        )
+        last = make_token("create", new, NOW + 2 * DAY_SECONDS - 1)
+        again = await repository.create_pet(new, last)
         assert again == Receipt(second.id, replayed=True)
         third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
         assert not third.replayed
         await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
         await self._expire_together(repository, NOW + 190 * DAY_SECONDS)
         for turn in range(4):
-            await self._expire_beside_slow_clocks(
-                repository, NOW + (200 + turn) * DAY_SECONDS, turn
-            )
+            begin = NOW + (200 + turn) * DAY_SECONDS
+            await self._expire_beside_slow_clocks(repository, begin, turn)
 
     async def _expire_beside_slow_clocks(
         self, repository: Repository, begin: int, turn: int
@@ -318,9 +315,8 @@ class ExpiryClauses(Kit):
         first = await create_many(repository, number, begin)
         second = await create_many(repository, number, begin + DAY_SECONDS)
         assert len({receipt.id for receipt in (*first, *second)}) == len(first) + len(second)
-        for receipt, again in zip(
-            second, await create_many(repository, number, begin + DAY_SECONDS), strict=False
-        ):
+        third = await create_many(repository, number, begin + DAY_SECONDS)
+        for receipt, again in zip(second, third, strict=False):
             assert again == replace(receipt, replayed=True)
 
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:

@@ -123,9 +123,8 @@ class Caller:
         """Call each method, and open, while the server cannot be reached."""
         self._proxy.refuse()
         self._proxy.cut()
-        await self._call_in_time(
-            "connections are refused", self._calls() | {"open": self._try_open}
-        )
+        calls = self._calls() | {"open": self._try_open}
+        await self._call_in_time("connections are refused", calls)
 
     async def _open(self) -> None:
         """Open while the server stalls."""

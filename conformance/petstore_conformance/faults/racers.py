@@ -91,9 +91,8 @@ class Client:
             await self._read("order", self.random.choice(race.placed[-4:]))
         elif choice < 0.97:
             kind = self.random.choice(("pets", "orders"))
-            await self._read(
-                kind, 0, self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
-            )
+            status, limit = self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
+            await self._read(kind, 0, status, limit)
         else:
             await self._walk()
 
@@ -190,10 +189,8 @@ class Client:
         self._count += 1
         key = f"{action}-{self._number}-{self._count}"
         connections = self._connections[: 1 + (self.random.random() < 0.25)]
-        responses = await asyncio.gather(
-            *(self._send(connection, action, key, id_) for connection in connections)
-        )
-        for response in responses:
+        sending = [self._send(connection, action, key, id_) for connection in connections]
+        for response in await asyncio.gather(*sending):
             if response.status == 201:
                 self._created.append((action, key, id_))
                 return response.item
@@ -212,13 +209,9 @@ class Client:
         self, connection: ClientConnection, action: str, key: str, id_: int, value: str = ""
     ) -> RecordedResponse:
         """Send a request until it gets a response; record each attempt."""
+        pet = {"name": key, "categoryId": 7, "status": "available"}
         method, path, body, expected = {
-            "create": (
-                "POST",
-                "/pets",
-                {"name": key, "categoryId": 7, "status": "available"},
-                (201,),
-            ),
+            "create": ("POST", "/pets", pet, (201,)),
             "place": ("POST", "/store/orders", {"petId": id_}, (201, 409)),
             "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
         }[action]
@@ -226,9 +219,8 @@ class Client:
         while True:
             sent = time.monotonic()
             abandon = self.random.random() < self._abandoned
-            response = self._without_error(
-                await connection.exchange(method, path, body, key, abandon=abandon), path
-            )
+            response = await connection.exchange(method, path, body, key, abandon=abandon)
+            response = self._without_error(response, path)
             attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
             self._race.history.append(attempt)
             if response is not None:

@@ -36,8 +36,7 @@ async def _served(race: Race, limit_seconds: float, *, writing: bool) -> set[str
     responses["a read"] = await connection.exchange("GET", "/pets")
     responses["/readyz"] = await connection.exchange("GET", "/readyz", root="")
     connection.close()
-    found = {f"{what}: {got.status}" for what, got in responses.items() if got}
-    race.failed += [
-        f"{what}: {got.status}" for what, got in responses.items() if got and got.status >= 500
-    ]
+    statuses = {what: got.status for what, got in responses.items() if got}
+    race.failed += [f"{what}: {status}" for what, status in statuses.items() if status >= 500]
+    found = {f"{what}: {status}" for what, status in statuses.items()}
     return found | ({NO_RESPONSE} if target.lost else set())

@@ -126,17 +126,14 @@ class Rounds:
         run = self._call if plan == [CALLS] else self._race
         self._cores = Cores()
         try:
-            with alarm(
-                max(0.1, min(limit, left))
-            ):  # a plugin may block the event loop of this process
+            with alarm(max(0.1, min(limit, left))):  # a plugin may block the event loop
                 asyncio.run(run(outcome, random, plan))
         except OverdueError as error:
             outcome.found.setdefault("not recovered", []).append(f"the round did not end: {error}")
         except UnavailableError as error:
             self.reachable = False
-            outcome.found.setdefault("not recovered", []).append(
-                f"no location can be made: {error}"
-            )
+            text = f"no location can be made: {error}"
+            outcome.found.setdefault("not recovered", []).append(text)
         except SettingsError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything

@@ -33,16 +33,14 @@ class FaultConformance(Kit):
 
     def test_faults(self) -> None:
         """What clients of the service saw while it was killed contradicts the contract."""
+        commands = ("server_stop", "server_kill", "server_start", "server_empty")
         options = FaultOptions(
             minutes=self.minutes,
             seed=secrets.randbelow(2**32) if self.seed is None else self.seed,
             timeout_seconds=self.timeout_seconds,
             server=self.server,
-            server_stop=getattr(self, "server_stop", None),
-            server_kill=getattr(self, "server_kill", None),
-            server_start=getattr(self, "server_start", None),
-            server_empty=getattr(self, "server_empty", None),
             only=self.faults,
+            **{name: getattr(self, name, None) for name in commands},
         )
         session.check(options)
         asyncio.run(in_scratch(self))  # skips if the storage cannot be reached

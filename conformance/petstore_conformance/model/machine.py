@@ -157,9 +157,8 @@ class ModelMachine(Comparison):
             for number in closed:
                 await self._close(number, failure() if failure else None)
             if tasks:
-                async with within(
-                    CANCEL_SECONDS, "a call in flight while the repository was closed"
-                ):
+                what = "a call in flight while the repository was closed"
+                async with within(CANCEL_SECONDS, what):
                     await asyncio.gather(*tasks)
             for number in closed:
                 await self._reopen(number)
