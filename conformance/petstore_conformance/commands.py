@@ -1,6 +1,6 @@
 """The commands ``petstore conformance`` and ``petstore new-backend``.
 
-What a command needs is imported when it runs: the kit takes half a second.
+Each command imports what it needs when it runs: importing the kit takes half a second.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class NewBackendCommand:
 
     @staticmethod
     def run(options: Namespace, host: Host) -> int:
-        """Write the project. Raises `SettingsError` for an invalid name, or if it exists."""
+        """Write the project. Raises `SettingsError` for an invalid name, or if it is taken."""
         from petstore_conformance.templates import generator
 
         host.check_name(options.name)
@@ -46,7 +46,7 @@ class ConformanceCommand:
 
     @staticmethod
     def add_arguments(parser: ArgumentParser) -> None:
-        """Add those of the kit and of fault injection."""
+        """Add the options of the kit and of fault injection."""
         subject = parser.add_mutually_exclusive_group(required=True)
         text = "the backend, configured as for serving"
         subject.add_argument("name", metavar="NAME", nargs="?", help=text)
@@ -156,6 +156,6 @@ async def _open_scratch(chosen: Chosen) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Do what Ctrl-C does: `asyncio` then ends in order. A shell may have switched that off."""
+    """Do what Ctrl-C does, even if a shell has switched that off: `asyncio` then ends in order."""
     handler = signal.getsignal(signal.SIGINT)
     (handler if callable(handler) else signal.default_int_handler)(number, frame)

@@ -1,4 +1,4 @@
-"""A pytest plugin that prints a line for each clause, and what was compared where one fails."""
+"""A pytest plugin that prints a line for each clause; if it fails, also what was compared."""
 
 import inspect
 import re
@@ -25,12 +25,6 @@ _WRONG_VALUE: Final = (
     " receipt. The test has found it here:"
 )
 
-SIMPLEST_FIRST: Final = (
-    *("pets", "pages", "orders", "tokens", "concurrency", "cancellation", "locations", "stores"),
-    *("restore", "records", "durability", "sharing", "processes", "costs", "sequences"),
-)
-"""The modules of clauses. What fails one of them probably fails some of those after it, too."""
-
 
 class ClauseResult(Struct, frozen=True, omit_defaults=True):
     """What the report in JSON says of a clause.
@@ -54,7 +48,7 @@ class Reporter:
         new clause that will fail from a later release
     reasons -- name of the clause -> why it has not passed
     expected -- how many clauses are to be run
-    interrupted -- whether Ctrl-C or a signal that does the same has ended the run
+    interrupted -- whether Ctrl-C, or a signal treated like it, has ended the run
     stopping -- returns whether such a signal has arrived since it was last called
     """
 
@@ -85,7 +79,7 @@ class Reporter:
         self._plugin = {module.partition(".")[0] for module in modules}
 
     def pytest_configure(self) -> None:
-        """Import the clauses: not before, because pytest rewrites what is imported from here on."""
+        """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
         pytest.register_assert_rewrite(*REWRITTEN)
         from petstore_conformance.selected import TestSelected  # noqa: PLC0415 - see above
 
@@ -100,13 +94,13 @@ class Reporter:
         TestSelected.backend, TestSelected.settings = self._backend, self._settings
         for clause, test in clauses(TestSelected).items():
             self._clauses[test] = clause, inspect.getdoc(getattr(TestSelected, test)) or ""
-        modules = {test: getattr(TestSelected, test).__module__ for test in self._clauses}
-        ranks = {f"petstore_conformance.clauses.{name}": n for n, name in enumerate(SIMPLEST_FIRST)}
-        self._order = sorted(modules, key=lambda test: ranks[modules[test]])
+        modules = [class_.__module__ for class_ in TestSelected.__mro__]
+        tests = {test: getattr(TestSelected, test).__module__ for test in self._clauses}
+        self._order = sorted(tests, key=lambda test: modules.index(tests[test]))
         self.expected = len(self._chosen or self._clauses)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out the clauses that were not chosen; put the simplest first."""
+        """Leave out the clauses that were not chosen; sort the others by their classes."""
         if self._chosen:
             items[:] = [i for i in items if self._clauses[i.name][0] in self._chosen]
         items.sort(key=lambda item: self._order.index(item.name))
@@ -115,7 +109,7 @@ class Reporter:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Describe a failure without the frames of others, whatever the exception is like."""
+        """Describe a failure by the frames of plugin and kit, even if its text cannot be had."""
         try:
             report = yield
         except Exception:  # noqa: BLE001 - the exception of a driver cannot be shown
@@ -155,7 +149,7 @@ class Reporter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """End the run after a clause during which the exception for a signal was lost."""
+        """End the run after a clause if a signal to stop has arrived whose exception was lost."""
         result = yield
         if self.stopping():
             self.interrupted = True

@@ -1,6 +1,6 @@
-"""`petstore conformance NAME`: the kit without any knowledge of pytest, one line per clause.
+"""`petstore conformance NAME`: runs the kit, and prints a line per clause.
 
-pytest still runs the tests, because its reports show the values that were compared.
+Nobody needs to know pytest for it. pytest runs the tests, because it shows what was compared.
 """
 
 import io
@@ -54,7 +54,7 @@ def run(name: str, reporter: Reporter, seed: int | None = None, report: str | No
 
     reporter -- knows the backend and what of the kit is to be run
     seed -- that of the clause `model`: the same one makes the same calls
-    report -- the file of the JSON report; "-" for standard output: then all else is printed on
+    report -- the file of the JSON report, or "-" for standard output; all else is then printed to
         standard error
 
     0 means compliant: no clause failed, and only clauses of capabilities that the backend does

@@ -1,4 +1,4 @@
-"""The test class of `petstore conformance NAME`, which sets the backend and its settings on it."""
+"""The test class that `petstore conformance NAME` runs; the command sets its attributes."""
 
 from petstore_conformance import Conformance
 

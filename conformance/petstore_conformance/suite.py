@@ -17,32 +17,34 @@ from petstore_conformance.clauses.stores import StoreClauses
 from petstore_conformance.clauses.tokens import ExpiryClauses, TokenClauses
 
 
+# The simplest clauses first: what fails one of them probably fails some of those after it, too.
 class RemoteConformance(
     PetClauses,
     PageClauses,
-    ConcurrencyClauses,
-    CancellationClauses,
     OrderClauses,
     TokenClauses,
+    ConcurrencyClauses,
+    CancellationClauses,
     ModelClause,
 ):
-    """The clauses that a repository in another process can be tested for, such as over HTTP.
+    """The clauses that hold for a repository in another process, such as behind an HTTP service.
 
-    Those of opening, closing, restoring and expiry are left out.
+    Those of opening, closing, restoring and expiry are left out: they need the backend itself.
     """
 
 
 class Conformance(
     RemoteConformance,
-    CostClauses,
     ExpiryClauses,
     LocationClauses,
+    StoreClauses,
+    RestoreClauses,
+    RecordClauses,
     DurabilityClauses,
     SharingClauses,
     ProcessClauses,
-    RestoreClauses,
-    StoreClauses,
-    RecordClauses,
+    CostClauses,
+    ModelClause,
 ):
     """The clauses of a backend: its tests subclass this, with `backend` and `settings`."""
 

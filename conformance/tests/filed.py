@@ -1,6 +1,7 @@
-"""An honest backend that several processes share, and that outlives them: a pickled file.
+"""Backends on a pickled file, which outlive their process: an honest one, and saboteurs of it.
 
-Each call locks the file, loads the store, calls an honest repository and saves the store.
+Each call locks the file, loads the store, calls an honest repository and saves the store. Some have
+a server, too, without which they do nothing.
 """
 
 import asyncio
@@ -8,57 +9,81 @@ import fcntl
 import os
 import pickle
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from copy import copy
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
-from conformance.tests.honest import Honest, LocationSettings, Store
-from conformance.tests.odd import Wrapped
-from petstore.contract import Backend, ChangeNeededError, Expected, WrongStoreError
+from msgspec.structs import replace
+from petstore_conformance.harness.forwarding import Forwarding
+
+from conformance.tests.honest import Honest, LocationSettings, Store, Token
+from petstore.contract import (
+    Backend,
+    ChangeNeededError,
+    Expected,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    UnavailableError,
+    WrongStoreError,
+)
 
 
-class Filed(Wrapped):
-    """A repository on a file; a saboteur changes when it locks, loads or saves."""
+class FileSettings(LocationSettings, frozen=True):
+    """The file of a store; a server that must reply; a file that is there while it is down."""
 
-    def __init__(self, path: Path) -> None:
-        self.honest = Honest(Store())
-        super().__init__(self.honest, Random(0))  # noqa: S311 - no secret
-        self.path = path
-        self.turn = asyncio.Lock()
+    url: str = ""
+    down: str = ""
+
+
+class Filed(Forwarding, Honest):
+    """Honest. A saboteur changes when it locks, loads or saves.
+
+    shared -- whether several processes may open the file
+    """
+
+    shared: ClassVar[bool] = True
+
+    def __init__(self, settings: FileSettings) -> None:
+        super().__init__(Store())
+        self.settings = settings
+        self.path = Path(settings.location)
 
     async def begin(self, expected: Expected) -> None:
         """Find the store in the file, or make it."""
         async with self.locked():
-            if self.path.exists():
-                self.load()
-            elif not expected.create:
-                raise ChangeNeededError("there is no file")
-            elif expected.store is None:
-                self.save()
-            self.store = self.honest.data.identity
+            if expected.store is None and not self.path.exists():
+                if not expected.create:
+                    raise ChangeNeededError("there is no file")
+                self.write(self.data)
+            self.data = self.read()
+            self.store = self.data.identity
             if expected.store not in (None, self.store):
-                raise WrongStoreError("the file has another store, or there is none")
+                raise WrongStoreError("the file has another store")
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        return await self.call(getattr(Honest, method), *arguments, **named)
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        async with self.turn, self.locked():
+        async with self.lock, self.locked():
             self.load()
-            if self.honest.data.identity != self.store:
-                raise WrongStoreError("the file has another store")
             try:
-                return await method(*arguments, **named)
+                return await method(self, *arguments, **named)
             finally:
                 self.save()
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        try:
-            file = self.path.with_suffix(".lock").open("a")
-        except FileNotFoundError:
-            raise WrongStoreError("the directory was removed") from None
-        with file:
+        lock = Path(f"{self.path}.lock")
+        if not lock.parent.exists():
+            raise WrongStoreError("the directory was removed")
+        with lock.open("a") as file:  # noqa: ASYNC230 - an empty file of this machine
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,33 +93,254 @@ class Filed(Wrapped):
             yield
 
     def load(self) -> None:
-        try:
-            self.honest.data = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
-        except FileNotFoundError:
-            raise WrongStoreError("the file was removed") from None
+        self.data = self.read()
+        if self.data.identity != self.store:
+            raise WrongStoreError("the file has another store")
 
     def save(self) -> None:
-        new = self.path.with_suffix(f".{os.getpid()}-{id(self)}")
-        new.write_bytes(pickle.dumps(self.honest.data))
+        self.write(self.data)
+
+    def read(self) -> Store:
+        try:
+            store: Store = pickle.loads(self.path.read_bytes())  # noqa: S301 - our own file
+        except FileNotFoundError:
+            raise WrongStoreError("the file was removed") from None
+        return store
+
+    def write(self, store: Store) -> None:
+        new = Path(f"{self.path}.{os.getpid()}-{id(self)}")
+        new.write_bytes(pickle.dumps(store))
         new.replace(self.path)
 
+
+class Slow(Filed):
+    """Honest: every call takes 30 ms."""
+
+    shared = False
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        await asyncio.sleep(0.015)
+        result = await super().call(method, *arguments, **named)
+        await asyncio.sleep(0.015)
+        return result
+
+
+class SavesWhenClosed(Filed):
+    """Keeps the store in memory until it is closed."""
+
+    shared = False
+
+    def load(self) -> None:
+        pass
+
+    def save(self) -> None:
+        pass
+
     def close(self) -> None:
-        self.honest.close()
+        self.write(self.data)
+        super().close()
+
+
+class SavesUpdatesWhenClosed(SavesWhenClosed):
+    """Saves what is created at once, and what became of an order when it is closed."""
+
+    def save(self) -> None:
+        store = copy(self.data)
+        store.orders = {
+            id_: replace(order, status=OrderStatus.PLACED) for id_, order in store.orders.items()
+        }
+        self.write(store)
+
+
+class ForgetsTokens(SavesWhenClosed):
+    """Saves the records of tokens only when it is closed."""
+
+    def save(self) -> None:
+        store = copy(self.data)
+        store.records = {}
+        self.write(store)
+
+
+class LosesTheLastWrite(Filed):
+    """Saves the state before a call: the latest one is in a buffer until the next."""
+
+    shared = False
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self.save()
+        return await method(self, *arguments, **named)
+
+
+class LocksInItsProcess(Filed):
+    """Takes no lock that another process would see."""
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        yield
+
+
+class CachesPets(Filed):
+    """Remembers the pets that it has read; its own writes empty the cache."""
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method != "get_pet":
+            if method.startswith(("create", "place", "update", "restore")):
+                self.kept.clear()
+            return await super().forward(method, *arguments, **named)
+        key = (*arguments, *named.values())
+        if key not in self.kept:
+            self.kept[key] = await super().forward(method, *arguments, **named)
+        return self.kept[key]
+
+
+class MakesAnother(Filed):
+    """Makes another store where its own is gone, and goes on with that."""
+
+    def load(self) -> None:
+        if not self.path.exists():
+            self.write(Store())
+        self.data = self.read()
+
+
+class SellsTwice(Filed):
+    """Checks first whether a pet is available, and orders it a moment later."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        pet = await self.get_pet(pet_id)
+        if pet and pet.status is PetStatus.AVAILABLE:
+            await asyncio.sleep(0.05)
+            self.noted.add(pet_id)
+        try:
+            receipt: Receipt = await super().place_order(pet_id, at, token)
+        finally:
+            self.noted.discard(pet_id)
+        return receipt
+
+    def check_available(self, pet: Pet) -> None:
+        if pet.id not in self.noted:
+            super().check_available(pet)
+
+
+class Served(Filed):
+    """Honest: a call asks the server first, and waits for a limited time."""
+
+    shared = False
+    seconds = 0.5
+
+    async def begin(self, expected: Expected) -> None:
+        await self.ask()
+        await super().begin(expected)
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        if os.path.exists(self.settings.down):  # noqa: ASYNC240, PTH110 - at once
+            self.refuse()
+        await self.ask()
+        return await super().call(method, *arguments, **named)
+
+    def refuse(self) -> None:
+        raise UnavailableError("the server is starting")
+
+    async def ask(self) -> None:
+        try:
+            async with asyncio.timeout(self.seconds):
+                await self.exchange()
+        except (OSError, EOFError) as error:
+            raise UnavailableError("no reply") from error
+
+    async def exchange(self) -> None:
+        if not self.settings.url:
+            return
+        host, _, port = self.settings.url.removeprefix("tcp://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            writer.write(b"?")
+            await reader.readexactly(1)
+        finally:
+            writer.close()
+
+
+class FailsWhileStarting(Served):
+    """Passes on the error of its driver while the server is starting."""
+
+    def refuse(self) -> None:
+        raise ConnectionResetError("the database system is starting up")
+
+
+class Hangs(Served):
+    """Waits for the server without a limit."""
+
+    async def ask(self) -> None:
+        with suppress(OSError, EOFError):
+            await self.exchange()
+
+
+class HangsWhenCut(Served):
+    """Waits forever for the reply of a connection that was closed."""
+
+    async def ask(self) -> None:
+        try:
+            await super().ask()
+        except UnavailableError as error:
+            if isinstance(error.__cause__, EOFError):
+                await asyncio.Event().wait()
+            raise
+
+
+class ReadsNoOrderAgain(Served):
+    """Reads orders over a connection of their own, which it opens once."""
+
+    lost = False
+
+    async def get_order(self, order_id: int) -> Order | None:
+        if self.lost:
+            raise UnavailableError("no connection")
+        try:
+            order: Order | None = await super().get_order(order_id)
+        except UnavailableError:
+            self.lost = True
+            raise
+        return order
+
+
+class Stubborn(Served):
+    """Does not let a call be cancelled that waits for the server."""
+
+    seconds = 1.5
+
+    async def ask(self) -> None:
+        asking = asyncio.ensure_future(super().ask())
+        try:
+            await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            await asyncio.wait([asking])
+            raise
+
+
+class SendsTwice(Served):
+    """Asks the server after a write, and writes once more if there is no reply."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        result = await Filed.call(self, method, *arguments, **named)
+        try:
+            await self.ask()
+        except UnavailableError:
+            result = await super().call(method, *arguments, **named)
+        return result
 
 
 @asynccontextmanager
-async def scratch_filed(_: LocationSettings) -> AsyncIterator[LocationSettings]:
-    """Yield the settings of a new file."""
+async def scratch_filed(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    """Yield the settings of a file in a directory of its own."""
     with TemporaryDirectory() as directory:
-        yield LocationSettings(f"{directory}/store")
+        yield replace(settings, location=f"{directory}/store")
 
 
 @asynccontextmanager
 async def opened(
-    kind: type[Filed], settings: LocationSettings, expected: Expected
+    kind: type[Filed], settings: FileSettings, expected: Expected
 ) -> AsyncIterator[Filed]:
     """Open a file with a kind of repository."""
-    repository = kind(Path(settings.location))
+    repository = kind(settings)
     await repository.begin(expected)
     try:
         yield repository
@@ -102,16 +348,16 @@ async def opened(
         repository.close()
 
 
-def filed(kind: type[Filed]) -> Backend:
+def backend(kind: type[Filed]) -> Backend:
     """Return a backend of a kind, which another process must be able to import by its name."""
     return Backend(
         contract=2,
-        settings=LocationSettings,
+        settings=FileSettings,
         open=partial(opened, kind),
         scratch=scratch_filed,
-        shared=True,
+        shared=kind.shared,
         durable=True,
     )
 
 
-FILED = filed(Filed)
+FILED = backend(Filed)

@@ -1,11 +1,16 @@
-"""The conformance kit as an object whose tests are called one by one."""
+"""The conformance kit as an object whose tests are called one by one, and a backend to test."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
 from petstore_conformance import Conformance
 from petstore_conformance.clauses.sequences import DEFAULT_EXAMPLES
+from petstore_memory import MemoryRepository
+from petstore_memory import backend as memory
 
-from petstore.contract import Backend
+from petstore.contract import Backend, Expected
 
 
 def kit(backend: Backend, settings: Any, examples: int = DEFAULT_EXAMPLES) -> Conformance:
@@ -19,3 +24,13 @@ def kit(backend: Backend, settings: Any, examples: int = DEFAULT_EXAMPLES) -> Co
 
     Tested.backend, Tested.settings = backend, settings
     return Tested()
+
+
+def in_memory(repository: type[MemoryRepository]) -> Backend:
+    """Return the memory backend with another repository."""
+
+    @asynccontextmanager
+    async def open_(_: object, __: Expected) -> AsyncIterator[MemoryRepository]:
+        yield repository()
+
+    return replace(memory, open=open_)

@@ -63,11 +63,11 @@ def test_an_interrupted_run_is_no_verdict_and_leaves_no_location(
 
 
 ZOMBIE = """
-from conformance.tests.filed import Filed, filed
-class Zombie(Filed):
+from conformance.tests import filed
+class Zombie(filed.Filed):
     def close(self):
         pass
-backend = filed(Zombie)
+backend = filed.backend(Zombie)
 """
 
 
@@ -325,8 +325,12 @@ def test_an_unknown_clause_is_a_configuration_error(tmp_path: Path) -> None:
     assert "Did you mean name-exact?" in run.stderr
 
 
-def test_a_storage_that_cannot_be_reached_exits_with_69(tmp_path: Path) -> None:
-    run = conformance("sqlite", tmp_path, sqlite_path=str(tmp_path / "nothing" / "pets.sqlite"))
+@pytest.mark.parametrize("options", [(), ("--faults",)])
+def test_a_storage_that_cannot_be_reached_exits_with_69(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    path = str(tmp_path / "nothing" / "pets.sqlite")
+    run = conformance("sqlite", tmp_path, *options, sqlite_path=path)
     assert run.returncode == 69
     assert run.stdout == ""
     assert run.stderr.startswith("petstore: the storage cannot be used: sqlite at ")

@@ -33,7 +33,7 @@ from petstore_conformance.faults.stages import PROXY_FAULTS
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
-from conformance.tests import fault_saboteurs
+from conformance.tests import filed
 from petstore.contract import SettingsError, UnavailableError
 from tests.support.documents import ROOT
 from tests.support.installed import conformance, install
@@ -43,7 +43,6 @@ from tests.support.waiting import HANG_SECONDS, until
 SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
 
 CAUGHT = {
-    ("AcknowledgesFirst", "kill-service"): "lost",
     ("LosesTheLastWrite", "kill-service"): "lost",
     ("ForgetsTokens", "kill-service"): "retried_twice",
     ("SellsTwice", "kill-worker"): "sold_twice or not_linearizable",
@@ -59,9 +58,8 @@ CAUGHT = {
 """A saboteur, the fault that shows it, and the kind of the violation, or the kinds."""
 
 HONEST = {
-    "Saved": ["kill-service"],
     "Slow": ["kill-service"],
-    "Shared": ["kill-service", "kill-worker", "server-empty"],
+    "Filed": ["kill-service", "kill-worker", "server-empty"],
     "Served": ["calls", "stall", "server-kill", "drop", "refuse"],
 }
 """Honest backends, and the faults that each of them survives."""
@@ -71,8 +69,8 @@ FLOOR = 10
 """How many requests there are at least in the shortest run."""
 
 
-SOURCE = """from conformance.tests import fault_saboteurs as of
-backend = of.backend(of.{})
+SOURCE = """from conformance.tests import filed
+backend = filed.backend(filed.{})
 """
 IDLE = """from petstore_conformance.harness import cores
 cores.read = dict
@@ -132,13 +130,15 @@ def run(
 ) -> tuple[int, dict[str, Any], str]:
     """Run the level on a backend; return the status, the report and the output."""
     install("tried", directory, machine + SOURCE.format(repository))
-    settings = {"tried_path": "unused"}
-    if issubclass(getattr(fault_saboteurs, repository), fault_saboteurs.Served):
+    settings = {"tried_location": "unused"}
+    if issubclass(getattr(filed, repository), filed.Served):
         down = directory / "down"
         settings |= {"tried_url": f"tcp://127.0.0.1:{server.port}", "tried_down": str(down)}
         options += (f"--server-kill=touch {shlex.quote(str(down))}",)
         options += (f"--server-start=rm {shlex.quote(str(down))}",)
-    options += ('--server-empty=flock "$PETSTORE_TRIED_PATH.lock" rm "$PETSTORE_TRIED_PATH"',)
+    options += (
+        '--server-empty=flock "$PETSTORE_TRIED_LOCATION.lock" rm "$PETSTORE_TRIED_LOCATION"',
+    )
     report = directory / "report.json"
     flags = ("--faults", f"--seed={seed}", "--minutes=0.03", f"--json={report}", *options)
     ran = conformance("tried", directory, *flags, **settings)
@@ -162,7 +162,7 @@ def test_a_saboteur_is_caught_by_the_kind_of_its_violation(
     ("repository", "fault", "machine", "said"),
     [
         ("Hangs", "calls", BUSY, "too late: "),
-        ("Saved", "kill-service", NEVER_SERVED, "it never served within 0 s"),
+        ("Slow", "kill-service", NEVER_SERVED, "it never served within 0 s"),
     ],
 )
 def test_what_a_busy_machine_delays_is_not_judged(  # noqa: PLR0917 - of parameters
@@ -178,7 +178,7 @@ def test_what_a_busy_machine_delays_is_not_judged(  # noqa: PLR0917 - of paramet
 
 def test_on_a_busy_machine_what_is_lost_is_lost(tmp_path: Path, server: Replies) -> None:
     options = ("--fault=kill-service", "--timeout-seconds=2")
-    status, report, output = run(tmp_path, server, "AcknowledgesFirst", 1, *options, machine=BUSY)
+    status, report, output = run(tmp_path, server, "LosesTheLastWrite", 1, *options, machine=BUSY)
     assert status == 1, output
     assert report["violations"]["lost"]
     assert "\nnot shared: one process serves at a time\n" in output
@@ -202,8 +202,7 @@ def test_an_honest_backend_survives(
 
 def subject(settings: Any, *, durable: bool = True) -> Subject:
     """Return a subject whose service would be given these settings."""
-    of = fault_saboteurs.backend(fault_saboteurs.Shared)
-    backend = msgspec.structs.replace(of, durable=durable)
+    backend = msgspec.structs.replace(filed.FILED, durable=durable)
     return Subject("tried", "tried", backend, settings)
 
 
@@ -220,12 +219,12 @@ URLS = {
 
 @pytest.mark.parametrize("url", URLS)
 def test_the_proxy_replaces_the_one_server_in_a_url(url: str) -> None:
-    tried = subject(fault_saboteurs.FileSettings("x", url))
+    tried = subject(filed.FileSettings("x", url))
     assert tried.address() == URLS[url]
     if address := URLS[url]:
         changed = tried.redirect(tried.settings, address, "127.0.0.1:1")
         assert changed.url == url.replace(address, "127.0.0.1:1")
-        assert changed.path == "x"
+        assert changed.location == "x"
 
 
 class ManySettings(Struct, frozen=True):
@@ -252,7 +251,7 @@ def test_settings_become_texts_that_configure_equal_ones() -> None:
 
 def plans(seed: int, front: Proxy | None = None, *only: str, durable: bool = True) -> list[Any]:
     """Return the faults of the first rounds of a seed."""
-    tried = subject(fault_saboteurs.FileSettings("x"), durable=durable)
+    tried = subject(filed.FileSettings("x"), durable=durable)
     rounds = Rounds(tried, FaultOptions(seed=seed, only=only, server_empty="true"), front)
     return list(islice(rounds.plans(), 12))
 
@@ -304,7 +303,7 @@ def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> N
     url, down = f"tcp://127.0.0.1:{server.port}", tmp_path / "down"
     install("tried", tmp_path, SOURCE.format("Served"))
     commands = ("--server-stop=exit 3", "--server-start=true", "--fault=server-stop")
-    settings = {"tried_path": "x", "tried_url": url, "tried_down": str(down)}
+    settings = {"tried_location": "x", "tried_url": url, "tried_down": str(down)}
     run = conformance("tried", tmp_path, "--faults", "--minutes=0.01", *commands, **settings)
     assert run.returncode == 2
     assert run.stderr == "petstore: --server-stop has ended with the status 3: exit 3\n"
@@ -336,7 +335,7 @@ def test_rounds_end_when_time_is_over_or_the_server_is_out_of_reach(
 class Tried(FaultConformance):
     """Calls the methods of a test class instead of shell commands."""
 
-    backend = fault_saboteurs.backend(fault_saboteurs.FailsWhileStarting)
+    backend = filed.backend(filed.FailsWhileStarting)
     name, minutes, timeout_seconds, faults, seed = "tried", 0.01, 2, ("server-kill",), 1
     down: Path
 
@@ -356,7 +355,7 @@ def test_the_methods_of_a_test_class_kill_the_server(
     tried = Tried()
     tried.down = tmp_path / "down"
     url = f"tcp://127.0.0.1:{server.port}"
-    Tried.settings = fault_saboteurs.FileSettings("unused", url, str(tried.down))
+    Tried.settings = filed.FileSettings("unused", url, str(tried.down))
     found = r"[1-9]\d*  wrong error"
     with pytest.raises(pytest.fail.Exception, match=found):
         tried.test_faults()
@@ -422,12 +421,6 @@ def test_calls_that_an_interruption_leaves_report_no_errors(
     asyncio.run(interrupted())
     gc.collect()
     assert caplog.records == []
-
-
-def test_a_storage_that_cannot_be_reached_exits_with_69(tmp_path: Path) -> None:
-    path = str(tmp_path / "nothing" / "pets.sqlite")
-    run = conformance("sqlite", tmp_path, "--faults", sqlite_path=path)
-    assert (run.returncode, run.stdout) == (69, "")
 
 
 class Terminal(io.StringIO):

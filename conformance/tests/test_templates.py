@@ -111,7 +111,7 @@ class HeldUp:
 
 def test_a_call_that_takes_too_long_is_unavailable_and_a_time_limit_of_the_engine_stays() -> None:
     async def run() -> None:
-        engine = HeldUp()
+        engine: Any = HeldUp()
         async with EngineThread(engine, 0.01) as thread:
             with pytest.raises(UnavailableError, match=r"^no result within 0\.01 s$"):
                 await thread.call(str)

@@ -22,8 +22,8 @@ from petstore_conformance.model import calls
 from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
-from conformance.tests.kits import kit
-from petstore.contract import Expected, Order, Pet, PetQuery
+from conformance.tests.kits import in_memory, kit
+from petstore.contract import Order, Pet, PetQuery
 from tests.support.waiting import HANG_SECONDS
 
 CLAUSES = clauses(Conformance)
@@ -70,12 +70,7 @@ class Keeps(MemoryRepository):
 
 def opening(repository: type[MemoryRepository]) -> Conformance:
     """Return the kit of a backend that opens repositories of this class."""
-
-    @asynccontextmanager
-    async def open_(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield repository()
-
-    return kit(replace(memory, open=open_), MemorySettings())
+    return kit(in_memory(repository), MemorySettings())
 
 
 def test_an_alarm_during_garbage_collection_is_not_lost() -> None:

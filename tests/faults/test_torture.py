@@ -24,8 +24,7 @@ from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.verdicts import judge
 from petstore_memory import MemoryRepository
 
-from conformance.tests import fault_saboteurs
-from conformance.tests.fault_saboteurs import FileSettings
+from conformance.tests.filed import FILED, FileSettings
 from tests.faults.torture import __main__ as command
 from tests.faults.torture import controls
 from tests.faults.torture.controls import RACY, Controls
@@ -121,18 +120,19 @@ def test_rounds_on_memory_find_nothing(tmp_path: Path) -> None:
 
 FORGETS = """
 import time
-from conformance.tests import fault_saboteurs
+from conformance.tests import filed
 
-class Forgets(fault_saboteurs.Saved):
+class Forgets(filed.Filed):
+    shared = False
     seen = 0.0
 
-    async def create_pet(self, new, token=None):
+    def load(self):
+        super().load()
         if time.time() > self.seen + 86400:
             self.data.records.clear()
         self.seen = time.time()
-        return await super().create_pet(new, token)
 
-backend = fault_saboteurs.backend(Forgets)
+backend = filed.backend(Forgets)
 """
 
 
@@ -142,8 +142,7 @@ def test_a_backend_that_forgets_keys_when_the_clock_jumps_is_noticed(
 ) -> None:
     install("tried", tmp_path, FORGETS)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    backend = fault_saboteurs.backend(fault_saboteurs.Saved)
-    set_up = SetUp(name="tried", backend=backend, settings=FileSettings("unused"))
+    set_up = SetUp(name="tried", backend=FILED, settings=FileSettings("unused"))
     outcome = rounds(set_up, Run(1, 1, time.monotonic() + 300), tmp_path).run(1, ["jump-a-day"])
     assert [t for t in outcome.found["retried twice"] if "executed 2 times" in t], outcome
 

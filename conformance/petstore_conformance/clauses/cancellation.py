@@ -28,6 +28,7 @@ from petstore_conformance.model.calls import (
     Length,
     Stored,
     cancel,
+    created,
     measure,
     read_all,
     sample,
@@ -46,7 +47,7 @@ MANY_CALLS: Final = 200
 """How many calls are cancelled at once."""
 
 LARGE_PAGE: Final = 1000
-"""The pets on a page that is not read in one part."""
+"""How many pets are on a page that a backend may read in several parts."""
 
 LATER_SECONDS: Final = 0.3
 """For how long the test looks for late effects of cancelled calls."""
@@ -55,7 +56,7 @@ LATER_SECONDS: Final = 0.3
 class Trial(Struct):
     """A method and a moment at which its calls are cancelled.
 
-    number -- how many trials there were before, for names that no other trial has
+    number -- counts the trials, so that each can use names of its own
     make -- makes a call; if it writes, all calls of a trial write to the same pet or order
     length -- how long it takes when it is not cancelled
     tenth -- when it is to be cancelled, in tenths of this; `ENDED` is right after the first of
@@ -216,9 +217,8 @@ class CancellationClauses(Kit):
             alone = trial.name == "restore"  # no other write may overlap it
             news = [NewPet(f"{trial.number}", n, PetStatus.SOLD) for n in range(0 if alone else 4)]
             reads = [asyncio.create_task(repository.get_pet(pet.id)) for pet in stored]
-            cancelling = asyncio.create_task(
-                trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
-            )
+            trying = trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
+            cancelling = asyncio.create_task(trying)
             await asyncio.sleep(0)  # those to be cancelled come first, and may lead a group
             equal = [asyncio.create_task(_attempt(trial.make)) for _ in range(0 if alone else 2)]
             writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
@@ -227,7 +227,7 @@ class CancellationClauses(Kit):
             await trial.finish(asyncio.gather(*equal))
             receipts = await trial.finish(asyncio.gather(*writes))
             for receipt, new in zip(receipts, news, strict=True):
-                pet = Pet(receipt.id, new.name, new.category_id, new.status)
+                pet = created(receipt.id, new)
                 assert await trial.finish(repository.get_pet(pet.id)) == pet, trial.name
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
@@ -294,11 +294,10 @@ class CancellationClauses(Kit):
         """Call every method, and check its result."""
         new = NewPet(f"after {trial.name}", trial.number, PetStatus.AVAILABLE)
         receipt = await repository.create_pet(new, make_token(f"after {trial.number}", new))
-        pet = Pet(receipt.id, new.name, new.category_id, new.status)
+        pet = created(receipt.id, new)
         assert not receipt.replayed
-        assert await repository.list_pets(PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)) == [pet], (
-            trial.name
-        )
+        query = PetQuery(pet.id - 1, 1, PetStatus.AVAILABLE)
+        assert await repository.list_pets(query) == [pet], trial.name
         placed = await repository.place_order(pet.id, AT)
         order = Order(placed.id, pet.id, OrderStatus.PLACED, AT)
         assert await repository.list_orders(OrderQuery(order.id - 1, 1)) == [order], trial.name

@@ -36,7 +36,7 @@ from petstore_conformance.clauses.orders import (
     place_orders,
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import Length, kind, measure, sample
+from petstore_conformance.model.calls import Length, create_all, created, kind, measure, sample
 from petstore_conformance.model.values import AT, REX, make_token
 
 
@@ -48,13 +48,9 @@ class ConcurrencyClauses(Kit):
         """A check and its change are not atomic, or calls disturb each other on one connection."""
         numbers = await sample(repository, range(200))
         news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
-        creates = [repository.create_pet(new) for new in news]
         reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
-        receipts, pages = await asyncio.gather(asyncio.gather(*creates), asyncio.gather(*reads))
-        expected = {
-            receipt.id: Pet(receipt.id, new.name, new.category_id, new.status)
-            for receipt, new in zip(receipts, news, strict=True)
-        }
+        pets, pages = await asyncio.gather(create_all(repository, news), asyncio.gather(*reads))
+        expected = {pet.id: pet for pet in pets}
         assert len(expected) == len(news)
         for page in pages:
             assert all(expected[pet.id] == pet for pet in page)
@@ -94,11 +90,9 @@ class ConcurrencyClauses(Kit):
         }
         expected[-1] = NotFoundError
         assert [kind(result) for result in results] == list(expected.values()), results
-        placed = {
-            order.id
-            for order in await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
-        }
-        assert {result.id for result in results if isinstance(result, Receipt)} <= placed
+        placed = await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        ids = {result.id for result in results if isinstance(result, Receipt)}
+        assert ids <= {order.id for order in placed}
         await check_agreement(repository)
 
     async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
@@ -126,14 +120,11 @@ class ConcurrencyClauses(Kit):
         errors = (NotFoundError, ConflictError, NotFoundError, TokenReusedError)
         expected = [errors[number % 4] for number in range(len(news))]
         assert [kind(result) for result in results] == expected, results
-        pets = [
-            Pet(receipt.id, new.name, new.category_id, new.status)
-            for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
-        ]
+        receipts = await asyncio.gather(*creates)
+        pets = [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
+        pets.sort(key=lambda pet: pet.id)
         found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
-        assert [pet for pet in found if pet.name == "beside"] == sorted(
-            pets, key=lambda pet: pet.id
-        )
+        assert [pet for pet in found if pet.name == "beside"] == pets
         return {pet.id: pet for pet in pets}
 
     @location_clause("healthy")
@@ -177,9 +168,8 @@ class ConcurrencyClauses(Kit):
                 assert await repository.list_orders(OrderQuery(placed.id - 1, 1)) == [order]
                 done = await repository.update_order(placed.id, OrderStatus.COMPLETED)
                 assert await repository.get_order(placed.id) == done
-                assert await repository.list_orders(OrderQuery(placed.id - 1, 1, done.status)) == [
-                    done
-                ]
+                query = OrderQuery(placed.id - 1, 1, done.status)
+                assert await repository.list_orders(query) == [done]
 
         for number in await sample(repository, range(9)):
             await write_and_read(number)
@@ -311,7 +301,7 @@ class Overlap:
 
 
 class Changes:
-    """The statuses of pets or orders by id: each with the moments around the call that set it."""
+    """The statuses of pets or orders by id, each with the moments around the call that set it."""
 
     def __init__(self) -> None:
         self.by_id = defaultdict[int, list[tuple[str, float, float]]](list)
@@ -349,7 +339,7 @@ class Page(Struct):
     end: float
 
     def check(self) -> None:
-        """Check that the items are in ascending id and a state of the call, and none is missing."""
+        """Check that no item is missing, and that each is in order and in a state of the call."""
         for item in self.items:
             assert self.status in (None, item.status)
             assert item.status in self.changes.possible(item.id, self.begin, self.end)

@@ -35,14 +35,14 @@ ITEMS: Final = 1000
 """The items of a restore and of the largest page; the additional pets of a large store."""
 
 SPARE_LINES: Final = ITEMS // 2
-"""In a large store, a call may run twice as many lines as in a small one, and so many more."""
+"""In a large store, a call may run twice as many lines as in a small one, plus these."""
 
 
 MANY_ITEMS = 20_000
 """The pets, orders and records of tokens in a large store, as many of each."""
 
 SPARE_SECONDS: Final = 0.0002
-"""In a large store, a call may take twice as long as in a small one, and so much more."""
+"""In a large store, a call may take twice as long as in a small one, plus this."""
 
 COMPARED_SECONDS: Final = 10
 """For how long calls are compared that seem to take longer in the large store."""

@@ -42,6 +42,8 @@ from petstore_conformance.harness.kit import (
 )
 from petstore_conformance.model.calls import (
     cancel,
+    create_all,
+    created,
     measure,
     read_all,
     sample,
@@ -67,11 +69,7 @@ class DurabilityClauses(Kit):
         """Closing loses what is still in a buffer."""
         async with location.open() as repository:
             news = await sample(repository, self.storable(HOSTILE_PETS))
-            creates = (repository.create_pet(new) for new in news)
-            pets = [
-                Pet(receipt.id, new.name, new.category_id, new.status)
-                for receipt, new in zip(await asyncio.gather(*creates), news, strict=True)
-            ]
+            pets = await create_all(repository, news)
             available = [n for n, pet in enumerate(pets) if pet.status is PetStatus.AVAILABLE]
             for index in available[::3]:
                 await repository.place_order(pets[index].id, AT)
@@ -88,20 +86,20 @@ class DurabilityClauses(Kit):
         for turn, failure in enumerate(failures):
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
-                    created = pets[:count]
-                    await repository.restore([*created, *pets[count::7]])  # equal, so skipped
+                    first = pets[:count]
+                    await repository.restore([*first, *pets[count::7]])  # equal, so skipped
                     for status in (None, *PetStatus):
                         matching = [pet for pet in pets if status in (None, pet.status)]
                         assert await repository.list_pets(PetQuery(0, 9999, status)) == matching
-                    for pet in created[turn::7]:
+                    for pet in first[turn::7]:
                         assert await repository.get_pet(pet.id) == pet
                     with pytest.raises(ConflictError):
-                        await repository.restore([replace(created[0], name="another")])
+                        await repository.restore([replace(first[0], name="another")])
                     if turn % 2:
                         await self._order_the_first(repository, pets)
                     else:
                         receipt = await repository.create_pet(REX)
-                        pets.append(Pet(receipt.id, REX.name, REX.category_id, REX.status))
+                        pets.append(created(receipt.id, REX))
                         pets.sort(key=lambda pet: pet.id)
                     if failure:  # what was acknowledged before an exception counts, too
                         raise failure

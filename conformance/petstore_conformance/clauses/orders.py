@@ -77,7 +77,7 @@ async def status_of(repository: Repository, pet_id: int) -> object:
 
 
 def absent_ids(*stored: int) -> list[int]:
-    """Return ids that nothing has, low ones, high ones and neighbors, given all that are stored."""
+    """Return ids that are not stored: low ones, high ones, and neighbors of the stored ones."""
     near = {id_ + distance for id_ in stored for distance in (-1, 1, 1000, 2**31, 2**32)}
     found = {1, 2, 5, 2**31, MAX_ID - 1, MAX_ID, *near} - {*stored}
     return sorted(id_ for id_ in found if 1 <= id_ <= MAX_ID)
@@ -292,9 +292,8 @@ class OrderClauses(Kit):
         again = await repository.place_order(pet_id, AT)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
         assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.CANCELLED))) == 1
-        assert (await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED)))[
-            0
-        ].id == again.id
+        (placed,) = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
+        assert placed.id == again.id
         for _ in await sample(repository, range(150)):
             await repository.update_order(again.id, OrderStatus.CANCELLED)
             again = await repository.place_order(pet_id, AT)

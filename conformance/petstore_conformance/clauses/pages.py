@@ -19,7 +19,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, place_orders, update_orders
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import sample
+from petstore_conformance.model.calls import create_all, created, sample
 from petstore_conformance.model.model import matching
 from petstore_conformance.model.values import AT, BORDERS, MANY, MANY_SECONDS, PET_STATUSES
 
@@ -30,7 +30,7 @@ async def add_pets(repository: Repository, count: int) -> list[Pet]:
     for number in range(count):
         new = NewPet(f"{number}", number, PET_STATUSES[number % 4])
         receipt = await repository.create_pet(new)
-        pets.append(Pet(receipt.id, new.name, new.category_id, new.status))
+        pets.append(created(receipt.id, new))
     return sorted(pets, key=lambda pet: pet.id)
 
 
@@ -82,9 +82,7 @@ class PageClauses(Kit):
             names = [f"{n}" * (1 if n % 60 else self.longest_name(80_000) // 4) for n in some]
             statuses = [PET_STATUSES[n // 400 % 3] for n in some]
             news = [NewPet(*fields) for fields in zip(names, some, statuses, strict=True)]
-            receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
-            for receipt, new in zip(receipts, news, strict=True):
-                pets.append(Pet(receipt.id, new.name, new.category_id, new.status))
+            pets += await create_all(repository, news)
         pets.sort(key=lambda pet: pet.id)
         await check_counts(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
@@ -126,11 +124,11 @@ class PageClauses(Kit):
             for count in (1, 7):
                 adding = asyncio.create_task(_add_slowly(repository, 25))
                 seen: list[int] = []
-                while page := await repository.list_pets(
-                    PetQuery(seen[-1] if seen else 0, count, status)
-                ):
+                query = PetQuery(0, count, status)
+                while page := await repository.list_pets(query):
                     assert len(page) <= count
                     seen += [pet.id for pet in page]
+                    query = replace(query, after=seen[-1])
                     await asyncio.sleep(0)
                 await adding
                 assert seen == sorted(set(seen))

@@ -21,7 +21,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import absent_ids
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import check_types, sample
+from petstore_conformance.model.calls import check_types, create_all, created, sample
 from petstore_conformance.model.values import AT, CATEGORIES, LONG_NAMES, NAMES, make_token
 
 
@@ -30,11 +30,7 @@ async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
 
     After each step, every way to read them must return their current state.
     """
-    receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
-    pets = [
-        Pet(receipt.id, new.name, new.category_id, new.status)
-        for receipt, new in zip(receipts, news, strict=True)
-    ]
+    pets = await create_all(repository, news)
     await check_pets(repository, pets)
     available = [pet for pet in pets if pet.status is PetStatus.AVAILABLE]
     if not available:
@@ -53,9 +49,8 @@ async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
 
 async def check_pets(repository: Repository, pets: Sequence[Pet]) -> None:
     """Check that these pets are returned one by one, and in the lists where they belong."""
-    for pet, found in zip(
-        pets, await asyncio.gather(*(repository.get_pet(pet.id) for pet in pets)), strict=True
-    ):
+    read = await asyncio.gather(*(repository.get_pet(pet.id) for pet in pets))
+    for pet, found in zip(pets, read, strict=True):
         assert found == pet
     expected = {pet.id: pet for pet in pets}
     for status in (None, *PetStatus):
@@ -119,7 +114,7 @@ class PetClauses(Kit):
         for number in range(50):
             new = NewPet(f"pet {number}", number, list(PetStatus)[number % 3])
             receipt = await repository.create_pet(new)
-            stored[receipt.id] = Pet(receipt.id, new.name, new.category_id, new.status)
+            stored[receipt.id] = created(receipt.id, new)
         for pet_id, pet in reversed(stored.items()):
             assert await repository.get_pet(pet_id) == pet
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from petstore.contract import (
     MAX_ID,
     Backend,
-    ConflictError,
     Expected,
     NewPet,
     Order,
@@ -24,11 +23,11 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet, check_agreement
+from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.clauses.sharing import sell_once
 from petstore_conformance.harness.child import Child, child
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import kind
 from petstore_conformance.model.values import AT, REX, TIMES, make_token
 
 
@@ -64,7 +63,7 @@ class ProcessClauses(Kit):
                 pet = Pet(pet_id, "Rex", 7, PetStatus.AVAILABLE)
                 assert await reader.get_pet(pet_id) == pet
                 assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))
-                order = await self._sell_once(handles, pet_id, number)
+                order = await sell_once(handles, pet_id, number)
                 for handle in handles:
                     assert await handle.get_order(order.id) == order
                     assert order in await handle.list_orders(OrderQuery(0, 999, order.status))
@@ -126,27 +125,6 @@ class ProcessClauses(Kit):
                 assert await handle.list_pets(PetQuery(0, 9)) == []
                 await add_pet(handle)
             assert len(await one.list_pets(PetQuery(0, 9))) == 1
-
-    async def _sell_once(
-        self, handles: tuple[Repository, Repository], pet_id: int, number: int
-    ) -> Order:
-        """Order a pet through both, with a token and without; then complete and cancel at once."""
-        token = make_token(f"place {number}", pet_id)
-        placings = [handle.place_order(pet_id, AT, token) for handle in handles * 2]
-        placings += [handle.place_order(pet_id, AT) for handle in handles * 2]
-        results = await asyncio.gather(*placings, return_exceptions=True)
-        receipts = [result for result in results if isinstance(result, Receipt)]
-        assert len([receipt for receipt in receipts if not receipt.replayed]) == 1, results
-        assert {kind(result) for result in results} == {Receipt, ConflictError}, results
-        assert len({receipt.id for receipt in receipts}) == 1
-        updates = [
-            handle.update_order(receipts[0].id, status)
-            for handle, status in zip(handles, FINAL_STATUSES, strict=True)
-        ]
-        updated = await asyncio.gather(*updates, return_exceptions=True)
-        (order,) = [result for result in updated if isinstance(result, Order)]
-        assert {kind(result) for result in updated} == {Order, ConflictError}, updated
-        return order
 
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:

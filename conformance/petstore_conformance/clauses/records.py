@@ -121,9 +121,8 @@ class RecordClauses(Kit):
             for span in (1, DAY_SECONDS)
             for number in numbers
         ]
-        stored = [
-            record_of(token, (await repository.create_pet(REX, token)).id) for token in tokens
-        ]
+        receipts = [await repository.create_pet(REX, token) for token in tokens]
+        stored = [record_of(token, r.id) for token, r in zip(tokens, receipts, strict=True)]
         found = set[TokenRecord]()
         async for records in walk(repository, 1, now):
             found |= set(records)

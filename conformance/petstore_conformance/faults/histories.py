@@ -1,8 +1,8 @@
 """Histories of requests by many clients, and checks of the final store against them.
 
 Each check yields a sentence for each violation; a correct store has none. All times are of one
-clock. An attempt without a response has an unknown outcome; its client repeated it until there was
-a response.
+clock. An attempt without a response has an unknown outcome; its client repeats it until there is
+one.
 """
 
 import json
@@ -100,7 +100,7 @@ def sold_twice(orders: list[Item]) -> Iterator[str]:
 
 
 def wrong_statuses(pets: list[Item], orders: list[Item]) -> Iterator[str]:
-    """Check that the status of each pet follows from its orders. All pets were available first."""
+    """Check that the status of each pet follows from its orders: at first, all were available."""
     live = {order["petId"]: order["status"] for order in orders if order["status"] in LIVE}
     for pet in pets:
         expected = HELD_STATUS.get(live.get(pet["id"], ""), "available")

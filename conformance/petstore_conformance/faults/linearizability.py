@@ -1,8 +1,8 @@
 """Whether a history is that of one store in which each request took effect at one moment.
 
 The moment lies between the request and its response. The search is that of Wing and Gong; it
-remembers the states that it has tried. A history is searched pet by pet, each with its orders, and
-in pairs, because only pages show several pets at the same moment: all at once would take too long.
+remembers the states that it has tried. To search a whole history would take too long: it is
+searched pet by pet, each with its orders, and in pairs of pets, because a page may show several.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BUDGET = 200_000
 """How many states are tried before a search gives up."""
 
 NEAR = 8
-"""A pet is searched for together with so many of the next ones: those that clients used with it."""
+"""With how many of the next pets a pet is searched in pairs: clients used those with it."""
 
 Reached = tuple[int, int, tuple[State, ...]]
 """The index of the first operation that has not taken effect, those after it that have as bits,
@@ -47,18 +47,15 @@ def searches(
     return found, results
 
 
-def stuck_at(operations: Sequence[RecordedCall], pets: Sequence[int]) -> bool:
-    """Return whether it is certain that there is no order of these operations."""
-    return search(operations, pets)[0] is False
-
-
 def search(
     operations: Sequence[RecordedCall], pets: Sequence[int], budget: int = BUDGET
 ) -> tuple[bool | None, RecordedCall | None]:
-    """Return whether there is an order, or None after so many states, and where it got stuck.
+    """Return whether there is an order, and where the search got stuck if not.
 
-    An operation with an unknown outcome must change nothing a second time, as all in `operations`
-    do: the search does not remember which of them have taken effect.
+    budget -- after how many states the search gives up, and returns None
+
+    The search does not remember which operations of unknown outcome have taken effect, so none of
+    them may change anything a second time. Those in `operations` do not.
     """
     known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
     unknown = [operation for operation in operations if operation.ended == inf]

@@ -1,6 +1,7 @@
 """Calls of a repository in this process, whose server is behind a proxy.
 
-Here a call can be cancelled, and a write needs no token, so one that is sent twice shows.
+Unlike over HTTP, calls can be cancelled, and writes can be made without a token, so that it shows
+if one was sent twice.
 """
 
 import asyncio
@@ -122,9 +123,8 @@ class Caller:
         """Call each method, and open, while the server cannot be reached."""
         self._proxy.refuse()
         self._proxy.cut()
-        await self._call_in_time(
-            "connections are refused", self._calls() | {"open": self._try_open}
-        )
+        calls = self._calls() | {"open": self._try_open}
+        await self._call_in_time("connections are refused", calls)
 
     async def _open(self) -> None:
         """Open while the server stalls."""
@@ -133,7 +133,7 @@ class Caller:
 
     async def _call_in_time(self, why: str, calls: MethodCalls) -> None:
         """Make calls at the same time; each must raise `UnavailableError` in time, or return."""
-        tasks = begin(calls)
+        tasks, expected = begin(calls), (UnavailableError, NotFoundError)
         self.counts["requests"] += len(tasks)
         seconds = self._options.timeout_seconds
         _, pending = await asyncio.wait(tasks.values(), timeout=seconds)
@@ -142,7 +142,7 @@ class Caller:
                 text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
                 self.found["too late"].append(f"{text}\n{stack(task)}")
                 task.cancel()
-            elif (error := task.exception()) and not _fits(error):
+            elif (error := task.exception()) and not isinstance(error, expected):
                 self.found["wrong error"].append(f"{name}, {why}: {error!r}")
         self._proxy.heal()
         if pending:
@@ -215,7 +215,3 @@ def begin(calls: MethodCalls) -> dict[str, asyncio.Task[Any]]:
     for task in tasks.values():
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return tasks
-
-
-def _fits(error: BaseException) -> bool:
-    return isinstance(error, UnavailableError | NotFoundError)

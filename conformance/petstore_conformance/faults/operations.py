@@ -1,4 +1,4 @@
-"""What each request of a history did to each pet, with its orders."""
+"""What each request of a history did to each pet and its orders."""
 
 import json
 from collections import defaultdict
@@ -23,8 +23,8 @@ class State(NamedTuple):
 
 
 Step = Callable[[State], State | None]
-"""Returns the state after a request: the same object if nothing changed, or None if its response
-is not one to a request in this state."""
+"""Returns the state after a request: the same object if nothing changed, or None if the request
+cannot have got its response in this state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def operations_of(
 ) -> tuple[list[RecordedCall], list[str]]:
     """Return the operations of a history, and what is wrong with the ids in it.
 
-    pages_are_moments -- if not, a page of orders is one read for each order
+    pages_are_moments -- whether a page shows one moment; if not, it counts as a read of each order
     """
     ids, wrong = _ids(history)
     pet_of: dict[int, int] = {}

@@ -1,13 +1,14 @@
-"""A client in a race: what it may do, and how it records what it did."""
+"""The clients in a race: what each may do, how it records what it did, and how all of them play."""
 
 import asyncio
 import json
 import random
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse, placings
-from petstore_conformance.faults.state import GoneError, RaceState
+from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.wire import ClientConnection
 
 PATHS = {"pet": "/pets", "order": "/store/orders", "pets": "/pets", "orders": "/store/orders"}
@@ -21,13 +22,23 @@ REPEATED = 4
 """How many of its writes a client repeats when the race is over."""
 
 COMPLETED = 0.1
-"""What part of the orders that a client closes it completes."""
+"""The share of orders that a client completes when it closes them; it cancels the others."""
+
+
+FLOOR = 150
+"""How many attempts must have got a response before each fault, and after the last one."""
+
+Fault = Callable[[], Awaitable[None]]
+
+
+class GoneError(Exception):
+    """The store is gone for good, with everything in it."""
 
 
 class Client:
     """A client: it sends one request after the other, and some writes over two connections."""
 
-    def __init__(self, race: RaceState, number: int) -> None:
+    def __init__(self, race: Race, number: int) -> None:
         self._race = race
         self._number = number
         self._connections = (ClientConnection(race.target), ClientConnection(race.target))
@@ -60,7 +71,7 @@ class Client:
             connection.close()
 
     async def take_turn(self) -> None:
-        """Do any one thing, to a pet or an order that others may be using."""
+        """Do one thing, chosen at random, to a pet or an order that others may be using."""
         race, choice = self._race, self.random.random()
         pet_id = self.random.choice(race.stock) if race.stock else 0
         if choice < 0.05 or not pet_id:
@@ -80,9 +91,8 @@ class Client:
             await self._read("order", self.random.choice(race.placed[-4:]))
         elif choice < 0.97:
             kind = self.random.choice(("pets", "orders"))
-            await self._read(
-                kind, 0, self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
-            )
+            status, limit = self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
+            await self._read(kind, 0, status, limit)
         else:
             await self._walk()
 
@@ -179,10 +189,8 @@ class Client:
         self._count += 1
         key = f"{action}-{self._number}-{self._count}"
         connections = self._connections[: 1 + (self.random.random() < 0.25)]
-        responses = await asyncio.gather(
-            *(self._send(connection, action, key, id_) for connection in connections)
-        )
-        for response in responses:
+        sending = [self._send(connection, action, key, id_) for connection in connections]
+        for response in await asyncio.gather(*sending):
             if response.status == 201:
                 self._created.append((action, key, id_))
                 return response.item
@@ -201,13 +209,9 @@ class Client:
         self, connection: ClientConnection, action: str, key: str, id_: int, value: str = ""
     ) -> RecordedResponse:
         """Send a request until it gets a response; record each attempt."""
+        pet = {"name": key, "categoryId": 7, "status": "available"}
         method, path, body, expected = {
-            "create": (
-                "POST",
-                "/pets",
-                {"name": key, "categoryId": 7, "status": "available"},
-                (201,),
-            ),
+            "create": ("POST", "/pets", pet, (201,)),
             "place": ("POST", "/store/orders", {"petId": id_}, (201, 409)),
             "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
         }[action]
@@ -215,9 +219,8 @@ class Client:
         while True:
             sent = time.monotonic()
             abandon = self.random.random() < self._abandoned
-            response = self._without_error(
-                await connection.exchange(method, path, body, key, abandon=abandon), path
-            )
+            response = await connection.exchange(method, path, body, key, abandon=abandon)
+            response = self._without_error(response, path)
             attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
             self._race.history.append(attempt)
             if response is not None:
@@ -226,3 +229,38 @@ class Client:
                 return response
             if self._race.gone:
                 raise GoneError
+
+
+async def play(race: Race, clients: int, seconds: float, faults: Sequence[Fault]) -> None:
+    """Run a race in this event loop.
+
+    faults -- called one after the other: each disturbs the service, and returns when the cause
+        of that is over
+    """
+    race.clients = clients
+    async with asyncio.timeout(race.limit_seconds), asyncio.TaskGroup() as group:
+        first = Client(race, -1)
+        for _ in range(race.offered):
+            created = await first.post("create", 0)
+            assert created is not None
+            race.stock.append(created["id"])
+        first.close()
+        tasks = [group.create_task(Client(race, number).run()) for number in range(clients)]
+        for fault in faults:
+            await _go_on(race, seconds)
+            await fault()
+            if race.gone:  # what waits for the new service has not been sent
+                for task in tasks:
+                    task.cancel()
+        await _go_on(race, seconds)
+        race.over = True
+        race.going.set()
+    if not race.gone:
+        race.final = await Client(race, -2).settle()
+
+
+async def _go_on(race: Race, seconds: float) -> None:
+    before = race.responses
+    await asyncio.sleep(seconds)
+    while race.responses < before + FLOOR and not race.gone:  # noqa: ASYNC110 - a slow disk
+        await asyncio.sleep(0.01)

@@ -4,25 +4,38 @@ It knows a service only by its address, so it works with any backend.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
 
-from petstore_conformance.faults.histories import Attempt, Item, repeated
-from petstore_conformance.faults.racers import Client
+from petstore_conformance.faults.histories import Attempt, Item, by_key, repeated
 from petstore_conformance.faults.services import RunningService
-from petstore_conformance.faults.state import RaceState
 from petstore_conformance.faults.wire import Endpoint
 
-FLOOR = 150
-"""How many attempts must have got a response before each fault, and after the last one."""
-
-Fault = Callable[[], Awaitable[None]]
+STOCK = 8
+"""How many pets are on offer: a client that makes one unavailable for good adds another."""
 
 
-class Race(RaceState):
-    """Clients, the pets that they compete for, and the responses that they got.
+class Race:
+    """What the clients of a race share, and what they record.
 
+    seed -- determines what the clients choose
+    abandoned -- the share of writes whose response the client does not read
     limit_seconds -- how long the race may take at most
-    final -- the pets and the orders at its end
+    clients -- how many compete
+    offered -- how many pets are on offer
+    stock -- their ids
+    placed -- the ids of the orders that clients have placed
+    wrong -- what was wrong with single responses
+    failed -- the responses with a status of 500 or more, except 503
+    gone_at -- when everything stored was gone: requests need no response after that. What ended
+        later is not judged, except that no id may be given out again
+    reconnecting -- the share of its turns before which a client closes its connections
+    going -- while it is not set, clients take no more turns
+    busy -- how many clients are taking a turn
+    walks -- when each walk through all pets began, and the ids that it showed
+    settled -- when the clients had ended, and no fault was left
+    final -- the pets and the orders then
     """
 
     def __init__(
@@ -33,45 +46,47 @@ class Race(RaceState):
         abandoned: float = 0,
         limit_seconds: float = 60,
     ) -> None:
-        super().__init__(Endpoint(live), seed, abandoned)
+        self.target = Endpoint(live)
+        self.seed = seed
+        self.abandoned = abandoned
         self.limit_seconds = limit_seconds
-        self.final: tuple[list[Item], list[Item]] = ([], [])
         self.clients = 0
+        self.over = False
+        self.reconnecting = 0.0
+        self.going = asyncio.Event()
+        self.going.set()
+        self.busy = 0
+        self.gone_at = inf
+        self.walks: list[tuple[float, list[int]]] = []
+        self.history: list[Attempt] = []
+        self.wrong: list[str] = []
+        self.failed: list[str] = []
+        self.offered = STOCK
+        self.stock: list[int] = []
+        self.placed: list[int] = []
+        self.settled = inf
+        self.final: tuple[list[Item], list[Item]] = ([], [])
 
-    async def play(self, clients: int, seconds: float, faults: Sequence[Fault]) -> None:
-        """Run a race in this event loop.
+    @property
+    def gone(self) -> bool:
+        """Whether everything stored is gone."""
+        return self.gone_at < inf
 
-        faults -- called one after the other: each disturbs the service, and returns when the cause
-            of that is over
-        """
-        self.clients = clients
-        async with asyncio.timeout(self.limit_seconds), asyncio.TaskGroup() as group:
-            first = Client(self, -1)
-            for _ in range(self.offered):
-                created = await first.post("create", 0)
-                assert created is not None
-                self.stock.append(created["id"])
-            first.close()
-            tasks = [
-                group.create_task(Client(self, number).run()) for number in range(self.clients)
-            ]
-            for fault in faults:
-                await self._go_on(seconds)
-                await fault()
-                if self.gone:  # what waits for the new service has not been sent
-                    for task in tasks:
-                        task.cancel()
-            await self._go_on(seconds)
-            self.over = True
-            self.going.set()
-        if not self.gone:
-            self.final = await Client(self, -2).settle()
+    def before_gone(self) -> list[Attempt]:
+        """Return the attempts; what ended after everything was gone has an unknown outcome."""
+        return [
+            attempt if attempt.ended < self.gone_at else replace(attempt, response=None)
+            for attempt in self.history
+        ]
 
-    async def _go_on(self, seconds: float) -> None:
-        before = self.responses
-        await asyncio.sleep(seconds)
-        while self.responses < before + FLOOR and not self.gone:  # noqa: ASYNC110 - a slow disk
-            await asyncio.sleep(0.01)
+    def uncertain(self) -> list[list[Attempt]]:
+        """Return the attempts of each key that got no 201, but may have had its effect."""
+        return [
+            attempts
+            for attempts in by_key(self.history).values()
+            if any(attempt.response is None for attempt in attempts)
+            and not any(attempt.got(201) for attempt in attempts)
+        ]
 
     @property
     def responses(self) -> int:

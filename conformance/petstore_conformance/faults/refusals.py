@@ -16,9 +16,9 @@ NO_RESPONSE: Final = "no response"
 
 
 async def served(race: Race, limit_seconds: float, *, writing: bool) -> set[str]:
-    """Send a read and a check of readiness, and before them a write, over new connections.
+    """Send a read and a check of readiness over new connections; with `writing`, a write before.
 
-    Returns what got another response than 503; `NO_RESPONSE` is one of these if there was none.
+    Returns what got another response than 503, and `NO_RESPONSE` if something got none.
     """
     asking = (_served(race, limit_seconds, writing=writing) for _ in range(CONNECTIONS))
     return set().union(*await asyncio.gather(*asking))
@@ -36,8 +36,7 @@ async def _served(race: Race, limit_seconds: float, *, writing: bool) -> set[str
     responses["a read"] = await connection.exchange("GET", "/pets")
     responses["/readyz"] = await connection.exchange("GET", "/readyz", root="")
     connection.close()
-    found = {f"{what}: {got.status}" for what, got in responses.items() if got}
-    race.failed += [
-        f"{what}: {got.status}" for what, got in responses.items() if got and got.status >= 500
-    ]
+    statuses = {what: got.status for what, got in responses.items() if got}
+    race.failed += [f"{what}: {status}" for what, status in statuses.items() if status >= 500]
+    found = {f"{what}: {status}" for what, status in statuses.items()}
     return found | ({NO_RESPONSE} if target.lost else set())

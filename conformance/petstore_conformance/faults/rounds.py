@@ -17,7 +17,8 @@ from petstore.contract import SettingsError, UnavailableError
 from petstore_conformance.faults import lost_replies, stages
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.races import Fault, Race, is_write
+from petstore_conformance.faults.racers import Fault, play
+from petstore_conformance.faults.races import Race, is_write
 from petstore_conformance.faults.services import SERVING_SECONDS
 from petstore_conformance.faults.stages import (
     NeverServedError,
@@ -125,17 +126,14 @@ class Rounds:
         run = self._call if plan == [CALLS] else self._race
         self._cores = Cores()
         try:
-            with alarm(
-                max(0.1, min(limit, left))
-            ):  # a plugin may block the event loop of this process
+            with alarm(max(0.1, min(limit, left))):  # a plugin may block the event loop
                 asyncio.run(run(outcome, random, plan))
         except OverdueError as error:
             outcome.found.setdefault("not recovered", []).append(f"the round did not end: {error}")
         except UnavailableError as error:
             self.reachable = False
-            outcome.found.setdefault("not recovered", []).append(
-                f"no location can be made: {error}"
-            )
+            text = f"no location can be made: {error}"
+            outcome.found.setdefault("not recovered", []).append(text)
         except SettingsError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
@@ -221,7 +219,8 @@ class Rounds:
         refused: list[BaseException] = []
         try:
             async with asyncio.timeout(60 + 2 * self._seconds(plan)):
-                await race.play(
+                await play(
+                    race,
                     stage.clients(),
                     random.uniform(0.02, 0.2),
                     [self._counted(outcome, stage, name) for name in plan],

@@ -21,8 +21,8 @@ from petstore.contract import SettingsError
 from petstore_conformance.faults import refusals
 from petstore_conformance.faults.options import FaultOptions, ServerCommand
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.racers import Client
-from petstore_conformance.faults.races import Fault, Race
+from petstore_conformance.faults.racers import Client, Fault
+from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.services import (
     SERVICE_KEY,
     SERVING_SECONDS,
@@ -52,7 +52,7 @@ class StillServedError(Exception):
 
 
 class NeverServedError(NotRecoveredError):
-    """The service runs, but has not served yet."""
+    """The service was started and has not ended, but has never served."""
 
 
 class Stage:
@@ -85,6 +85,12 @@ class Stage:
         self._closed = False
         self._lock = threading.Lock()
         self._log = directory / "serve.log"
+
+    @property
+    def front(self) -> Proxy:
+        """The proxy, without which no fault of it is possible."""
+        assert self.proxy is not None
+        return self.proxy
 
     def start(self) -> RunningService:
         """Start the service, again and again until it serves or has had its time.
@@ -191,16 +197,14 @@ class Stage:
 
     async def delay(self) -> None:
         """Let every response of the server be late for a moment."""
-        assert self.proxy is not None
-        self.proxy.delay = self.random.uniform(0.001, 0.1)
+        self.front.delay = self.random.uniform(0.001, 0.1)
         await asyncio.sleep(self.random.uniform(0.1, 0.6))
-        self.proxy.delay = 0
+        self.front.delay = 0
         await self.recover("responses were late")
 
     async def stall(self) -> None:
-        """Forward nothing until the calls of all clients must have ended; later often for less."""
-        assert self.proxy is not None
-        self.proxy.frozen = True
+        """Forward nothing until all calls must have ended; after the first time, often for less."""
+        self.front.frozen = True
         self._stalls += 1
         if self._stalls > 1 and self.random.random() < 0.5:
             await asyncio.sleep(self.random.uniform(0.02, 0.4))
@@ -209,40 +213,36 @@ class Stage:
             enough = target.unavailable + target.lost + clients
             seconds = self.options.timeout_seconds + 0.5
             await _until(lambda: target.unavailable + target.lost >= enough, seconds)
-        self.proxy.frozen = False
+        self.front.frozen = False
         await self.recover("the server stalled")
 
     async def cut(self) -> None:
         """Cut a connection to the server somewhere within a response."""
-        assert self.proxy is not None
-        before = self.proxy.cuts
-        self.proxy.cut_after = self.random.randrange(2000)
-        await _until(lambda: self.proxy is not None and self.proxy.cuts > before, 1)
-        self.proxy.cut_after = None
+        before = self.front.cuts
+        self.front.cut_after = self.random.randrange(2000)
+        await _until(lambda: self.front.cuts > before, 1)
+        self.front.cut_after = None
         await self.recover("a connection was cut")
 
     async def drop(self) -> None:
         """Lose exactly the next response of the server."""
-        assert self.proxy is not None
-        before = self.proxy.cuts
-        self.proxy.drop_next = True
-        await _until(lambda: self.proxy is not None and self.proxy.cuts > before, 1)
-        self.proxy.drop_next = False
+        before = self.front.cuts
+        self.front.drop_next = True
+        await _until(lambda: self.front.cuts > before, 1)
+        self.front.drop_next = False
         await self.recover("a response was lost")
 
     async def disconnect(self) -> None:
         """Cut all connections to the server at once."""
-        assert self.proxy is not None
-        self.proxy.cut()
+        self.front.cut()
         await self.recover("all connections were cut")
 
     async def refuse(self) -> None:
         """Cut all connections, and refuse new ones for a while."""
-        assert self.proxy is not None
-        self.proxy.refuse()
-        self.proxy.cut()
+        self.front.refuse()
+        self.front.cut()
         await asyncio.sleep(self.random.uniform(0.1, 0.8))
-        self.proxy.listen()
+        self.front.listen()
         await self.recover("connections were refused")
 
     async def server_kill(self) -> None:
@@ -266,9 +266,9 @@ class Stage:
         await self.recover("the server was started again")
 
     async def server_empty(self) -> None:
-        """Empty the server as the author says: soon, and for good, nothing may be served.
+        """Empty the server as the author says; soon nothing may be served, and never again.
 
-        A worker that replaces another one makes no store, either.
+        Nor may a worker that replaces another one make a new store.
         """
         seconds = self.options.timeout_seconds
         self.race.gone_at = time.monotonic()

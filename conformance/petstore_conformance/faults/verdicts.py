@@ -3,7 +3,7 @@
 from typing import Final
 
 from petstore_conformance.faults import histories
-from petstore_conformance.faults.linearizability import searches, stuck_at
+from petstore_conformance.faults.linearizability import search, searches
 from petstore_conformance.faults.operations import RecordedCall
 from petstore_conformance.faults.races import Race, is_lost, is_write
 
@@ -35,9 +35,9 @@ def judge(
     """Return the violations of a race by kind, and how many searches were given up.
 
     ended -- whether it came to its end, so that `race.final` is what was stored then
-    moments -- whether a page shows all its items at one moment, which the contract does not promise
-    confirmed -- whether only what was acknowledged must have lasted: what was read or refused may
-        have followed from writes that were never confirmed
+    moments -- whether a page must show one moment, which the contract does not promise
+    confirmed -- whether only acknowledged writes are judged: reads and refusals may have followed
+        from writes that were never confirmed, and are gone
     """
     history = race.before_gone()
     if confirmed:
@@ -92,10 +92,10 @@ def shorten(
     kept = operations
     if stuck is not None:
         until = [o for o in operations if o.sent <= stuck.ended]
-        kept = until if stuck_at(until, pets) else operations
+        kept = until if search(until, pets)[0] is False else operations
     for operation in [o for o in kept if _changes_nothing(o) and o is not stuck]:
         fewer = [o for o in kept if o is not operation]
-        if stuck_at(fewer, pets):
+        if search(fewer, pets)[0] is False:
             kept = fewer
     begin = kept[0].sent if kept else 0
     lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]

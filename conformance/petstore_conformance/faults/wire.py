@@ -1,4 +1,4 @@
-"""Connections to a service that may be killed and come back at another address at any time."""
+"""Connections to a service that may be killed at any time, and come back at another address."""
 
 import asyncio
 import json

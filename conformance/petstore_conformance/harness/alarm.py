@@ -1,4 +1,4 @@
-"""Time limits, one of which holds even if a plugin loops for ever, or swallows its cancellation."""
+"""Time limits. One of them holds even if a plugin loops forever or swallows cancellation."""
 
 import asyncio
 import signal
@@ -62,9 +62,8 @@ def alarm(seconds: float) -> Iterator[None]:
     system has no interval timers: only `asyncio.timeout` ends a test there.
     """
     __tracebackhide__ = True
-    if threading.current_thread() is not threading.main_thread() or not hasattr(
-        signal, "setitimer"
-    ):
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or not hasattr(signal, "setitimer"):
         yield
         return
     rung: list[AlarmError] = []

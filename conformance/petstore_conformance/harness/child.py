@@ -1,7 +1,7 @@
-"""A repository in another process, which can be killed: the process itself, and what talks to it.
+"""A repository in another process, which can be killed: the code of both processes.
 
-Messages are pickled, each after its length. The first one is the backend and its settings, so its
-functions must be importable by their names.
+They exchange pickled messages, each after its length. The first one holds the backend and its
+settings, so the backend's functions must be importable by their names.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Child(Forwarding):
 async def child(location: Location, *, closes: bool = False) -> AsyncIterator[Child]:
     """Open a location in another process, which is killed when the block ends.
 
-    closes -- whether it closes its repository before, because it has made the location itself
+    closes -- whether the process closes its repository first, which removes a location of its own
     """
     try:
         opened = _pack((location.backend, location.settings))

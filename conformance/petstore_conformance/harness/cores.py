@@ -1,4 +1,4 @@
-"""Whether something was slow because the processes that matter had too little of a core."""
+"""Whether something was slow because this process and its children had to wait for a core."""
 
 import os
 from contextlib import suppress
@@ -11,9 +11,9 @@ INCONCLUSIVE: Final = 75
 
 
 class Cores:
-    """What this process, and those that it has started, had of the cores and waited for.
+    """How long this process, and those that it has started, ran on a core and waited for one.
 
-    Where the operating system does not tell (it does on Linux), nothing is ever too slow.
+    Only Linux tells. On other systems no shortage is ever found.
     """
 
     def __init__(self) -> None:
@@ -22,14 +22,15 @@ class Cores:
         self._last = self._before
 
     def note(self) -> None:
-        """Remember what processes had that are about to end: the system forgets them."""
+        """Remember the times of processes that are about to end: the system forgets them."""
         self._last = self._last | read()
 
     def shortage(self) -> str | None:
         """Return a sentence if these processes had too little of the cores to be judged by time.
 
-        That is: they waited for a core for a quarter of the time, and longer than they had one. A
-        process that waits for something else, such as a call that never returns, waits for no core.
+        They had too little if they waited for a core for a quarter of the time or more, and longer
+        than they had one. To wait for anything else, such as a call that never returns, does not
+        count.
         """
         seconds = monotonic() - self._begin
         ran = waited = 0

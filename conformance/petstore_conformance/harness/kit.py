@@ -33,13 +33,13 @@ INCONCLUSIVE_REASON: Final = "inconclusive"
 """The prefix of the skip reason when the machine was too busy to judge."""
 
 NEW: Final[dict[str, str]] = {}
-"""The clauses of this minor release: name -> the release from which a backend fails by them.
+"""The clauses that are new in this minor release: name -> the release from which they can fail.
 
-Until then, what breaks one is a warning: an expected failure for pytest.
+Until then, a backend that breaks one gets a warning: for pytest, an expected failure.
 """
 
 WARNING: Final = "will fail from release "
-"""How the reason begins for which a new clause does not fail yet."""
+"""How the warning of a new clause begins."""
 
 AnyEntered = TypeVar("AnyEntered")
 
@@ -57,10 +57,10 @@ class CancelledOnPurposeError(asyncio.CancelledError):
 
 @contextmanager
 def judged() -> Iterator[None]:
-    """Skip the test if the block fails by time alone, and this process had too little of a core.
+    """Skip the test if the block fails only by time, and this process had too little of a core.
 
-    By time alone: something has not ended, or the backend says that its storage is unavailable,
-    which it also says after a time-out of its own.
+    Only by time means that something has not ended, or that the backend raised `UnavailableError`,
+    as it does after a time-out of its own.
     """
     __tracebackhide__ = True
     cores = Cores()
@@ -74,7 +74,7 @@ def judged() -> Iterator[None]:
 
 @asynccontextmanager
 async def reraising(manager: AbstractAsyncContextManager[AnyEntered]) -> AsyncIterator[AnyEntered]:
-    """Enter a context manager of a backend; raise a failure of the block that it suppresses."""
+    """Enter a context manager of a backend; raise what the block raises in any case."""
     __tracebackhide__ = True
     failure = None
     async with manager as entered:
@@ -98,7 +98,7 @@ class Location:
         self.settings = settings
 
     def open(self, expected: Expected = ANY_STORE) -> AbstractAsyncContextManager[Repository]:
-        """Open a repository at this location. A failure of the block is raised in any case."""
+        """Open a repository at this location. No failure of the block is suppressed."""
         return reraising(self.backend.open(self.settings, expected))
 
     @asynccontextmanager
@@ -125,7 +125,7 @@ class Kit:
     """Whether the machine calls `restore`."""
 
     def longest_name(self, length: int) -> int:
-        """Return this length of a name in bytes, or that of the longest which can be stored."""
+        """Return a length in bytes, cut to that of the longest name that can be stored."""
         return min(length, self.backend.max_name_bytes or length)
 
     def storable(self, news: Iterable[NewPet]) -> list[NewPet]:
@@ -192,8 +192,12 @@ def location_clause(
     return decorate
 
 
-async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[None]]) -> None:
+async def in_scratch(
+    kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[None]] | None = None
+) -> None:
     """Run a test in an empty location, for at most `CLAUSE_SECONDS`.
+
+    test -- if there is none, the location is only opened
 
     If the storage cannot be reached, the test is skipped; with ``PETSTORE_REQUIRE_SERVICES=1``
     `UnavailableError` is raised.
@@ -212,8 +216,9 @@ async def in_scratch(kit: AnyKit, test: Callable[[AnyKit, Location], Awaitable[N
             if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
                 raise
             pytest.skip(f"the storage cannot be reached: {error}")
-        async with within(CLAUSE_SECONDS):
-            await test(kit, Location(kit.backend, settings))
+        if test is not None:
+            async with within(CLAUSE_SECONDS):
+                await test(kit, Location(kit.backend, settings))
 
 
 def clauses(kit: type[Kit]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Signals to stop, of which none must be lost, nor keep a location from being removed."""
+"""Signals to stop: none may be lost, and none may keep a location from being removed."""
 
 import signal
 import socket
@@ -15,8 +15,8 @@ STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def signals_to_stop() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether a signal to stop has arrived since it was last called.
 
-    The handler of a signal raises an exception, which is lost in a callback of the garbage
-    collector or the cleanup of a generator.
+    The handler of a signal raises an exception. That may be lost: in a callback of the garbage
+    collector, or while a generator is cleaned up.
     """
     reader, writer = socket.socketpair()
     with reader, writer:
@@ -37,7 +37,7 @@ def signals_to_stop() -> Iterator[Callable[[], bool]]:
 
 
 class Cleanup:
-    """Between `begin` and `end`, Ctrl-C waits: a cleanup that is interrupted leaves something."""
+    """Between `begin` and `end`, Ctrl-C waits: an interrupted cleanup would leave something."""
 
     def __init__(self) -> None:
         self._handler: Any = None

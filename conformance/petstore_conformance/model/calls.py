@@ -29,7 +29,7 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, sta
 from petstore_conformance.model.model import Model, Write
 
 COUNTED_TURNS = 200
-"""For so many turns of the event loop, the end of a call is looked for in each of them."""
+"""For how many turns of the event loop `measure` looks in each whether the call has ended."""
 
 WAITING_TURNS = 20
 """A call that takes more turns of the event loop waits for a thread or a server."""
@@ -45,13 +45,13 @@ AnyCall = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Length(Struct, frozen=True):
-    """How long a call takes: in turns of the event loop, and in seconds."""
+    """The length of a call: in turns of the event loop, and in seconds."""
 
     turns: int = 0
     seconds: float = 0.0
 
     async def wait(self, tenths: float) -> None:
-        """Wait for some tenths of it: by turns if they were counted, for no timer is as short."""
+        """Wait for some tenths of it: in turns if they were counted, as no timer is that short."""
         if self.turns > COUNTED_TURNS:
             await asyncio.sleep(self.seconds * tenths / 10)
         else:
@@ -59,8 +59,27 @@ class Length(Struct, frozen=True):
                 await asyncio.sleep(0)
 
 
+def created(id_: int, new: NewPet) -> Pet:
+    """Return what must be stored under an id that a new pet was assigned."""
+    return Pet(id_, new.name, new.category_id, new.status)
+
+
+async def create_all(repository: Repository, news: Sequence[NewPet]) -> list[Pet]:
+    """Create pets at once; return them as they must be stored, in the same order."""
+    receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
+    return [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
+
+
+def one_effect(results: Sequence[object]) -> int:
+    """Check that of some writes, all for one effect, exactly one had it; return its id."""
+    receipts = [result for result in results if isinstance(result, Receipt)]
+    assert [receipt.replayed for receipt in receipts].count(False) == 1, results
+    assert len({receipt.id for receipt in receipts}) == 1, results
+    return receipts[0].id
+
+
 def kind(result: object) -> type:
-    """Return the type of a result; of a refusal, the one in the contract, which it may subclass."""
+    """Return the type of a result; for a refusal, the class of the contract that it is of."""
     refusals = (NotFoundError, ConflictError, TokenReusedError)
     return next((refusal for refusal in refusals if isinstance(result, refusal)), type(result))
 
@@ -80,7 +99,7 @@ async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
 
 
 async def sample(repository: Repository, items: Sequence[AnyItem]) -> Sequence[AnyItem]:
-    """Return all items; or every seventh if the repository is slow, for a clause has a minute."""
+    """Return all items, or every seventh if the repository is slow: a clause has only a minute."""
     length, _ = await measure(repository.get_pet(1))
     return items[::7] if length.seconds > SLOW_SECONDS else items
 
@@ -119,7 +138,7 @@ async def read_all(repository: Repository) -> Stored:
 
 
 def check_types(pets: Iterable[Pet], orders: Iterable[Order]) -> None:
-    """Check that all values have exactly the types of the contract: 1 == 1.0, "sold" == SOLD."""
+    """Check that all values have exactly the contract's types, which == does not: 1 == 1.0."""
     for pet in pets:
         assert type(pet) is Pet
         assert (type(pet.id), type(pet.name), type(pet.category_id)) == (int, str, int)
@@ -135,7 +154,7 @@ def check_types(pets: Iterable[Pet], orders: Iterable[Order]) -> None:
 async def settle(repository: Repository, length: Length) -> Stored:
     """Return all pets and orders once cancelled calls can no longer take effect.
 
-    length -- how long a call takes: a cancelled one may take effect until the server has made it
+    length -- how long a call takes; the server may go on with a cancelled one for as long
     """
     pause = 10 * length.seconds + (BUSY_SECONDS if length.turns > WAITING_TURNS else 0.01)
     stored = await read_all(repository)
@@ -155,7 +174,8 @@ class Call(Struct):
     make -- calls the repository
     what -- a write; or the id and new status of an order to update; or the id of an item to read
     result -- what was returned, or the type of the refusal that was raised
-    unknown -- whether it was cancelled, or the repository closed: it may have had its effect
+    unknown -- whether it may have had its effect or not, because it was cancelled or the repository
+        was closed
     """
 
     make: Callable[[Repository], Coroutine[Any, Any, Any]]
@@ -166,7 +186,7 @@ class Call(Struct):
     async def run(self, repository: Repository, *, closing: bool = False) -> None:
         """Make the call and keep its result.
 
-        closing -- whether the repository may be closed meanwhile, and so be unavailable
+        closing -- whether the repository may be closed, and so unavailable, before the call ends
         """
         try:
             self.result = await self.make(repository)
@@ -185,9 +205,9 @@ class Call(Struct):
 
 
 def explain(model: Model, calls: Sequence[Call], stored: Stored) -> Model:
-    """Return the model after the calls, in an order in which they have these results.
+    """Find an order of the calls that explains their results; return the model after it.
 
-    stored -- all pets and orders after them
+    stored -- all pets and orders after the calls
 
     Raises `AssertionError` if there is no such order.
     """

@@ -48,7 +48,7 @@ class Comparison(RuleBasedStateMachine):
     again.
 
     kit -- the kit whose backend is tested
-    reached -- how often the runs reached what they must reach, by name
+    reached -- how often the runs did what they must do some time, by name
     end -- after this time no call is made; on the monotonic clock
     failure -- the exception of the latest sequence that failed
     """

@@ -22,30 +22,57 @@ from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.kit import RaisedOnPurposeError
 from petstore_conformance.model.calls import measure, read_all
 from petstore_conformance.model.comparison import Comparison
-from petstore_conformance.model.draws import (
-    BEHIND,
-    GAPS,
-    HANDLES,
-    HOURS,
-    INDEXES,
-    NEW_PETS,
-    OFFSETS,
-    ORDER_FILTERS,
-    OVERLAPPING,
-    PET_FILTERS,
-    PLACED_AT,
-    RARELY,
-    SECONDS,
-    TOKEN_NAMES,
-)
 from petstore_conformance.model.model import Model, Write
-from petstore_conformance.model.values import NOW, PAST, REX
+from petstore_conformance.model.values import (
+    CATEGORIES,
+    DAY_SECONDS,
+    NAMES,
+    NOW,
+    PAST,
+    PET_STATUSES,
+    REX,
+    TIMES,
+)
+
+HANDLES = 3
+"""How many times a location that can be shared is opened at once."""
+
+NEW_PETS = st.builds(
+    NewPet,
+    name=st.sampled_from(["", "Rex", "rex", " Rex", *NAMES]) | st.text(max_size=6),
+    category_id=st.sampled_from([0, *CATEGORIES]) | st.integers(-(2**63), 2**63 - 1),
+    status=st.sampled_from([PET_STATUSES[-1], *PetStatus]),
+)
+ORDER_FILTERS = st.sampled_from([None, *OrderStatus])
+INDEXES = st.integers(0, 40)
+
+# Distances from the id of a pet or an order, for ids that may be absent and pages that begin there.
+OFFSETS = st.sampled_from([-2, -1, 0, 1, 2])
+
+RARELY = st.sampled_from([False, False, True])
+TOKEN_NAMES = st.none() | st.sampled_from("abcdefgh")
+
+# The clock of a caller may be slow, and its records may be valid for less or more than a day.
+BEHIND = st.sampled_from([0, 0, 1, 3600, DAY_SECONDS])
+SECONDS = st.sampled_from([DAY_SECONDS, DAY_SECONDS, 1, 3600, 10 * DAY_SECONDS])
+
+OVERLAPPING = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "place", "place", "update", "update", "pet", "order"]),
+        st.integers(0, 5),
+        st.sampled_from([None, None, "a", "b"]),
+        st.sampled_from(OrderStatus),
+        st.integers(0, HANDLES - 1),
+    ),
+    min_size=2,
+    max_size=5,
+)
 
 
 def step(**arguments: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Make a rule of a method, which calls one of the handles.
+    """Turn a method into a rule that uses one of the handles.
 
-    When its time is over, it does nothing, but draws the same data.
+    When the time is over, the rule still draws its data, but makes no call.
     """
 
     def decorate(method: Callable[..., None]) -> Any:
@@ -130,9 +157,8 @@ class ModelMachine(Comparison):
             for number in closed:
                 await self._close(number, failure() if failure else None)
             if tasks:
-                async with within(
-                    CANCEL_SECONDS, "a call in flight while the repository was closed"
-                ):
+                what = "a call in flight while the repository was closed"
+                async with within(CANCEL_SECONDS, what):
                     await asyncio.gather(*tasks)
             for number in closed:
                 await self._reopen(number)
@@ -172,7 +198,7 @@ class ModelMachine(Comparison):
         for status in (None, *PetStatus):
             self._check_pets(PetQuery(after, count, status))
 
-    @step(count=st.integers(1, 4), status=PET_FILTERS, index=INDEXES)
+    @step(count=st.integers(1, 4), status=st.sampled_from([None, *PetStatus]), index=INDEXES)
     def walk(self, count: int, status: PetStatus | None, index: int) -> None:
         """Read all pages, one after the other; after the first, change something elsewhere."""
         after, reader = 0, self._repository
@@ -187,7 +213,12 @@ class ModelMachine(Comparison):
             after = found[-1].id
 
     @step(
-        index=INDEXES, name=TOKEN_NAMES, at=PLACED_AT, behind=BEHIND, seconds=SECONDS, any_=RARELY
+        index=INDEXES,
+        name=TOKEN_NAMES,
+        at=st.sampled_from(TIMES),
+        behind=BEHIND,
+        seconds=SECONDS,
+        any_=RARELY,
     )
     def place(  # noqa: PLR0913 - what is drawn
         self, index: int, name: str | None, at: Any, behind: int, seconds: int, *, any_: bool
@@ -205,7 +236,7 @@ class ModelMachine(Comparison):
 
     @step(index=INDEXES, status=st.sampled_from(OrderStatus), any_=RARELY, offset=OFFSETS)
     def update(self, index: int, status: OrderStatus, offset: int, *, any_: bool) -> None:
-        """Give a status to an order that is placed, if there is one, or to an id near any order."""
+        """Give a status to a placed order, if there is one, or to an id near that of any order."""
         order_id = self._order(index).id + offset if any_ else self._placed(index).id
         self._update(min(max(1, order_id), MAX_ID), status)
 
@@ -220,7 +251,12 @@ class ModelMachine(Comparison):
         self._check_orders(OrderQuery(after, count, status))
 
     @precondition(lambda self: self.kit.machine_restores)
-    @step(new=NEW_PETS, gap=GAPS, status=ORDER_FILTERS, refused=RARELY)
+    @step(
+        new=NEW_PETS,
+        gap=st.sampled_from([0, 1, 3, 2**31, 2**33 + 1]),
+        status=ORDER_FILTERS,
+        refused=RARELY,
+    )
     def restore(self, new: NewPet, gap: int, status: OrderStatus | None, *, refused: bool) -> None:
         """Restore a pet of another store and its order, perhaps before one that is refused."""
         id_ = self._model.free_id(gap)
@@ -234,7 +270,7 @@ class ModelMachine(Comparison):
         self._check_everywhere(id_, id_)
 
     @precondition(lambda self: self.kit.machine_advances_time)
-    @step(hours=HOURS)
+    @step(hours=st.sampled_from([1, 11, 12, 24]))
     def advance_time(self, hours: int) -> None:
         """Let time pass, so that records expire."""
         self._model.now += hours * 3600

@@ -40,7 +40,7 @@ class Write(Struct, frozen=True):
     name -- that of its token, or None: each operation has its own token of a name
     at -- when the order is placed
     behind -- by how many seconds the clock of its caller is slow
-    seconds -- after how many the record of the token expires
+    seconds -- after how many seconds the record of the token expires
     """
 
     payload: Payload
@@ -61,7 +61,8 @@ class Model:
     Ids are taken from the receipts of the repository.
 
     records -- type of the payload and name -> when the record expires, payload, id
-    reserved -- type of the payload and name -> payloads of writes that were cancelled in time
+    reserved -- type of the payload and name -> payloads of writes that may have been cancelled
+        before they had an effect
     now -- the latest clock of any caller, in seconds since 1970
     restored -- the highest id that was restored
     own_clock -- whether the repository replaces the times of orders by its own
@@ -84,9 +85,9 @@ class Model:
         return other
 
     def clock(self, write: Write) -> int:
-        """Return the clock of the caller of a write.
+        """Return the clock of the caller of a write, which may be slow.
 
-        It is not slow if it would find a record valid that may have been deleted.
+        It is not slow if it would then find a record valid that may have been deleted already.
         """
         until, _, _ = self._record(write)
         slow = self.now - write.behind
@@ -151,7 +152,7 @@ class Model:
     def free_id(self, gap: int) -> int:
         """Return an id that neither a pet nor an order has.
 
-        gap -- how far it is above all others, if so many are left; 0 means the lowest
+        gap -- how far above all others it is, if so many ids are left; 0 means the lowest free id
         """
         ids = {pet.id for pet in self.pets} | {order.id for order in self.orders}
         if gap and max(ids) + gap < MAX_ID - 2**40:

@@ -67,21 +67,6 @@ class KeepsItsLock(Honest):
 
 
 @breaks("after-cancellation")
-class LeaksAConnection(Honest):
-    """A call that is cancelled does not give its connection back to the pool."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.pool = asyncio.Semaphore(5)
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        await self.pool.acquire()
-        await asyncio.sleep(0)
-        self.pool.release()
-        return await super().get_pet(pet_id)
-
-
-@breaks("after-cancellation")
 class HandsAResponseToTheNextCaller(Honest):
     """The response to a cancelled call stays in the connection, unread."""
 

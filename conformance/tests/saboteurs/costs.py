@@ -12,11 +12,11 @@ from tempfile import gettempdir
 
 from msgspec.structs import replace
 from petstore_memory import MemoryRepository
-from petstore_memory import backend as memory
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
 from conformance.tests.honest import Honest, Item, LocationSettings, Token
+from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     MAX_ID,
@@ -85,18 +85,8 @@ class HasNoIndexInItsEngine(MemoryRepository):
         return await super().list_orders(query)
 
 
-def opening(repository: type[MemoryRepository]) -> Backend:
-    """Return the memory backend with another repository."""
-
-    @asynccontextmanager
-    async def open_(_: object, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield repository()
-
-    return replace(memory, open=open_)
-
-
-SABOTEURS["HasNoIndexInItsEngine"] = "cost", opening(HasNoIndexInItsEngine)
-SABOTEURS["NamesTheOrderInTheWay"] = "cost", opening(NamesTheOrderInTheWay)
+SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
+SABOTEURS["NamesTheOrderInTheWay"] = "cost", in_memory(NamesTheOrderInTheWay)
 
 
 @breaks("event-loop")

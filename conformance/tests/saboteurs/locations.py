@@ -237,14 +237,3 @@ async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSet
 
 
 SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Honest, scratch=long_location)
-
-
-@breaks("closed")
-class AnswersFromMemoryWhenClosed(Honest):
-    """Orders that can no longer change are kept, and returned without a look at the storage."""
-
-    async def get_order(self, order_id: int) -> Order | None:
-        order: Order | None = self.kept.get(order_id) or await super().get_order(order_id)
-        if order is not None and order.status is not OrderStatus.PLACED:
-            self.kept[order_id] = order
-        return order

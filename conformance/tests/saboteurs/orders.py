@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Store, Token, backend
+from conformance.tests.honest import Honest, Token, backend
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
@@ -36,11 +36,18 @@ class ChecksThenSells(Honest):
 
 @breaks("shared-orders")
 class LocksOnlyItsOwnRepository(Honest):
+    def lock_of(self, _: Token) -> asyncio.Lock:
+        return self.lock
+
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        async with self.lock:
+        self.require_open()
+        async with self.lock_of(token):
             if receipt := self.find(token):
                 return receipt
-            self.check_available(self.data.pets[pet_id])
+            pet = self.data.pets.get(pet_id)
+            if pet is None:
+                raise NotFoundError("no such pet")
+            self.check_available(pet)
             await asyncio.sleep(0)
             order_id = self.next_order_id()
             self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
@@ -316,28 +323,12 @@ class LeasesForADay(Honest):
         return await super().place_order(pet_id, at, token)
 
 
-class LocksTokensApart(Honest):
+class LocksTokensApart(LocksOnlyItsOwnRepository):
     """Orders with a token wait for each other, and so do those without."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.locks = {with_token: asyncio.Lock() for with_token in (False, True)}
-
-    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        self.require_open()
-        async with self.locks[token is not None]:
-            if receipt := self.find(token):
-                return receipt
-            pet = self.data.pets.get(pet_id)
-            if pet is None:
-                raise NotFoundError("no such pet")
-            self.check_available(pet)
-            await asyncio.sleep(0)
-            order_id = self.next_order_id()
-            self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
-            self.set_status(pet_id, PetStatus.PENDING)
-            self.record(token, order_id)
-            return Receipt(order_id)
+    def lock_of(self, token: Token) -> asyncio.Lock:
+        lock: asyncio.Lock = self.kept.setdefault(token is None, asyncio.Lock())
+        return lock
 
 
 # A shared one is caught by `shared-orders`, too.

@@ -1,11 +1,13 @@
 """What a backend may do wrong with pets and pages."""
 
 import asyncio
+import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -23,158 +25,139 @@ from petstore.contract import (
     Receipt,
 )
 
-
-def storing(clause: str, name: str, change: Callable[[Pet], Pet]) -> None:
-    """Register a saboteur that changes pets as it stores them."""
-
-    def put(self: Honest, pet: Pet) -> None:
-        Honest.put(self, change(pet))
-
-    breaks(clause)(type(name, (Honest,), {"put": put}))
+Find = Callable[[PetQuery], list[Pet]]
 
 
-def listing(clause: str, name: str, choose: Callable[[list[Pet], PetQuery], Any]) -> None:
-    """Register a saboteur that chooses the pets of a page from all pets."""
+def changing(clause: str, field: str, **changes: Callable[[Any], Any]) -> None:
+    """Register saboteurs that change a field of each pet that they store."""
+    for name, change in changes.items():
+
+        def put(self: Honest, pet: Pet, change: Callable[[Any], Any] = change) -> None:
+            Honest.put(self, replace(pet, **{field: change(getattr(pet, field))}))
+
+        breaks(clause)(type(name, (Honest,), {"put": put}))
+
+
+def listing(clause: str, name: str, choose: Callable[[Find, PetQuery], list[Pet]]) -> None:
+    """Register a saboteur that chooses the pets of a page, and may find all that match a query."""
 
     class Lists(Honest):
-        async def list_pets(self, query: PetQuery) -> Any:
+        async def list_pets(self, query: PetQuery) -> list[Pet]:
             self.require_open()
-            return choose(self.matching(ALL), query)
+            return choose(self.matching, query)[: query.count]
 
     Lists.__name__ = name
     breaks(clause)(Lists)
 
 
-def with_lengths(pets: list[Pet]) -> Iterator[tuple[Pet, int]]:
-    """Return each pet with the length of its name and those before it."""
-    return zip(pets, accumulate(len(pet.name) for pet in pets), strict=True)
+def repaired(name: str) -> str:
+    """Take a name for UTF-8 that was read as Latin-1, if it may be."""
+    try:
+        return name.encode("latin-1").decode()
+    except UnicodeError:
+        return name
 
 
-storing("name-exact", "TrimsNames", lambda pet: replace(pet, name=pet.name.strip()))
-storing("name-exact", "FoldsNames", lambda pet: replace(pet, name=pet.name.casefold()))
-storing("name-exact", "CutsNames", lambda pet: replace(pet, name=pet.name[:255]))
-storing("name-exact", "EndsNamesAtNull", lambda pet: replace(pet, name=pet.name.split("\0")[0]))
-storing(
+def short(pets: list[Pet]) -> list[Pet]:
+    """Return the first pets, whose names are not longer than a megabyte together."""
+    lengths = accumulate(len(pet.name) for pet in pets)
+    return [pet for pet, length in zip(pets, lengths, strict=True) if length <= 2**20]
+
+
+changing(
     "name-exact",
-    "NormalizesNames",
-    lambda pet: replace(pet, name=unicodedata.normalize("NFC", pet.name)),
+    "name",
+    TrimsNames=str.strip,
+    FoldsNames=str.casefold,
+    CutsNames=lambda name: name[:255],
+    CutsNamesAtSixteenMebibytes=lambda name: name[: 2**24 - 1],
+    EndsNamesAtNull=lambda name: name.split("\0")[0],
+    EndsNamesAtASeparator=lambda name: name.split("\x1f")[0],
+    NormalizesNames=lambda name: unicodedata.normalize("NFC", name),
+    UnquotesNames=unquote,
+    StripsQuotes=lambda name: re.sub('^"(.+)"$', r"\1", name),
+    GuessesTheTypeOfNames=lambda name: str(int(name)) if name.isdecimal() else name,
+    RepairsNames=repaired,
 )
-storing(
+changing(
     "category-exact",
-    "CategoryThroughFloat",
-    lambda pet: replace(pet, category_id=int(float(pet.category_id)) % 2**63),
+    "category_id",
+    CategoryThroughFloat=lambda category: int(float(category)) % 2**63,
+    CategoryIn32Bits=lambda category: category % 2**32,
 )
-storing(
-    "category-exact",
-    "CategoryIn32Bits",
-    lambda pet: replace(pet, category_id=pet.category_id % 2**32),
-)
-storing(
+changing(
     "status-exact",
-    "AbsentStatusIsAvailable",
-    lambda pet: replace(pet, status=pet.status or PetStatus.AVAILABLE),
+    "status",
+    AbsentStatusIsAvailable=lambda status: status or PetStatus.AVAILABLE,
+    AbsentStatusIsNone=lambda status: status or None,
 )
-storing(
-    "status-exact",
-    "AbsentStatusIsNone",
-    lambda pet: replace(pet, status=None) if pet.status is UNSET else pet,
-)
-storing(
-    "exact-types",
-    "StatusIsText",
-    lambda pet: replace(pet, status=str(pet.status)) if pet.status else pet,
-)
-storing(
-    "get-stored",
-    "StoresEverySeventhPetUnderTheWrongId",
-    lambda pet: replace(pet, id=pet.id - (pet.id % 7 == 0)),
-)
+changing("exact-types", "status", StatusIsText=lambda status: status and str(status))
+changing("get-stored", "id", StoresASeventhUnderTheWrongId=lambda id_: id_ - (id_ % 7 == 0))
 
 listing(
     "page-order",
     "SortsIdsAsText",
-    lambda pets, query: sorted(matching(pets, query), key=lambda pet: str(pet.id))[: query.count],
+    lambda find, query: sorted(find(query), key=lambda pet: str(pet.id)),
 )
 listing(
     "page-after",
     "IncludesTheCursor",
-    lambda pets, query: matching(pets, replace(query, after=query.after - 1))[: query.count],
+    lambda find, query: find(replace(query, after=query.after - 1)),
 )
 listing(
     "page-after",
     "SkipsThePetAfterTheCursor",
-    lambda pets, query: matching(pets, replace(query, after=query.after + (query.after > 0)))[
-        : query.count
-    ],
+    lambda find, query: find(replace(query, after=query.after + (query.after > 0))),
 )
-listing(
-    "page-count",
-    "HasItsOwnLimit",
-    lambda pets, query: matching(pets, query)[: min(query.count, 100)],
-)
-listing(
-    "page-count",
-    "EndsPagesAtAMegabyte",
-    lambda pets, query: [
-        pet for pet, length in with_lengths(matching(pets, query)[: query.count]) if length <= 2**20
-    ],
-)
+listing("page-count", "HasItsOwnLimit", lambda find, query: find(query)[:100])
+listing("page-count", "EndsPagesAtAMegabyte", lambda find, query: short(find(query)))
 listing(
     "page-count",
     "SearchesAWindowOf500",
-    lambda pets, query: matching(
-        matching(pets, replace(query, status=None))[: max(query.count, 500)], query
-    )[: query.count],
+    lambda find, query: matching(find(replace(query, status=None))[: max(query.count, 500)], query),
 )
 listing(
     "page-count",
     "CountsBeforeItFilters",
-    lambda pets, query: matching(matching(pets, replace(query, status=None))[: query.count], query),
+    lambda find, query: matching(find(replace(query, status=None))[: query.count], query),
 )
 listing(
     "page-status",
     "AbsentStatusMatches",
-    lambda pets, query: [
+    lambda find, query: [
         pet
-        for pet in matching(pets, replace(query, status=None))
+        for pet in find(replace(query, status=None))
         if pet.status in (query.status, UNSET) or not query.status
-    ][: query.count],
+    ],
 )
 listing(
     "page-status",
     "LastPageIsNotFiltered",
-    lambda pets, query: matching(
-        pets,
-        query if len(matching(pets, query)) > query.count else replace(query, status=None),
-    )[: query.count],
+    lambda find, query: find(
+        query if len(find(query)) > query.count else replace(query, status=None)
+    ),
 )
 listing(
     "page-empty",
     "StartsOverAfterTheLastPage",
-    lambda pets, query: (matching(pets, query) or matching(pets, replace(query, after=0)))[
-        : query.count
-    ],
-)
-listing(
-    "page-empty",
-    "EmptyPageIsNone",
-    lambda pets, query: matching(pets, query)[: query.count] or None,
+    lambda find, query: find(query) or find(replace(query, after=0)),
 )
 listing(
     "page-walk",
     "SkipsAtABoundary",
-    lambda pets, query: [
-        *matching(pets, query)[: query.count - 1],
-        *matching(pets, query)[query.count :][:1],
-    ],
+    lambda find, query: [*find(query)[: query.count - 1], *find(query)[query.count :]],
 )
 listing(
     "model",
     "FilteredPagesOfThreeAreOneShort",
-    lambda pets, query: matching(pets, query)[
-        : query.count - (query.count == 3 and query.status is not None)
-    ],
+    lambda find, query: find(query)[: 2 if query.count == 3 and query.status else None],
 )
+
+
+@breaks("page-empty")
+class EmptyPageIsNone(Honest):
+    async def list_pets(self, query: PetQuery) -> Any:
+        return await super().list_pets(query) or None
 
 
 @breaks("id-range")

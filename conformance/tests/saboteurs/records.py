@@ -18,39 +18,30 @@ from petstore.contract import (
 )
 
 
-def listing(name: str, change: Callable[[Store, list[TokenRecord], int], Any]) -> None:
-    """Register a saboteur that changes the records of a page (given the store and `now`)."""
+def listing(**changes: Callable[[TokenRecord, Store, int], TokenRecord | None]) -> None:
+    """Register saboteurs that change each record of a page, or leave it out."""
+    for name, change in changes.items():
 
-    class Lists(Honest):
-        async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-            page = await super().list_tokens(cursor, count, now)
-            return replace(page, records=change(self.data, page.records, now))
+        class Lists(Honest):
+            async def list_tokens(
+                self, cursor: str, count: int, now: int, change: Any = change
+            ) -> TokenPage:
+                page = await super().list_tokens(cursor, count, now)
+                changed = [change(record, self.data, now) for record in page.records]
+                return replace(page, records=[record for record in changed if record])
 
-    Lists.__name__ = name
-    breaks("token-walk")(Lists)
+        Lists.__name__ = name
+        breaks("token-walk")(Lists)
 
 
 listing(
-    "ListsRecordsOfPets",
-    lambda store, records, _: [record for record in records if record.id in store.pets],
-)
-listing(
-    "EndsRecordsEarly",
-    lambda _, records, now: [record for record in records if record.until > now + 1],
-)
-listing(
-    "ListsRecordsOfItsOwnTime",
-    lambda _, records, __: [record for record in records if record.until > time()],
-)
-listing(
-    "ListsTimesToLive",
-    lambda _, records, now: [replace(record, until=record.until - now) for record in records],
-)
-listing(
-    "ListsFingerprintsAsText",
-    lambda _, records, __: [
-        replace(r, fingerprint=r.fingerprint.decode(errors="replace").encode()) for r in records
-    ],
+    ListsRecordsOfPets=lambda record, store, _: record if record.id in store.pets else None,
+    EndsRecordsEarly=lambda record, _, now: record if record.until > now + 1 else None,
+    ListsRecordsOfItsOwnTime=lambda record, *_: record if record.until > time() else None,
+    ListsTimesToLive=lambda record, _, now: replace(record, until=record.until - now),
+    ListsFingerprintsAsText=lambda record, *_: replace(
+        record, fingerprint=record.fingerprint.decode(errors="replace").encode()
+    ),
 )
 
 

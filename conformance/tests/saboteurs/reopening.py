@@ -75,17 +75,6 @@ reopening(
 )
 reopening(
     "durable-orders",
-    "ForgetsTokensOfCancelledOrders",
-    lambda store: [
-        store.records.pop(value)
-        for value, record in list(store.records.items())
-        if (order := store.orders.get(record.id)) and order.status is OrderStatus.CANCELLED
-    ],
-)
-
-
-reopening(
-    "durable-orders",
     "LoadsTheEndOfItsLog",
     lambda store: [store.records.pop(value) for value in list(store.records)[:-1000]],
 )

@@ -120,23 +120,6 @@ class DoesNotRaiseItsCounter(Honest):
 
 
 @breaks("restore-next")
-class RaisesOneOfFourCounters(Honest):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.last_ids = [store.last_id] * 4
-        self.turn = 0
-
-    def raise_counter(self, item: Pet | Order) -> None:
-        self.last_ids[item.id % 4] = max(self.last_ids[item.id % 4], item.id)
-
-    def next_id(self) -> int:
-        self.turn = (self.turn + 1) % 4
-        last = self.last_ids[self.turn]
-        self.last_ids[self.turn] = id_ = last + 4 - (last - self.turn) % 4
-        return id_
-
-
-@breaks("restore-next")
 class AssignsIdsAboveTheMaximum(Honest):
     def next_id(self) -> int:
         self.data.last_id += 1
@@ -391,20 +374,13 @@ class LinksTheLastOrder(Honest):
 
 
 @breaks("restore-sizes")
-class SendsFourMegabytesAtMost(Honest):
+class SendsSixteenMebibytesAtMost(Honest):
     """Sends the items of a call at once, and the server takes no more in a request."""
 
-    most = 2**22
-
     async def restore(self, items: Sequence[Item]) -> None:
-        if sum(len(item.name) for item in items if isinstance(item, Pet)) > self.most:
+        if sum(len(item.name) for item in items if isinstance(item, Pet)) > 2**24:
             raise StorageError("the request is too large")
         await super().restore(items)
-
-
-@breaks("restore-sizes")
-class SendsSixteenMebibytesAtMost(SendsFourMegabytesAtMost):
-    most = 2**24
 
 
 @breaks("restore-next")

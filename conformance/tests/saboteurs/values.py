@@ -1,17 +1,14 @@
 """What a backend may do wrong with values on their way, and with their types."""
 
-import re
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
 from conformance.tests.honest import Honest, Store, Token
-from conformance.tests.saboteurs.pets import storing
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     MAX_ID,
@@ -39,20 +36,6 @@ def placing(
     breaks(clause)(type(name, (Honest,), {"place_order": place_order}))
 
 
-storing("name-exact", "UnquotesNames", lambda pet: replace(pet, name=unquote(pet.name)))
-storing(
-    "name-exact", "StripsQuotes", lambda pet: replace(pet, name=re.sub('^"(.+)"$', r"\1", pet.name))
-)
-storing(
-    "name-exact",
-    "EndsNamesAtASeparator",
-    lambda pet: replace(pet, name=pet.name.split("\x1f")[0]),
-)
-storing(
-    "name-exact",
-    "GuessesTheTypeOfNames",
-    lambda pet: replace(pet, name=str(int(pet.name)) if pet.name.isdecimal() else pet.name),
-)
 placing(
     "order-exact",
     "TimesAsDoubles",
@@ -164,17 +147,6 @@ class ReturnsTuples(Honest):
         return tuple(await super().list_orders(query))
 
 
-def repaired(name: str) -> str:
-    """Take a name for UTF-8 that was read as Latin-1, if it may be."""
-    try:
-        return name.encode("latin-1").decode()
-    except UnicodeError:
-        return name
-
-
-storing("name-exact", "RepairsNames", lambda pet: replace(pet, name=repaired(pet.name)))
-
-
 @breaks("name-exact")
 class IndexesNames(Honest):
     """An entry of an index has room for so much, compressed."""
@@ -183,20 +155,3 @@ class IndexesNames(Honest):
         if len(zlib.compress(pet.name.encode())) > 2704:
             raise StorageError("the entry is too long for the index")
         super().put(pet)
-
-
-@breaks("name-exact")
-class HasPagesOfMemory(Honest):
-    """A value of half a megabyte does not fit, and `max_name_bytes` does not say so."""
-
-    def put(self, pet: Pet) -> None:
-        if len(pet.name) > 2**19:
-            raise StorageError("the value is too large")
-        super().put(pet)
-
-
-storing(
-    "name-exact",
-    "CutsNamesAtSixteenMebibytes",
-    lambda pet: replace(pet, name=pet.name[: 2**24 - 1]),
-)

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from petstore_conformance.faults.racers import play
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.rounds import RoundOutcome
 from petstore_conformance.faults.verdicts import Findings, judge
@@ -62,5 +63,5 @@ def noticed(repository: MemoryRepository, seed: str) -> Findings:
     with in_thread(plugin=plugin_of(repository)) as live:
         race = Race(live, seed=seed, abandoned=0.02)
         clients = Random(seed).randrange(6, 12)  # noqa: S311 - no secret
-        asyncio.run(race.play(clients, 0.05, []))
+        asyncio.run(play(race, clients, 0.05, []))
         return judge(race, ended=True, moments=True)[0]

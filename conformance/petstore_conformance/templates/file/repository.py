@@ -29,7 +29,7 @@ _RESTORED_TOGETHER: Final = 1000
 class FileTemplateRepository(Repository):
     """The pets and orders in one file.
 
-    Reads wait in the same queue as writes, and see only what is committed with them or before.
+    Reads wait in the same queue as writes, so they see what was committed before or with them.
     """
 
     def __init__(self, thread: EngineThread, store: str) -> None:

@@ -1,29 +1,20 @@
-"""The thread in which a blocking engine works: calls that wait together are committed together."""
+"""The thread in which a blocking engine works; it commits waiting calls together."""
 
 import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
 
 from petstore.contract import UnavailableError
+from petstore_conformance.templates.file.engine import Engine
 
 MOST_CALLS: Final = 100
-"""How many calls are committed together at most: those that follow wait for all of them."""
+"""How many calls are committed together at most; those that follow wait for them."""
 
 _Result = TypeVar("_Result")
-
-
-class BlockingEngine(Protocol):
-    """What the thread works with. No other thread uses it meanwhile."""
-
-    def commit(self, steps: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        """Run steps in one transaction; return a result or an exception for each."""
-
-    def close(self) -> None:
-        """Release everything."""
 
 
 class _Call(Struct):
@@ -34,11 +25,11 @@ class _Call(Struct):
 class EngineThread:
     """Runs steps in one thread.
 
-    engine -- called in the thread only
+    engine -- used in this thread only
     seconds -- how long a call may take, with all its waiting
     """
 
-    def __init__(self, engine: BlockingEngine, seconds: float) -> None:
+    def __init__(self, engine: Engine, seconds: float) -> None:
         self._engine = engine
         self._seconds = seconds
         self._open = True

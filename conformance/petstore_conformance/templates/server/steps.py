@@ -1,7 +1,7 @@
 """The steps of the repository's methods, each one transaction on the server.
 
 REPLACE their bodies: a step is a transaction, a script on the server, or one conditional write. It
-sees no half of another step, and takes effect completely or not at all.
+sees every other step completely or not at all, and takes effect completely or not at all.
 """
 
 from collections.abc import Sequence
