@@ -55,7 +55,7 @@ def refusal(place: Server | Cluster, prefix: str) -> str:
     return refused(opened(place, prefix=prefix, partitions=SIZE))
 
 
-@pytest.mark.parametrize("lost", [(0,), (1,), (2,), (0, 1), (1, 2)])
+@pytest.mark.parametrize("lost", [(0,), (1, 2)])
 @pytest.mark.parametrize("pets", [0, 2 * SIZE])
 def test_a_store_with_an_emptied_partition_is_refused(
     valkey: Server, lost: tuple[int, ...], pets: int
@@ -132,27 +132,6 @@ class Interruption:
         if self.calls > self._commands:
             raise UnavailableError("interrupted")
         return await self._call(*arguments, **named)
-
-
-def test_processes_that_create_a_store_at_the_same_time_all_succeed(valkey: Server) -> None:
-    async def run() -> None:
-        async def open_(prefix: str) -> None:
-            async with opened(valkey, prefix=prefix, partitions=SIZE) as repository:
-                await repository.create_pet(REX)
-
-        for _ in range(10):
-            prefix = fresh()
-            await asyncio.gather(*(open_(prefix) for _ in range(8)))
-
-    asyncio.run(run())
-
-
-def test_a_store_that_is_gone_altogether_is_created_again(valkey: Server) -> None:
-    prefix = fresh()
-    create(valkey, prefix)
-    for partition in range(SIZE):
-        empty(valkey, prefix, partition)
-    assert stored(valkey, prefix) == []
 
 
 @pytest.mark.parametrize("restarted", [False, True])
