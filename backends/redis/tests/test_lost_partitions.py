@@ -17,6 +17,7 @@ from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import Cluster
 from petstore.contract import UnavailableError
 from tests.support.repositories import REX, make_token, pets, refused
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +25,13 @@ SIZE = 3
 GIVE_UP = "HSET {{{prefix}:1}}:meta schema 2 partitions {size} id_range 123456"
 
 
-def create(place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE)) -> list[int]:
+def create(
+    place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE), **settings: float
+) -> list[int]:
     """Open the store and add a pet for each token, each partition in turn; return their ids."""
 
     async def run() -> list[int]:
-        async with opened(place, prefix=prefix, partitions=SIZE) as repository:
+        async with opened(place, prefix=prefix, partitions=SIZE, **settings) as repository:
             made = [await repository.create_pet(REX, make_token(n)) for n in tokens]
             return [receipt.id for receipt in made]
 
@@ -111,7 +114,7 @@ def test_a_first_start_that_is_interrupted_anywhere_is_continued_by_the_next(
         prefix = fresh()
         Interruption(monkeypatch, commands)
         with pytest.raises(UnavailableError, match="interrupted"):
-            create(valkey, prefix)
+            create(valkey, prefix, timeout_seconds=PATIENCE)  # it then tries TLS for as long
         monkeypatch.undo()
         assert len(create(valkey, prefix)) == 2 * SIZE
         empty(valkey, prefix, commands % SIZE)
