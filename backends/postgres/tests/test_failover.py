@@ -32,7 +32,6 @@ pytestmark = pytest.mark.slow
 async def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
     acknowledged: list[int] = []
     placed: dict[int, int] = {}
-
     with pair(*SYNCHRONOUS) as (primary, standby):
         over = False
 
@@ -203,7 +202,6 @@ async def test_two_primaries_of_one_timeline_are_both_named_and_not_used() -> No
 
 async def test_several_addresses_of_one_server_are_no_split_brain(server: Server) -> None:
     url = f"postgresql://postgres@127.0.0.1:{server.port},localhost:{server.port}/postgres"
-
     async with opened(url) as repository:
         for _ in range(3):
             await repository.create_pet(REX)
@@ -214,7 +212,6 @@ async def test_a_standby_that_lacks_what_had_settled_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(store, "SETTLED_SECONDS", 0)
-
     with pair() as (primary, standby):
         async with opened(url_of(primary, standby)) as repository:
             await repository.create_pet(REX)

@@ -137,7 +137,6 @@ async def test_when_connections_are_used_up_the_open_ones_remain(failing: Server
     failing.stop()
     failing.configure("max_connections = 8", "superuser_reserved_connections = 0")
     failing.start()
-
     async with opened(failing, connections=6) as repository:
         await repository.create_pet(REX)
         others = list[Any]()
@@ -169,7 +168,6 @@ async def terminate(server: Server, schema: str) -> None:
 async def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Server) -> None:
     """Whatever asyncpg was doing: its own words are those of its source."""
     reasons = set[str]()
-
     schema, over = fresh(), False
 
     async def use() -> None:
@@ -221,7 +219,6 @@ async def test_a_server_that_cannot_write_is_unavailable_and_used_again(
 ) -> None:
     """A trigger replies as a server does whose disk is full (53100), or that fails otherwise."""
     schema = fresh()
-
     async with opened(server, schema=schema) as repository, session(server) as other:
         pet = await repository.create_pet(REX)
         await other.execute(

@@ -29,7 +29,6 @@ async def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_la
     front: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pool, "CROWDED_SECONDS", 3600)
-
     async with opened(through(front)) as repository:
         await repository.create_pet(REX)
         front.refuse()

@@ -37,7 +37,6 @@ async def test_every_unicode_text_comes_back_in_a_database_of_any_encoding(
     names += ["", "\0", "\0\0x", "\\x00", "\\000", "'; DROP TABLE pets; --", "%s $1 {0}", "e\u0301"]
     database = fresh()
     each.fetch(f"CREATE DATABASE {database} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-
     async with opened(f"{each.url()[: -len('postgres')]}{database}") as repository:
         creates = [repository.create_pet(NewPet(name, 7)) for name in names]
         receipts = await asyncio.gather(*creates)
@@ -60,7 +59,6 @@ async def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server
     )
     rows_read = """SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
         FROM pg_stat_xact_all_tables WHERE schemaname = $1 AND relname = $2"""
-
     async with opened(each, schema=schema), session(each) as other:
 
         async def page(table: str, *arguments: int | str | None) -> int:
@@ -87,7 +85,6 @@ async def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server
 
 async def test_calls_of_one_turn_travel_together(server: Server) -> None:
     schema = fresh()
-
     async with opened(server, schema=schema) as repository, session(server) as other:
         receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(300)))
         ids = [receipt.id for receipt in receipts]
@@ -114,7 +111,6 @@ async def test_creates_with_tokens_share_a_commit_and_each_has_its_own_outcome(
     server: Server,
 ) -> None:
     schema = fresh()
-
     async with opened(server, schema=schema) as repository, session(server) as other:
         old = await repository.create_pet(REX, make_token(1, until=1000))
         await repository.create_pet(REX, make_token(2, until=10))
@@ -146,7 +142,6 @@ async def test_creates_with_the_same_tokens_from_two_processes_take_effect_once(
 ) -> None:
     """In opposite orders, which would be deadlocks if each took its tokens in its own order."""
     schema = fresh()
-
     before = len(server.log())
     async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
         for start in range(0, 1000, 100):
@@ -167,7 +162,6 @@ async def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_s
 ) -> None:
     schema = fresh()
     records = f"SELECT count(*) FROM {schema}.tokens"
-
     async with opened(server, schema=schema) as repository, session(server) as other:
         for number in range(20):
             await repository.create_pet(REX, make_token(number, now=0, until=1000))
@@ -223,7 +217,6 @@ async def test_ids_are_never_assigned_twice_while_a_restore_raises_them(server: 
 async def test_the_schema_refuses_a_second_live_order_of_a_pet(server: Server) -> None:
     """A second line of defense: a pet that is wrongly available is still not sold twice."""
     schema = fresh()
-
     async with (
         opened(server, schema=schema, timeout_seconds=2) as repository,
         session(server) as other,
@@ -241,7 +234,6 @@ async def test_the_schema_refuses_a_second_live_order_of_a_pet(server: Server) -
 async def test_a_retry_of_what_was_deleted_by_hand_names_the_record(server: Server) -> None:
     """Neither a receipt of what is not there, nor silently another pet under the same key."""
     schema = fresh()
-
     async with opened(server, schema=schema) as repository, session(server) as other:
 
         async def check(retry: Callable[[], Awaitable[Receipt]], gone: str) -> None:

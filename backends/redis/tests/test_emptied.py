@@ -133,7 +133,6 @@ async def test_an_older_file_of_the_server_is_noticed(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-
     with single(tmp_path, 'save ""') as server:
         prefix = fresh()
         async with opened(server, prefix=prefix) as repository:
@@ -157,7 +156,6 @@ async def test_a_server_that_has_lost_its_last_writes_is_used(
 ) -> None:
     """As after a power failure without a sync of each write. What is older must be there."""
     clock = Clock(monkeypatch)
-
     prefix = fresh()
     meta = f"{{{prefix}:0}}:meta"
     async with opened(server, prefix=prefix) as repository:
@@ -217,7 +215,6 @@ async def test_a_node_of_a_cluster_may_come_back_empty_while_it_is_replaced_but_
     nodes: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-
     prefix = fresh()
     async with opened(nodes, prefix=prefix, partitions=4) as repository:
         made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(8)]
@@ -271,7 +268,6 @@ async def test_a_replica_that_has_not_received_the_last_writes_takes_over(
 ) -> None:
     """However many they are: an old master may have been cut off for long."""
     clock = Clock(monkeypatch)
-
     with sentinel(tmp_path, *AOF, hasty=True) as group:
         prefix = fresh()
         async with opened(group, prefix=prefix, timeout_seconds=1) as repository:

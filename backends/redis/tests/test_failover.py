@@ -46,7 +46,6 @@ async def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_continu
     pair: list[Server], frozen: bool
 ) -> None:
     master, replica = pair
-
     async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
         pet = (await repository.create_pet(REX, make_token(1))).id
         other = (await repository.create_pet(REX)).id

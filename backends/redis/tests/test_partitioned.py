@@ -93,7 +93,6 @@ async def test_a_server_that_is_no_longer_the_master_is_left_although_it_can_be_
         async with opened(url(sentinels[1:]), timeout_seconds=1) as repository:
             await repository.create_pet(REX)
             new.call("REPLICAOF", "127.0.0.1", 1)  # nothing is there: it keeps its data
-
             async with asyncio.timeout(PATIENCE):
                 with pytest.raises(UnavailableError, match="master"):
                     await read_on(repository)

@@ -223,34 +223,38 @@ async def test_a_cancelled_read_ends_at_once(file: Path, disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_closing_waits_for_reads_in_threads_and_refuses_them(
+def test_closing_waits_for_reads_in_threads_and_refuses_them(
     file: Path, disk: Disk, *, cancelled: bool
 ) -> None:
     connections: list[apsw.Connection] = []
-    calls = []
-    held = asyncio.Event()
 
-    async def serve() -> None:
-        async with opened(file) as repository:
-            await leave_loop(disk, repository)
-            await read(repository)
-            connections.extend(repository._reader._idle)  # noqa: SLF001
-            calls.extend(await disk.hold(repository, reader.THREADS + 2))
-            held.set()
+    async def run() -> None:
+        calls = []
+        held = asyncio.Event()
 
-    closing = asyncio.create_task(serve())
-    await asyncio.wait_for(held.wait(), HANG_SECONDS)
-    await asyncio.sleep(0.1)
-    assert not closing.done()
-    if cancelled:
-        closing.cancel()
+        async def serve() -> None:
+            async with opened(file) as repository:
+                await leave_loop(disk, repository)
+                await read(repository)
+                connections.extend(repository._reader._idle)  # noqa: SLF001
+                calls.extend(await disk.hold(repository, reader.THREADS + 2))
+                held.set()
+
+        closing = asyncio.create_task(serve())
+        await asyncio.wait_for(held.wait(), HANG_SECONDS)
         await asyncio.sleep(0.1)
-    disk.moving.set()
-    with suppress(asyncio.CancelledError):
-        await closing
-    for outcome in await asyncio.gather(*calls, return_exceptions=True):
-        assert isinstance(outcome, UnavailableError)
-        assert "the repository is closed" in str(outcome)
+        assert not closing.done()
+        if cancelled:
+            closing.cancel()
+            await asyncio.sleep(0.1)
+        disk.moving.set()
+        with suppress(asyncio.CancelledError):
+            await closing
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(outcome, UnavailableError)
+            assert "the repository is closed" in str(outcome)
+
+    asyncio.run(run())  # waits for the thread that closes, if its caller was cancelled
     [connection] = connections
     with pytest.raises(apsw.ConnectionClosedError):
         connection.execute("SELECT 1")
