@@ -1,5 +1,7 @@
 """What holds for all tests: neither a busy machine nor a run in the background is a failure."""
 
+import asyncio
+import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +20,17 @@ for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
 
 os.environ.setdefault("PYTEST_TIMEOUT", f"{600 * PATIENCE}")  # read by pytest-timeout
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    names = inspect.signature(test).parameters
+    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -38,11 +38,10 @@ def test_expired_records_are_dropped_by_later_writes(clock: Clock) -> None:
     assert records.find(make_token(950, 999)) == Receipt(950, replayed=True)
 
 
-@pytest.mark.parametrize("jump", [25 * 3600, 10**9])
-def test_a_clock_that_jumps_and_comes_back_drops_no_valid_record(clock: Clock, jump: int) -> None:
+def test_a_clock_that_jumps_and_comes_back_drops_no_valid_record(clock: Clock) -> None:
     """Records were dropped by the caller's clock alone: a retry then had a second effect."""
     records = IdempotencyRecords()
-    day = 24 * 3600
+    day, jump = 24 * 3600, 25 * 3600
     for number in range(10):
         clock.now = number
         records.add(make_token(number, number, number + day), number)
@@ -66,24 +65,3 @@ def test_records_of_a_clock_that_is_late_hold_up_others_only_while_they_live(clo
         assert records.find(make_token(number, number)) is None
         records.add(make_token(number, number), number)
     assert len(records) == 100
-
-
-def test_a_token_that_is_used_again_outlives_its_first_record(clock: Clock) -> None:
-    records = IdempotencyRecords()
-    records.add(make_token(1, 0, until=10), 1)
-    clock.now = 10
-    assert records.find(make_token(1, 10)) is None
-    records.add(make_token(1, 10, until=30), 2)
-    for now in (10, 11, 29):
-        assert records.find(make_token(1, now)) == Receipt(2, replayed=True)
-    clock.now = 30
-    assert records.find(make_token(1, 30)) is None
-    assert len(records) == 0
-
-
-def test_the_expiry_of_a_replaced_record_does_not_drop_the_newer_one() -> None:
-    """A caller whose clock goes back, as a test's may, replaces a record that is still valid."""
-    records = IdempotencyRecords()
-    records.add(make_token(1, 0, until=50), 1)
-    records.add(make_token(1, 0, until=90), 2)
-    assert records.find(make_token(1, 60)) == Receipt(2, replayed=True)

@@ -29,11 +29,10 @@ from tests.support.waiting import HANG_SECONDS
 pytestmark = pytest.mark.slow
 
 
-def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
+async def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
     acknowledged: list[int] = []
     placed: dict[int, int] = {}
-
-    async def run(primary: Server, standby: Server) -> None:
+    with pair(*SYNCHRONOUS) as (primary, standby):
         over = False
 
         async def write() -> None:
@@ -67,14 +66,10 @@ def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
         assert placed.items() <= {order.id: order.pet_id for order in orders}.items()
         assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
 
-    with pair(*SYNCHRONOUS) as (primary, standby):
-        asyncio.run(run(primary, standby))
 
-
-def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received() -> None:
+async def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received() -> None:
     """The service continues without help, with ids that no pet on the new primary has."""
-
-    async def run(primary: Server, standby: Server) -> None:
+    with pair() as (primary, standby):
         async with opened(url_of(standby, primary), timeout_seconds=2) as repository:
 
             async def create(count: int) -> set[int]:
@@ -103,9 +98,6 @@ def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received(
             found = {order.id for order in await repository.list_orders(OrderQuery(0, 9999))}
             assert found == orders | later_orders
 
-    with pair() as (primary, standby):
-        asyncio.run(run(primary, standby))
-
 
 def cut_off(standby: Server, primary: Server) -> None:
     """Wait until a standby has everything, then end its replication."""
@@ -123,10 +115,9 @@ def caught_up(primary: Server) -> None:
     until(lambda: not primary.fetch(behind))
 
 
-def test_a_write_that_no_standby_confirms_is_unavailable() -> None:
+async def test_a_write_that_no_standby_confirms_is_unavailable() -> None:
     """The promise of the settings: the primary waits, and the service does not claim success."""
-
-    async def run(primary: Server, standby: Server) -> None:
+    with pair(*SYNCHRONOUS) as (primary, standby):
         async with opened(url_of(primary, standby), timeout_seconds=1) as repository:
             pet = await repository.create_pet(REX)
             standby.freeze()
@@ -135,14 +126,10 @@ def test_a_write_that_no_standby_confirms_is_unavailable() -> None:
             standby.resume()
             await again(lambda: repository.create_pet(REX))
 
-    with pair(*SYNCHRONOUS) as (primary, standby):
-        asyncio.run(run(primary, standby))
 
-
-def test_of_two_primaries_the_one_that_was_promoted_last_is_used() -> None:
+async def test_of_two_primaries_the_one_that_was_promoted_last_is_used() -> None:
     """The old primary has not noticed that it was replaced."""
-
-    async def run(primary: Server, standby: Server) -> None:
+    with pair() as (primary, standby):
         for servers in ((primary, standby), (standby, primary)):
             async with opened(url_of(*servers), schema="pets") as repository:
                 await repository.create_pet(REX)
@@ -154,16 +141,16 @@ def test_of_two_primaries_the_one_that_was_promoted_last_is_used() -> None:
         assert len(await asyncio.to_thread(standby.fetch, "SELECT FROM pets.pets")) == 4
         assert len(await asyncio.to_thread(primary.fetch, "SELECT FROM pets.pets")) == 2
 
-    with pair() as (primary, standby):
-        asyncio.run(run(primary, standby))
 
-
-def test_a_replaced_primary_is_left_by_those_who_only_read(
+async def test_a_replaced_primary_is_left_by_those_who_only_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nobody has fenced it: it goes on, and its connections stay open."""
 
-    async def run(primary: Server, standby: Server) -> None:
+    async def find(repository: PostgresRepository, pet_id: int) -> None:
+        assert await again(lambda: repository.get_pet(pet_id))
+
+    with pair() as (primary, standby):
         async with opened(url_of(primary, standby), schema="pets") as repository:
             await repository.create_pet(REX)
             await asyncio.to_thread(caught_up, primary)
@@ -182,19 +169,12 @@ def test_a_replaced_primary_is_left_by_those_who_only_read(
             await unavailable_for("it was replaced", lambda: pets(repository))
             standby.start()
             assert len(await again(lambda: pets(repository))) == 22
-
-    async def find(repository: PostgresRepository, pet_id: int) -> None:
-        assert await again(lambda: repository.get_pet(pet_id))
-
-    with pair() as (primary, standby):
-        asyncio.run(run(primary, standby))
     assert "leaving a replaced primary" in caplog.text
 
 
-def test_two_primaries_of_one_timeline_are_both_named_and_not_used() -> None:
+async def test_two_primaries_of_one_timeline_are_both_named_and_not_used() -> None:
     """One was copied from the other, and started by mistake."""
-
-    async def run(primary: Server) -> None:
+    with single() as primary:
         async with opened(primary, schema="pets") as repository:
             await repository.create_pet(REX)
         with copy_of(primary) as copy:
@@ -219,28 +199,20 @@ def test_two_primaries_of_one_timeline_are_both_named_and_not_used() -> None:
         rows = await asyncio.to_thread(primary.fetch, "SELECT FROM pets.pets")
         assert len(rows) == 4
 
-    with single() as primary:
-        asyncio.run(run(primary))
 
-
-def test_several_addresses_of_one_server_are_no_split_brain(server: Server) -> None:
+async def test_several_addresses_of_one_server_are_no_split_brain(server: Server) -> None:
     url = f"postgresql://postgres@127.0.0.1:{server.port},localhost:{server.port}/postgres"
-
-    async def run() -> None:
-        async with opened(url) as repository:
-            for _ in range(3):
-                await repository.create_pet(REX)
-                await asyncio.sleep(CHECK_SECONDS)
-
-    asyncio.run(run())
+    async with opened(url) as repository:
+        for _ in range(3):
+            await repository.create_pet(REX)
+            await asyncio.sleep(CHECK_SECONDS)
 
 
-def test_a_standby_that_lacks_what_had_settled_is_refused(
+async def test_a_standby_that_lacks_what_had_settled_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(store, "SETTLED_SECONDS", 0)
-
-    async def run(primary: Server, standby: Server) -> None:
+    with pair() as (primary, standby):
         async with opened(url_of(primary, standby)) as repository:
             await repository.create_pet(REX)
             await asyncio.to_thread(cut_off, standby, primary)
@@ -251,13 +223,10 @@ def test_a_standby_that_lacks_what_had_settled_is_refused(
             await asyncio.to_thread(promote, standby)
             await until_unavailable("has an older copy of the store", lambda: pets(repository))
 
-    with pair() as (primary, standby):
-        asyncio.run(run(primary, standby))
-
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-def test_a_primary_is_found_beside_a_standby_that_fails(fault: str) -> None:
-    async def run(primary: Server, standby: Server) -> None:
+async def test_a_primary_is_found_beside_a_standby_that_fails(fault: str) -> None:
+    with pair() as (primary, standby):
         async with opened(url_of(standby, primary), connections=1) as repository:
             await repository.create_pet(REX)
         if fault == "killed":
@@ -266,6 +235,3 @@ def test_a_primary_is_found_beside_a_standby_that_fails(fault: str) -> None:
             standby.freeze()
         async with opened(url_of(standby, primary), timeout_seconds=3) as repository:
             await repository.create_pet(REX)
-
-    with pair() as (primary, standby):
-        asyncio.run(run(primary, standby))

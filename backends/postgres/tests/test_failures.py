@@ -20,6 +20,7 @@ from backends.postgres.tests.places import (
     TIMEOUT,
     fresh,
     opened,
+    refusal,
     session,
     unavailable,
     unavailable_for,
@@ -35,141 +36,123 @@ from tests.support.waiting import HANG_SECONDS
 KILLS = int(os.environ.get("PETSTORE_KILLS", "3"))
 
 
-def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(failing: Server) -> None:
-    async def run() -> None:
-        async with opened(failing) as repository:
-            made = {(await repository.create_pet(REX)).id for _ in range(5)}
-            for _ in range(3):
-                failing.kill()
-                await unavailable(repository.create_pet(REX))
-                begin = monotonic()
-                for _ in range(20):
-                    await unavailable(repository.create_pet(REX))
-                    await unavailable(repository.list_pets(PetQuery(0, 1)))
-                assert monotonic() - begin < TIMEOUT, "calls wait for a server that is gone"
-                await asyncio.to_thread(failing.start)
-                made.add((await again(lambda: repository.create_pet(REX))).id)
-                assert {pet.id for pet in await pets(repository)} == made
-            assert len(made) == 8
-
-    asyncio.run(run())
+async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
+    failing: Server,
+) -> None:
+    async with opened(failing) as repository:
+        made = {(await repository.create_pet(REX)).id for _ in range(5)}
+        failing.kill()
+        await unavailable(repository.create_pet(REX))
+        begin = monotonic()
+        for _ in range(20):
+            await unavailable(repository.create_pet(REX))
+            await unavailable(repository.list_pets(PetQuery(0, 1)))
+        assert monotonic() - begin < TIMEOUT, "calls wait for a server that is gone"
+        await asyncio.to_thread(failing.start)
+        made.add((await again(lambda: repository.create_pet(REX))).id)
+        assert {pet.id for pet in await pets(repository)} == made
+        assert len(made) == 6
 
 
-def test_acknowledged_writes_survive_kills_of_the_server(failing: Server) -> None:
+async def test_acknowledged_writes_survive_kills_of_the_server(failing: Server) -> None:
     acknowledged: list[int] = []
     placed: list[tuple[int, int]] = []
-    unknown = 0
+    unknown, over = 0, False
 
-    async def run() -> None:
+    async def write() -> None:
         nonlocal unknown
-        over = False
+        while not over:
+            try:
+                pet = await repository.create_pet(REX)
+                acknowledged.append(pet.id)
+                order = await repository.place_order(pet.id, AT)
+                placed.append((order.id, pet.id))
+            except UnavailableError:
+                unknown += 1
+                await asyncio.sleep(0.01)
 
-        async def write() -> None:
-            nonlocal unknown
-            while not over:
-                try:
-                    pet = await repository.create_pet(REX)
-                    acknowledged.append(pet.id)
-                    order = await repository.place_order(pet.id, AT)
-                    placed.append((order.id, pet.id))
-                except UnavailableError:
-                    unknown += 1
+    async with opened(failing) as repository:
+        writers = [asyncio.create_task(write()) for _ in range(16)]
+        for _ in range(KILLS):
+            before = len(placed)
+            async with asyncio.timeout(HANG_SECONDS):
+                while len(placed) < before + 50:  # noqa: ASYNC110 - of other tasks
                     await asyncio.sleep(0.01)
-
-        async with opened(failing) as repository:
-            writers = [asyncio.create_task(write()) for _ in range(16)]
-            for _ in range(KILLS):
-                before = len(placed)
-                async with asyncio.timeout(HANG_SECONDS):
-                    while len(placed) < before + 50:  # noqa: ASYNC110 - of other tasks
-                        await asyncio.sleep(0.01)
-                await asyncio.to_thread(failing.restart)
-            over = True
-            await asyncio.gather(*writers)
-            found = {pet.id for pet in await again(lambda: pets(repository))}
-            orders = await repository.list_orders(OrderQuery(0, 1_000_000))
-        assert len(acknowledged) == len(set(acknowledged)), "an id was assigned twice"
-        assert set(acknowledged) <= found, "acknowledged pets are lost"
-        assert dict(placed).items() <= {order.id: order.pet_id for order in orders}.items()
-        assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
-        assert len(found) <= len(acknowledged) + unknown
-
-    asyncio.run(run())
+            await asyncio.to_thread(failing.restart)
+        over = True
+        await asyncio.gather(*writers)
+        found = {pet.id for pet in await again(lambda: pets(repository))}
+        orders = await repository.list_orders(OrderQuery(0, 1_000_000))
+    assert len(acknowledged) == len(set(acknowledged)), "an id was assigned twice"
+    assert set(acknowledged) <= found, "acknowledged pets are lost"
+    assert dict(placed).items() <= {order.id: order.pet_id for order in orders}.items()
+    assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
+    assert len(found) <= len(acknowledged) + unknown
     assert unknown >= KILLS
 
 
-def test_a_server_that_starts_is_unavailable_until_it_has_started(failing: Server) -> None:
+async def test_a_server_that_starts_is_unavailable_until_it_has_started(failing: Server) -> None:
     """57P03: here because it recovers as a standby that accepts no connections."""
-
-    async def run() -> None:
-        async with opened(failing) as repository:
-            pet = await repository.create_pet(REX)
-            failing.stop()
-            failing.configure("hot_standby = off")
-            (failing.data / "standby.signal").touch()
-            failing.start(wait=False)
-            await unavailable_for("(57P03)", lambda: repository.get_pet(pet.id))
-            with pytest.raises(UnavailableError, match="57P03"):
-                async with opened(failing):
-                    pass
-            failing.stop(signal.SIGQUIT)
-            (failing.data / "standby.signal").unlink()
-            await asyncio.to_thread(failing.start)
-            assert (await again(lambda: repository.get_pet(pet.id))).id == pet.id
-
-    asyncio.run(run())
+    async with opened(failing) as repository:
+        pet = await repository.create_pet(REX)
+        failing.stop()
+        failing.configure("hot_standby = off")
+        (failing.data / "standby.signal").touch()
+        failing.start(wait=False)
+        await unavailable_for("(57P03)", lambda: repository.get_pet(pet.id))
+        with pytest.raises(UnavailableError, match="57P03"):
+            async with opened(failing):
+                pass
+        failing.stop(signal.SIGQUIT)
+        (failing.data / "standby.signal").unlink()
+        await asyncio.to_thread(failing.start)
+        assert (await again(lambda: repository.get_pet(pet.id))).id == pet.id
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
-def test_a_server_that_shuts_down_is_unavailable(failing: Server, number: signal.Signals) -> None:
+async def test_a_server_that_shuts_down_is_unavailable(
+    failing: Server, number: signal.Signals
+) -> None:
     """57P01 to a call that waits, then refused connections."""
-
-    async def run() -> None:
-        schema = fresh()
-        async with opened(failing, schema=schema) as repository, session(failing) as other:
-            pet = await repository.create_pet(REX)
-            await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
-            placing = asyncio.create_task(repository.place_order(pet.id, AT))
-            await until_waiting(failing, 1)
-            await asyncio.to_thread(failing.stop, number)
-            [outcome] = await asyncio.gather(placing, return_exceptions=True)
-            await unavailable(pets(repository))
-            await asyncio.to_thread(failing.start)
-            assert len(await again(lambda: pets(repository))) == 1
-            orders = await repository.list_orders(OrderQuery(0, 9))
-            if isinstance(outcome, Receipt):  # the session that held the lock ended first
-                assert [order.id for order in orders] == [outcome.id]
-            else:
-                assert isinstance(outcome, UnavailableError)
-                assert orders == []
-
-    asyncio.run(run())
+    schema = fresh()
+    async with opened(failing, schema=schema) as repository, session(failing) as other:
+        pet = await repository.create_pet(REX)
+        await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
+        placing = asyncio.create_task(repository.place_order(pet.id, AT))
+        await until_waiting(failing, 1)
+        await asyncio.to_thread(failing.stop, number)
+        [outcome] = await asyncio.gather(placing, return_exceptions=True)
+        await unavailable(pets(repository))
+        await asyncio.to_thread(failing.start)
+        assert len(await again(lambda: pets(repository))) == 1
+        orders = await repository.list_orders(OrderQuery(0, 9))
+        if isinstance(outcome, Receipt):  # the session that held the lock ended first
+            assert [order.id for order in orders] == [outcome.id]
+        else:
+            assert isinstance(outcome, UnavailableError)
+            assert orders == []
 
 
-def test_when_connections_are_used_up_the_open_ones_remain(failing: Server) -> None:
+async def test_when_connections_are_used_up_the_open_ones_remain(failing: Server) -> None:
     failing.stop()
     failing.configure("max_connections = 8", "superuser_reserved_connections = 0")
     failing.start()
-
-    async def run() -> None:
-        async with opened(failing, connections=6) as repository:
-            await repository.create_pet(REX)
-            others = list[Any]()
-            with suppress(asyncpg.TooManyConnectionsError):
-                while len(others) < 8:
-                    others.append(await asyncpg.connect(failing.url(sslmode="disable")))
-            assert 4 <= len(others) < 8
-            reads = [repository.list_pets(PetQuery(0, 9)) for _ in range(300)]
-            writes = [repository.create_pet(REX, make_token(n)) for n in range(30)]
-            await asyncio.gather(*reads, *writes)
-            with pytest.raises(UnavailableError, match="53300"):
-                async with opened(failing):
-                    pass
-            for other in others:
-                other.terminate()
-            assert len(await pets(repository)) == 31
-
-    asyncio.run(run())
+    async with opened(failing, connections=6) as repository:
+        await repository.create_pet(REX)
+        others = list[Any]()
+        with suppress(asyncpg.TooManyConnectionsError):
+            while len(others) < 8:
+                others.append(await asyncpg.connect(failing.url(sslmode="disable")))
+        assert 4 <= len(others) < 8
+        reads = [repository.list_pets(PetQuery(0, 9)) for _ in range(300)]
+        writes = [repository.create_pet(REX, make_token(n)) for n in range(30)]
+        await asyncio.gather(*reads, *writes)
+        with pytest.raises(UnavailableError, match="53300"):
+            async with opened(failing):
+                pass
+        for other in others:
+            other.terminate()
+        assert len(await pets(repository)) == 31
 
 
 async def terminate(server: Server, schema: str) -> None:
@@ -182,110 +165,77 @@ async def terminate(server: Server, schema: str) -> None:
     )
 
 
-def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Server) -> None:
+async def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Server) -> None:
     """Whatever asyncpg was doing: its own words are those of its source."""
     reasons = set[str]()
+    schema, over = fresh(), False
 
-    async def run() -> None:
-        schema, over = fresh(), False
+    async def use() -> None:
+        while not over:
+            try:
+                pet = await repository.create_pet(REX)
+                await repository.place_order(pet.id, AT)
+                await repository.list_pets(PetQuery(0, 5))
+            except UnavailableError as error:
+                reasons.add(str(error).partition(": ")[2])
+                await asyncio.sleep(0)  # while calls fail at once, the pool must connect, too
 
-        async def use() -> None:
-            while not over:
-                try:
-                    pet = await repository.create_pet(REX)
-                    await repository.place_order(pet.id, AT)
-                    await repository.list_pets(PetQuery(0, 5))
-                except UnavailableError as error:
-                    reasons.add(str(error).partition(": ")[2])
-                    await asyncio.sleep(0)  # while calls fail at once, the pool must connect, too
-
-        async with opened(server, schema=schema) as repository:
-            users = [asyncio.create_task(use()) for _ in range(8)]
-            for _ in range(20):
-                await asyncio.sleep(0.1)
-                await terminate(server, schema)
-            over = True
-            await asyncio.gather(*users)
-
-    asyncio.run(run())
+    async with opened(server, schema=schema) as repository:
+        users = [asyncio.create_task(use()) for _ in range(8)]
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            await terminate(server, schema)
+        over = True
+        await asyncio.gather(*users)
     known = LOST, "terminating connection due to administrator command (57P01)"
     assert reasons
     assert not [reason for reason in reasons if not reason.startswith(known)]
 
 
-def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_service(
+async def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_service(
     server: Server,
 ) -> None:
-    async def run() -> None:
-        schema = fresh()
-        async with opened(server, schema=schema, timeout_seconds=8) as repository:
-            async with session(server) as other:
-                await other.execute(f"BEGIN; LOCK TABLE {schema}.store IN ACCESS EXCLUSIVE MODE")
-                await terminate(server, schema)
-                await until_waiting(server, 1)  # the connection that replaces the closed one
-                call = asyncio.create_task(unavailable(repository.get_pet(1)))
-                await asyncio.sleep(0)
-                await terminate(server, schema)
-                assert (await call).partition(": ")[2].startswith(LOST)
-            await again(lambda: repository.create_pet(REX))
-
-    asyncio.run(run())
+    schema = fresh()
+    async with opened(server, schema=schema, timeout_seconds=8) as repository:
+        async with session(server) as other:
+            await other.execute(f"BEGIN; LOCK TABLE {schema}.store IN ACCESS EXCLUSIVE MODE")
+            await terminate(server, schema)
+            await until_waiting(server, 1)  # the connection that replaces the closed one
+            call = asyncio.create_task(unavailable(repository.get_pet(1)))
+            await asyncio.sleep(0)
+            await terminate(server, schema)
+            assert (await call).partition(": ")[2].startswith(LOST)
+        await again(lambda: repository.create_pet(REX))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cannot switch to state 12; another operation (2) is in progress",
-        'cannot switch to "idle" state; protocol is in the "failed" state',
-    ],
-)
-def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(text: str) -> None:
+def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost() -> None:
     with pytest.raises(UnavailableError, match=f"^it: {LOST}$"), translated_errors("it", 1):
-        raise asyncpg.InternalClientError(text)
+        raise asyncpg.InternalClientError('cannot switch to "idle" state')
 
 
-@pytest.mark.parametrize("code", ["53100", "53200", "54000", "58030", "XX000"])
-def test_a_server_that_cannot_write_is_unavailable_and_used_again(
+@pytest.mark.parametrize("code", ["53100", "XX000"])
+async def test_a_server_that_cannot_write_is_unavailable_and_used_again(
     server: Server, code: str
 ) -> None:
     """A trigger replies as a server does whose disk is full (53100), or that fails otherwise."""
     schema = fresh()
-
-    async def run() -> None:
-        async with opened(server, schema=schema) as repository, session(server) as other:
-            pet = await repository.create_pet(REX)
-            await other.execute(
-                f"CREATE FUNCTION {schema}.fail() RETURNS trigger LANGUAGE plpgsql AS"
-                f" $$BEGIN RAISE SQLSTATE '{code}' USING MESSAGE = 'cannot write'; END$$;"
-                f" CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON {schema}.pets"
-                f" EXECUTE FUNCTION {schema}.fail()"
-            )
-            for write in (repository.create_pet(REX), repository.place_order(pet.id, AT)):
-                assert f"cannot write ({code})" in await unavailable(write)
-            assert await pets(repository) == [await repository.get_pet(pet.id)]
-            await other.execute(f"DROP TRIGGER fail ON {schema}.pets")
-            await repository.create_pet(REX)
-            await repository.place_order(pet.id, AT)
-
-    asyncio.run(run())
+    async with opened(server, schema=schema) as repository, session(server) as other:
+        pet = await repository.create_pet(REX)
+        await other.execute(
+            f"CREATE FUNCTION {schema}.fail() RETURNS trigger LANGUAGE plpgsql AS"
+            f" $$BEGIN RAISE SQLSTATE '{code}' USING MESSAGE = 'cannot write'; END$$;"
+            f" CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON {schema}.pets"
+            f" EXECUTE FUNCTION {schema}.fail()"
+        )
+        for write in (repository.create_pet(REX), repository.place_order(pet.id, AT)):
+            assert f"cannot write ({code})" in await unavailable(write)
+        assert await pets(repository) == [await repository.get_pet(pet.id)]
+        await other.execute(f"DROP TRIGGER fail ON {schema}.pets")
+        await repository.create_pet(REX)
+        await repository.place_order(pet.id, AT)
 
 
-def test_a_server_that_becomes_read_only_is_left(failing: Server) -> None:
-    async def run() -> None:
-        async with opened(failing, connections=1) as repository:
-            await repository.create_pet(REX)
-            await asyncio.to_thread(
-                failing.fetch, "ALTER SYSTEM SET default_transaction_read_only = on"
-            )
-            await asyncio.to_thread(failing.fetch, "SELECT pg_reload_conf()")
-            await until_refused(repository)
-            await unavailable_for("read-only: name the primary", lambda: pets(repository))
-            async with session(failing) as other:
-                await other.execute("SET default_transaction_read_only = off")
-                await other.execute("ALTER SYSTEM RESET ALL")
-                await other.execute("SELECT pg_reload_conf()")
-            await again(lambda: repository.create_pet(REX))
-
+async def test_a_server_that_becomes_read_only_is_left(failing: Server) -> None:
     async def until_refused(repository: PostgresRepository) -> None:
         """Create pets until the server has noticed its new setting."""
         async with asyncio.timeout(HANG_SECONDS):
@@ -293,44 +243,53 @@ def test_a_server_that_becomes_read_only_is_left(failing: Server) -> None:
                 while True:
                     await repository.create_pet(REX)
 
-    asyncio.run(run())
+    async with opened(failing, connections=1) as repository:
+        await repository.create_pet(REX)
+        await asyncio.to_thread(
+            failing.fetch, "ALTER SYSTEM SET default_transaction_read_only = on"
+        )
+        await asyncio.to_thread(failing.fetch, "SELECT pg_reload_conf()")
+        await until_refused(repository)
+        await unavailable_for("read-only: name the primary", lambda: pets(repository))
+        async with session(failing) as other:
+            await other.execute("SET default_transaction_read_only = off")
+            await other.execute("ALTER SYSTEM RESET ALL")
+            await other.execute("SELECT pg_reload_conf()")
+        await again(lambda: repository.create_pet(REX))
 
 
-def test_a_server_that_stops_syncing_is_refused_until_it_syncs(failing: Server) -> None:
-    async def run() -> None:
-        async with opened(failing) as repository:
-            await repository.create_pet(REX)
-            await asyncio.to_thread(reload, failing, fsync="off")
-            await until_unavailable("fsync = off", lambda: pets(repository))
-            await unavailable_for("fsync = off", lambda: repository.create_pet(REX))
-            await asyncio.to_thread(reload, failing, fsync="on")
-            assert len(await again(lambda: pets(repository))) == 1
+async def test_a_server_that_stops_syncing_is_refused_until_it_syncs(failing: Server) -> None:
+    async with opened(failing) as repository:
+        await repository.create_pet(REX)
+        await asyncio.to_thread(reload, failing, fsync="off")
+        await until_unavailable("fsync = off", lambda: pets(repository))
+        await unavailable_for("fsync = off", lambda: repository.create_pet(REX))
+        message = await asyncio.to_thread(refusal, failing)
+        assert "does not sync its files (fsync = off)" in message
+        await asyncio.to_thread(reload, failing, fsync="on")
+        assert len(await again(lambda: pets(repository))) == 1
 
-    asyncio.run(run())
 
-
-@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes"])
-def test_a_setting_that_may_lose_pets_is_warned_of_when_it_changes(
-    failing: Server, setting: str, caplog: pytest.LogCaptureFixture
+async def test_settings_that_may_lose_pets_are_warned_of_when_they_change(
+    failing: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warning = f"has {setting} = off: a crash of the server may lose acknowledged writes"
+    settings = ("synchronous_commit", "full_page_writes")
 
     async def warned(count: int) -> None:
-        assert caplog.text.count(warning) == count
+        for setting in settings:
+            warning = f"has {setting} = off: a crash of the server may lose acknowledged writes"
+            assert caplog.text.count(warning) == count
 
-    async def run() -> None:
-        async with opened(failing) as repository:
-            await repository.create_pet(REX)
-            await warned(0)
-            for count in (1, 2):
-                await asyncio.to_thread(reload, failing, **{setting: "off"})
-                await again(lambda: warned(count), AssertionError)  # noqa: B023
-                await asyncio.sleep(2 * CHECK_SECONDS)
-                await warned(count)
-                await asyncio.to_thread(reload, failing, **{setting: "on"})
-                await asyncio.sleep(2 * CHECK_SECONDS)
-
-    asyncio.run(run())
+    async with opened(failing) as repository:
+        await repository.create_pet(REX)
+        await warned(0)
+        for count in (1, 2):
+            await asyncio.to_thread(reload, failing, **dict.fromkeys(settings, "off"))
+            await again(lambda: warned(count), AssertionError)  # noqa: B023
+            await asyncio.sleep(2 * CHECK_SECONDS)
+            await warned(count)
+            await asyncio.to_thread(reload, failing, **dict.fromkeys(settings, "on"))
+            await asyncio.sleep(2 * CHECK_SECONDS)
 
 
 def reload(server: Server, **settings: str) -> None:

@@ -8,146 +8,120 @@ from petstore.contract import OrderQuery, OrderStatus, UnavailableError
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 
-def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -> None:
-    async def run() -> None:
-        schema = fresh()
-        async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
-            ids = [(await repository.create_pet(REX)).id for _ in range(3)]
-            async with session(server) as other:
-                await other.execute(
-                    f"BEGIN; SELECT FROM {schema}.pets WHERE id = {ids[0]} FOR UPDATE"
-                )
-                placing = [
-                    asyncio.create_task(repository.place_order(ids[0], AT)) for _ in range(2)
-                ]
-                await until_waiting(server, 1)
-                assert len(await pets(repository)) == 3
-                placed = await repository.place_order(ids[1], AT)
-                await repository.update_order(placed.id, OrderStatus.COMPLETED)
-                await repository.create_pet(REX)
-                for call in placing:  # the server gives up, and the connections remain
-                    assert "(57014)" in await unavailable(call)
-                assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
-            await again(lambda: repository.place_order(ids[0], AT))
-
-    asyncio.run(run())
-
-
-def test_one_slow_call_does_not_delay_those_that_could_share_its_statement(server: Server) -> None:
-    """A token that an open transaction records."""
-
-    async def run() -> None:
-        schema = fresh()
-        async with opened(server, schema=schema, timeout_seconds=8) as repository:
-            async with session(server) as other:
-                await other.execute(
-                    f"BEGIN; INSERT INTO {schema}.tokens"
-                    f" SELECT '\\x{make_token(1).value.hex()}', '', 1, 0, now()"
-                )
-                waiting = asyncio.create_task(repository.create_pet(REX, make_token(1)))
-                await until_waiting(server, 1)
-                for value in range(2, 20):
-                    await repository.create_pet(REX, make_token(value))
-                assert not waiting.done()
-            await waiting
-
-    asyncio.run(run())
-
-
-def test_calls_that_wait_for_one_row_hold_one_connection(server: Server) -> None:
-    """A forgotten transaction, and clients that go on asking for what it has locked."""
-
-    async def run() -> None:
-        schema = fresh()
-        async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
-            ids = [(await repository.create_pet(REX)).id for _ in range(30)]
-            order = await repository.place_order(ids[0], AT)
-            async with session(server) as other:
-                await other.execute(f"BEGIN; SELECT FROM {schema}.pets WHERE id < 3 FOR UPDATE")
-
-                async def order_locked() -> str:
-                    return await unavailable(repository.place_order(ids[1], AT))
-
-                async def cancel_locked() -> str:
-                    return await unavailable(
-                        repository.update_order(order.id, OrderStatus.CANCELLED)
-                    )
-
-                waiting = [
-                    *(asyncio.create_task(order_locked()) for _ in range(24)),
-                    *(asyncio.create_task(cancel_locked()) for _ in range(24)),
-                ]
-                await until_waiting(server, 2)
-                for pet_id in ids[2:]:
-                    await repository.place_order(pet_id, AT)
-                    await repository.create_pet(REX)
-                assert not any(task.done() for task in waiting), "nothing had to wait for them"
-                locked = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                assert len(await asyncio.to_thread(server.fetch, locked)) == 2
-                # The server gives up on the first of them, and none is sent without enough time.
-                assert all("(57014)" in message for message in await asyncio.gather(*waiting))
-                waiting = [asyncio.create_task(order_locked()) for _ in range(4)]
-                await until_waiting(server, 1)
-                for task in waiting[:3]:
-                    task.cancel()
-                assert "(57014)" in await waiting[3]
-            await again(lambda: repository.place_order(ids[1], AT))
-            await again(lambda: repository.update_order(order.id, OrderStatus.CANCELLED))
-
-    asyncio.run(run())
-
-
-def test_locks_that_block_all_writes_leave_a_connection_to_reads(server: Server) -> None:
-    async def run() -> None:
-        schema = fresh()
-        async with opened(server, schema=schema, connections=3) as repository:
-            await repository.create_pet(REX)
-            async with session(server) as other:
-                await other.execute(f"BEGIN; LOCK TABLE {schema}.pets IN EXCLUSIVE MODE")
-                tasks = [
-                    *(asyncio.create_task(repository.place_order(1, AT)) for _ in range(20)),
-                    *(asyncio.create_task(repository.create_pet(REX)) for _ in range(20)),
-                ]
-                await until_waiting(server, 2)
-                for _ in range(20):
-                    assert len(await pets(repository)) == 1
-                await other.execute("COMMIT")
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-            assert len(await pets(repository)) == 21
-            assert len([result for result in results if not isinstance(result, Exception)]) == 21
-
-    asyncio.run(run())
-
-
-def test_a_deadlock_is_repeated(server: Server) -> None:
-    """Another session locks a pet and then an order; completing it locks them in turn."""
-
-    async def run() -> None:
-        schema = fresh()
-        async with opened(server, schema=schema) as repository, session(server) as other:
-            await other.execute("SET deadlock_timeout = '60s'")  # so that it is not the victim
-            pet = await repository.create_pet(REX)
-            order = await repository.place_order(pet.id, AT)
-            await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
-            updating = asyncio.create_task(repository.update_order(order.id, OrderStatus.COMPLETED))
+async def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -> None:
+    schema = fresh()
+    async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
+        ids = [(await repository.create_pet(REX)).id for _ in range(3)]
+        async with session(server) as other:
+            await other.execute(f"BEGIN; SELECT FROM {schema}.pets WHERE id = {ids[0]} FOR UPDATE")
+            placing = [asyncio.create_task(repository.place_order(ids[0], AT)) for _ in range(2)]
             await until_waiting(server, 1)
-            await other.execute(f"SELECT FROM {schema}.orders FOR UPDATE; COMMIT")
-            assert (await updating).status is OrderStatus.COMPLETED
-            assert "deadlock detected" in server.log()
+            assert len(await pets(repository)) == 3
+            placed = await repository.place_order(ids[1], AT)
+            await repository.update_order(placed.id, OrderStatus.COMPLETED)
+            await repository.create_pet(REX)
+            for call in placing:  # the server gives up, and the connections remain
+                assert "(57014)" in await unavailable(call)
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
+        await again(lambda: repository.place_order(ids[0], AT))
 
-    asyncio.run(run())
+
+async def test_one_slow_call_does_not_delay_those_that_could_share_its_statement(
+    server: Server,
+) -> None:
+    """A token that an open transaction records."""
+    schema = fresh()
+    async with opened(server, schema=schema, timeout_seconds=8) as repository:
+        async with session(server) as other:
+            await other.execute(
+                f"BEGIN; INSERT INTO {schema}.tokens"
+                f" SELECT '\\x{make_token(1).value.hex()}', '', 1, 0, now()"
+            )
+            waiting = asyncio.create_task(repository.create_pet(REX, make_token(1)))
+            await until_waiting(server, 1)
+            for value in range(2, 20):
+                await repository.create_pet(REX, make_token(value))
+            assert not waiting.done()
+        await waiting
 
 
-def test_a_serialization_failure_is_repeated(server: Server) -> None:
+async def test_calls_that_wait_for_one_row_hold_one_connection(server: Server) -> None:
+    """A forgotten transaction, and clients that go on asking for what it has locked."""
+    schema = fresh()
+    async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
+        ids = [(await repository.create_pet(REX)).id for _ in range(30)]
+        order = await repository.place_order(ids[0], AT)
+        async with session(server) as other:
+            await other.execute(f"BEGIN; SELECT FROM {schema}.pets WHERE id < 3 FOR UPDATE")
+
+            async def order_locked() -> str:
+                return await unavailable(repository.place_order(ids[1], AT))
+
+            async def cancel_locked() -> str:
+                return await unavailable(repository.update_order(order.id, OrderStatus.CANCELLED))
+
+            waiting = [
+                *(asyncio.create_task(order_locked()) for _ in range(24)),
+                *(asyncio.create_task(cancel_locked()) for _ in range(24)),
+            ]
+            await until_waiting(server, 2)
+            for pet_id in ids[2:]:
+                await repository.place_order(pet_id, AT)
+                await repository.create_pet(REX)
+            assert not any(task.done() for task in waiting), "nothing had to wait for them"
+            locked = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            assert len(await asyncio.to_thread(server.fetch, locked)) == 2
+            # The server gives up on the first of them, and none is sent without enough time.
+            assert all("(57014)" in message for message in await asyncio.gather(*waiting))
+            waiting = [asyncio.create_task(order_locked()) for _ in range(4)]
+            await until_waiting(server, 1)
+            for task in waiting[:3]:
+                task.cancel()
+            assert "(57014)" in await waiting[3]
+        await again(lambda: repository.place_order(ids[1], AT))
+        await again(lambda: repository.update_order(order.id, OrderStatus.CANCELLED))
+
+
+async def test_locks_that_block_all_writes_leave_a_connection_to_reads(server: Server) -> None:
+    schema = fresh()
+    async with opened(server, schema=schema, connections=3) as repository:
+        await repository.create_pet(REX)
+        async with session(server) as other:
+            await other.execute(f"BEGIN; LOCK TABLE {schema}.pets IN EXCLUSIVE MODE")
+            tasks = [
+                *(asyncio.create_task(repository.place_order(1, AT)) for _ in range(20)),
+                *(asyncio.create_task(repository.create_pet(REX)) for _ in range(20)),
+            ]
+            await until_waiting(server, 2)
+            for _ in range(20):
+                assert len(await pets(repository)) == 1
+            await other.execute("COMMIT")
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(await pets(repository)) == 21
+        assert len([result for result in results if not isinstance(result, Exception)]) == 21
+
+
+async def test_a_deadlock_is_repeated(server: Server) -> None:
+    """Another session locks a pet and then an order; completing it locks them in turn."""
+    schema = fresh()
+    async with opened(server, schema=schema) as repository, session(server) as other:
+        await other.execute("SET deadlock_timeout = '60s'")  # so that it is not the victim
+        pet = await repository.create_pet(REX)
+        order = await repository.place_order(pet.id, AT)
+        await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
+        updating = asyncio.create_task(repository.update_order(order.id, OrderStatus.COMPLETED))
+        await until_waiting(server, 1)
+        await other.execute(f"SELECT FROM {schema}.orders FOR UPDATE; COMMIT")
+        assert (await updating).status is OrderStatus.COMPLETED
+        assert "deadlock detected" in server.log()
+
+
+async def test_a_serialization_failure_is_repeated(server: Server) -> None:
     """A role may have a stricter isolation level; the backend sets the one that it needs."""
-
-    async def run() -> None:
-        url = server.url(default_transaction_isolation="serializable")
-        async with opened(url, pgbouncer=True) as repository:
-            ids = [(await repository.create_pet(REX)).id for _ in range(40)]
-            placing = [repository.place_order(pet_id, AT) for pet_id in ids for _ in range(3)]
-            results = await asyncio.gather(*placing, return_exceptions=True)
-            assert not [result for result in results if isinstance(result, UnavailableError)]
-            assert len(await repository.list_orders(OrderQuery(0, 999))) == 40
-
-    asyncio.run(run())
+    url = server.url(default_transaction_isolation="serializable")
+    async with opened(url, pgbouncer=True) as repository:
+        ids = [(await repository.create_pet(REX)).id for _ in range(40)]
+        placing = [repository.place_order(pet_id, AT) for pet_id in ids for _ in range(3)]
+        results = await asyncio.gather(*placing, return_exceptions=True)
+        assert not [result for result in results if isinstance(result, UnavailableError)]
+        assert len(await repository.list_orders(OrderQuery(0, 999))) == 40

@@ -25,33 +25,29 @@ def through(front: Proxy) -> str:
     return f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
 
 
-def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_last_one(
+async def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_last_one(
     front: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pool, "CROWDED_SECONDS", 3600)
-
-    async def run() -> None:
-        async with opened(through(front)) as repository:
-            await repository.create_pet(REX)
-            front.refuse()
-            created, refused = 1, 0
-            while refused < 5:
-                await asyncio.gather(repository.create_pet(REX), pets(repository))
-                created += 1
-                refused += "continuing with 1 connections: " in caplog.text
-            assert caplog.text.count("continuing with 1 connections: ") == 1, "it does not insist"
-            front.listen()
-            front.cut()
-            assert len(await again(lambda: pets(repository))) == created
-
-    asyncio.run(run())
+    async with opened(through(front)) as repository:
+        await repository.create_pet(REX)
+        front.refuse()
+        created, refused = 1, 0
+        while refused < 5:
+            await asyncio.gather(repository.create_pet(REX), pets(repository))
+            created += 1
+            refused += "continuing with 1 connections: " in caplog.text
+        assert caplog.text.count("continuing with 1 connections: ") == 1, "it does not insist"
+        front.listen()
+        front.cut()
+        assert len(await again(lambda: pets(repository))) == created
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["network", "server"])
-def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
+async def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
     failing: Server, whole: bool
 ) -> None:
-    async def run(front: Proxy) -> None:
+    with proxy(failing.host, failing.port) as front:
         async with opened(through(front), timeout_seconds=4, connections=4) as repository:
             await repository.create_pet(REX)
             if whole:
@@ -83,100 +79,80 @@ def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
             # What was sent has taken effect or not, what was not sent has not.
             assert 2 <= len(await pets(repository)) <= 42
 
-    with proxy(failing.host, failing.port) as front:
-        asyncio.run(run(front))
+
+async def test_a_call_that_no_connection_takes_fails_in_time(front: Proxy) -> None:
+    settings = {"timeout_seconds": 1, "connections": 1, "watched": False}
+    async with opened(through(front), **settings) as repository:
+        await repository.create_pet(REX)
+        front.frozen = True
+        sent = asyncio.create_task(unavailable(repository.create_pet(REX)))
+        await asyncio.sleep(0.2)
+        assert "no connection was free within 1 s" in await unavailable(repository.get_pet(1))
+        assert "no reply within 1 s" in await sent
 
 
-def test_a_call_that_no_connection_takes_fails_in_time(front: Proxy) -> None:
-    async def run() -> None:
-        settings = {"timeout_seconds": 1, "connections": 1, "watched": False}
-        async with opened(through(front), **settings) as repository:
-            await repository.create_pet(REX)
-            front.frozen = True
-            sent = asyncio.create_task(unavailable(repository.create_pet(REX)))
-            await asyncio.sleep(0.2)
-            assert "no connection was free within 1 s" in await unavailable(repository.get_pet(1))
-            assert "no reply within 1 s" in await sent
-
-    asyncio.run(run())
-
-
-def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
+async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
     """The network fails after the commit has reached the server."""
-
-    async def run() -> None:
-        async with opened(through(front), connections=1, watched=False) as repository:
-            for count in range(2, 10, 2):
-                # The first one prepares the statement, so that the reply is that of the commit.
-                await again(lambda: repository.create_pet(REX))
-                front.drop_next = True
-                await unavailable(repository.create_pet(REX))
-                assert len(await again(lambda: pets(repository))) == count
-            first, second, *_ = await pets(repository)
-            await repository.place_order(first.id, AT)
-            token = make_token(7)
+    async with opened(through(front), connections=1, watched=False) as repository:
+        for count in range(2, 10, 2):
+            # The first one prepares the statement, so that the reply is that of the commit.
+            await again(lambda: repository.create_pet(REX))
             front.drop_next = True
-            await unavailable(repository.place_order(second.id, AT, token))
-            receipt = await again(lambda: repository.place_order(second.id, AT, token))
-            assert receipt.replayed
-            assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
-            assert front.cuts == 5
+            await unavailable(repository.create_pet(REX))
+            assert len(await again(lambda: pets(repository))) == count
+        first, second, *_ = await pets(repository)
+        await repository.place_order(first.id, AT)
+        token = make_token(7)
+        front.drop_next = True
+        await unavailable(repository.place_order(second.id, AT, token))
+        receipt = await again(lambda: repository.place_order(second.id, AT, token))
+        assert receipt.replayed
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
+        assert front.cuts == 5
 
-    asyncio.run(run())
 
-
-def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy) -> None:
+async def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy) -> None:
     """The network fails before the commit has reached the server."""
-
-    async def run() -> None:
-        async with opened(through(front), connections=1) as repository:
-            await repository.create_pet(REX)
-            front.frozen = True
-            creating = asyncio.create_task(unavailable(repository.create_pet(REX)))
-            await asyncio.sleep(0.05)
-            front.refuse()
-            front.cut()
-            await creating
-            for _ in range(20):
-                await unavailable(repository.create_pet(REX))
-            front.frozen = False
-            front.listen()
-            assert len(await again(lambda: pets(repository))) == 1
-
-    asyncio.run(run())
+    async with opened(through(front), connections=1) as repository:
+        await repository.create_pet(REX)
+        front.frozen = True
+        creating = asyncio.create_task(unavailable(repository.create_pet(REX)))
+        await asyncio.sleep(0.05)
+        front.refuse()
+        front.cut()
+        await creating
+        for _ in range(20):
+            await unavailable(repository.create_pet(REX))
+        front.frozen = False
+        front.listen()
+        assert len(await again(lambda: pets(repository))) == 1
 
 
-def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
-    async def run() -> None:
-        async with opened(through(front), connections=1, watched=False) as repository:
-            await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
-            for size in (1, 7, 50, 300):
-                await again(lambda: pets(repository))
-                front.cut_after = size
-                await unavailable(pets(repository))
-                assert len(await again(lambda: pets(repository))) == 20
-
-    asyncio.run(run())
+async def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
+    async with opened(through(front), connections=1, watched=False) as repository:
+        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+        for size in (1, 7, 50, 300):
+            await again(lambda: pets(repository))
+            front.cut_after = size
+            await unavailable(pets(repository))
+            assert len(await again(lambda: pets(repository))) == 20
 
 
-def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(
+async def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(
     front: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def connect(*_: object, **__: object) -> None:
         raise RuntimeError("no such thing was ever seen")
 
-    async def run() -> None:
-        async with opened(through(front)) as repository:
-            with monkeypatch.context() as patched:
-                patched.setattr(asyncpg, "connect", connect)
-                front.cut()
-                await unavailable_for("no such thing was ever seen", lambda: pets(repository))
-            assert await again(lambda: pets(repository)) == []
-
-    asyncio.run(run())
+    async with opened(through(front)) as repository:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncpg, "connect", connect)
+            front.cut()
+            await unavailable_for("no such thing was ever seen", lambda: pets(repository))
+        assert await again(lambda: pets(repository)) == []
 
 
-def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(
+async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asyncpg then raises an AttributeError, as one in some hundred kills showed."""
@@ -186,13 +162,10 @@ def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(
         await asyncio.sleep(0)
         raise AttributeError("'NoneType' object has no attribute 'bind_execute'")
 
-    async def run() -> None:
-        async with opened(server) as repository:
-            with monkeypatch.context() as patched:
-                patched.setattr(asyncpg.Connection, "fetch", fetch)
-                assert "the connection was lost" in await unavailable(repository.create_pet(REX))
-                patched.setattr(asyncpg.Connection, "fetchrow", fetch)
-                await unavailable_for("the connection was lost", lambda: pets(repository))
-            assert await again(lambda: pets(repository)) == []
-
-    asyncio.run(run())
+    async with opened(server) as repository:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncpg.Connection, "fetch", fetch)
+            assert "the connection was lost" in await unavailable(repository.create_pet(REX))
+            patched.setattr(asyncpg.Connection, "fetchrow", fetch)
+            await unavailable_for("the connection was lost", lambda: pets(repository))
+        assert await again(lambda: pets(repository)) == []

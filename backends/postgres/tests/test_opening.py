@@ -19,7 +19,7 @@ from petstore_postgres.servers import ReachedServer, Servers, ServerState
 
 from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.places import create, fresh, opened, refusal, session
-from backends.postgres.tests.servers import Server, single
+from backends.postgres.tests.servers import Server
 from petstore.contract import Expected, Pet, SettingsError, UnavailableError
 from tests.support.repositories import AT, REX, pets
 
@@ -129,19 +129,16 @@ def test_an_upgrade_that_waits_for_a_table_gives_up(
     assert create(server, schema=name) == 1
 
 
-def test_processes_create_the_schema_once_also_if_the_default_isolation_is_strict(
+async def test_processes_create_the_schema_once_also_if_the_default_isolation_is_strict(
     server: Server,
 ) -> None:
     name, url = fresh(), server.url(default_transaction_isolation="serializable")
 
-    async def run() -> None:
-        async def open_() -> None:
-            async with opened(url, schema=name, pgbouncer=True, timeout_seconds=20) as repository:
-                assert await pets(repository) == []
+    async def open_() -> None:
+        async with opened(url, schema=name, pgbouncer=True, timeout_seconds=20) as repository:
+            assert await pets(repository) == []
 
-        await asyncio.gather(*(open_() for _ in range(8)))
-
-    asyncio.run(run())
+    await asyncio.gather(*(open_() for _ in range(8)))
 
 
 def test_a_server_that_stalls_while_a_store_is_opened_is_unavailable(
@@ -317,18 +314,6 @@ def test_a_unix_socket_a_service_and_a_password_file_work(server: Server, tmp_pa
     assert create(server.url(passfile=str(file))) == 1
 
 
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (["fsync = off"], "does not sync its files (fsync = off)"),
-        (["default_transaction_read_only = on"], "is a standby, or read-only: name the primary"),
-    ],
-)
-def test_a_server_that_cannot_keep_the_promise_is_refused(lines: list[str], words: str) -> None:
-    with single(*lines) as server:
-        assert words in refusal(server)
-
-
 def test_a_standby_is_refused(failing: Server) -> None:
     failing.stop()
     (failing.data / "standby.signal").touch()
@@ -355,15 +340,17 @@ def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:
     assert "no effect: connect_timeout, keepalives in PETSTORE_POSTGRES_URL" in done.stderr
 
 
-@pytest.mark.parametrize("setting", ["synchronous_commit", "full_page_writes"])
 def test_a_server_that_may_lose_pets_causes_a_warning(
-    failing: Server, setting: str, caplog: pytest.LogCaptureFixture
+    failing: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    execute(failing, f"ALTER SYSTEM SET {setting} = off", "SELECT pg_reload_conf()")
+    settings = ("synchronous_commit", "full_page_writes")
+    execute(failing, *(f"ALTER SYSTEM SET {setting} = off" for setting in settings))
+    execute(failing, "SELECT pg_reload_conf()")
     with caplog.at_level(logging.INFO, "petstore.postgres"):
         create(failing)
         create(failing)
-    assert f"has {setting} = off: a crash of the server may lose acknowledged" in caplog.text
+    for setting in settings:
+        assert f"has {setting} = off: a crash of the server may lose acknowledged" in caplog.text
     assert re.search(r"is version 1[4-9]\.", caplog.text)
     assert "synchronous_commit = " in caplog.text
 

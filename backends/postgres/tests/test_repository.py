@@ -16,9 +16,7 @@ from backends.postgres.tests.servers import Server
 from petstore.contract import (
     ConflictError,
     NewPet,
-    Order,
     OrderQuery,
-    OrderStatus,
     Pet,
     PetQuery,
     PetStatus,
@@ -29,8 +27,8 @@ from petstore.contract import (
 from tests.support.repositories import AT, REX, make_token, pets
 
 
-@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1", "SQL_ASCII", "EUC_JP"])
-def test_every_unicode_text_comes_back_in_a_database_of_any_encoding(
+@pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII", "EUC_JP"])
+async def test_every_unicode_text_comes_back_in_a_database_of_any_encoding(
     each: Server, encoding: str
 ) -> None:
     surrogates = range(0xD800, 0xE000)
@@ -39,22 +37,18 @@ def test_every_unicode_text_comes_back_in_a_database_of_any_encoding(
     names += ["", "\0", "\0\0x", "\\x00", "\\000", "'; DROP TABLE pets; --", "%s $1 {0}", "e\u0301"]
     database = fresh()
     each.fetch(f"CREATE DATABASE {database} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
-
-    async def run() -> None:
-        async with opened(f"{each.url()[: -len('postgres')]}{database}") as repository:
-            creates = [repository.create_pet(NewPet(name, 7)) for name in names]
-            receipts = await asyncio.gather(*creates)
-            found = {pet.id: pet.name for pet in await pets(repository)}
-            assert [found[receipt.id] for receipt in receipts] == names
-            highest = max(found)
-            await repository.restore([Pet(highest + 1 + n, x, 7) for n, x in enumerate(names)])
-            restored = await repository.list_pets(PetQuery(highest, 1000))
-            assert [pet.name for pet in restored] == names
-
-    asyncio.run(run())
+    async with opened(f"{each.url()[: -len('postgres')]}{database}") as repository:
+        creates = [repository.create_pet(NewPet(name, 7)) for name in names]
+        receipts = await asyncio.gather(*creates)
+        found = {pet.id: pet.name for pet in await pets(repository)}
+        assert [found[receipt.id] for receipt in receipts] == names
+        highest = max(found)
+        await repository.restore([Pet(highest + 1 + n, x, 7) for n, x in enumerate(names)])
+        restored = await repository.list_pets(PetQuery(highest, 1000))
+        assert [pet.name for pet in restored] == names
 
 
-def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server) -> None:
+async def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server) -> None:
     """The plans were made while the tables were empty; one row in a thousand matches."""
     schema = fresh()
     fill = (
@@ -65,256 +59,210 @@ def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server) -> N
     )
     rows_read = """SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
         FROM pg_stat_xact_all_tables WHERE schemaname = $1 AND relname = $2"""
+    async with opened(each, schema=schema), session(each) as other:
 
-    async def run() -> None:
-        async with opened(each, schema=schema), session(each) as other:
+        async def page(table: str, *arguments: int | str | None) -> int:
+            sql = f"SELECT * FROM {schema}.list_{table}($1, $2, $3)"
+            return len(await other.fetch(sql, *([argument] for argument in arguments)))
 
-            async def page(table: str, *arguments: int | str | None) -> int:
-                sql = f"SELECT * FROM {schema}.list_{table}($1, $2, $3)"
-                return len(await other.fetch(sql, *([argument] for argument in arguments)))
-
-            tables = (("pets", "sold"), ("orders", "cancelled"))
-            for table, rare in tables * 8:
-                assert await page(table, 0, 20, None) == await page(table, 0, 20, rare) == 0
-            for rows in fill:
-                await other.execute(f"INSERT INTO {schema}.{rows}")
-            for table, rare in tables:
-                for after, status in ((0, None), (49_000, None), (0, rare), (30_000, rare)):
-                    async with other.transaction():
-                        before = await other.fetchval(rows_read, schema, table)
-                        assert await page(table, after, 20, status) == 20
-                        assert await other.fetchval(rows_read, schema, table) == before + 20
+        tables = (("pets", "sold"), ("orders", "cancelled"))
+        for table, rare in tables * 8:
+            assert await page(table, 0, 20, None) == await page(table, 0, 20, rare) == 0
+        for rows in fill:
+            await other.execute(f"INSERT INTO {schema}.{rows}")
+        for table, rare in tables:
+            for after, status in ((0, None), (49_000, None), (0, rare), (30_000, rare)):
                 async with other.transaction():
                     before = await other.fetchval(rows_read, schema, table)
-                    found = f"SELECT * FROM {schema}.get_{table}($1)"
-                    assert len(await other.fetch(found, [7, 70, 70_000])) == 2
-                    assert await other.fetchval(rows_read, schema, table) == before + 2
+                    assert await page(table, after, 20, status) == 20
+                    assert await other.fetchval(rows_read, schema, table) == before + 20
+            async with other.transaction():
+                before = await other.fetchval(rows_read, schema, table)
+                found = f"SELECT * FROM {schema}.get_{table}($1)"
+                assert len(await other.fetch(found, [7, 70, 70_000])) == 2
+                assert await other.fetchval(rows_read, schema, table) == before + 2
 
-    asyncio.run(run())
 
-
-def test_calls_of_one_turn_travel_together(server: Server) -> None:
+async def test_calls_of_one_turn_travel_together(server: Server) -> None:
     schema = fresh()
-
-    async def run() -> None:
-        async with opened(server, schema=schema) as repository, session(server) as other:
-            receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(300)))
-            ids = [receipt.id for receipt in receipts]
-            assert ids == sorted(ids), "pets of one turn get their ids in its order"
-            [[transactions]] = await other.fetch(
-                f"SELECT count(DISTINCT xmin::text) FROM {schema}.pets"
-            )
-            assert transactions == 1
-            found = await asyncio.gather(*(repository.get_pet(pet_id) for pet_id in [*ids, 1000]))
-            assert [pet and pet.id for pet in found] == [*ids, None]
-            walks = [
-                *(PetQuery(after, 7) for after in range(0, 300, 50)),
-                *(PetQuery(after, 3, PetStatus.AVAILABLE) for after in range(0, 300, 50)),
-                PetQuery(0, 9, PetStatus.SOLD),
-            ]
-            pages = await asyncio.gather(*(repository.list_pets(walk) for walk in walks))
-            for walk, page in zip(walks, pages, strict=True):
-                first = ids[walk.after : walk.after + walk.count]
-                first = [] if walk.status is PetStatus.SOLD else first
-                assert [pet.id for pet in page] == first
-
-    asyncio.run(run())
+    async with opened(server, schema=schema) as repository, session(server) as other:
+        receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(300)))
+        ids = [receipt.id for receipt in receipts]
+        assert ids == sorted(ids), "pets of one turn get their ids in its order"
+        [[transactions]] = await other.fetch(
+            f"SELECT count(DISTINCT xmin::text) FROM {schema}.pets"
+        )
+        assert transactions == 1
+        found = await asyncio.gather(*(repository.get_pet(pet_id) for pet_id in [*ids, 1000]))
+        assert [pet and pet.id for pet in found] == [*ids, None]
+        walks = [
+            *(PetQuery(after, 7) for after in range(0, 300, 50)),
+            *(PetQuery(after, 3, PetStatus.AVAILABLE) for after in range(0, 300, 50)),
+            PetQuery(0, 9, PetStatus.SOLD),
+        ]
+        pages = await asyncio.gather(*(repository.list_pets(walk) for walk in walks))
+        for walk, page in zip(walks, pages, strict=True):
+            first = ids[walk.after : walk.after + walk.count]
+            first = [] if walk.status is PetStatus.SOLD else first
+            assert [pet.id for pet in page] == first
 
 
-def test_creates_with_tokens_share_a_commit_and_each_has_its_own_outcome(server: Server) -> None:
+async def test_creates_with_tokens_share_a_commit_and_each_has_its_own_outcome(
+    server: Server,
+) -> None:
     schema = fresh()
-
-    async def run() -> None:
-        async with opened(server, schema=schema) as repository, session(server) as other:
-            old = await repository.create_pet(REX, make_token(1, until=1000))
-            await repository.create_pet(REX, make_token(2, until=10))
-            calls = [
-                *(repository.create_pet(REX, make_token(100 - n, now=20)) for n in range(80)),
-                *(repository.create_pet(REX, make_token(50, now=20)) for _ in range(3)),
-                repository.create_pet(REX, make_token(50, body=1, now=20)),
-                repository.create_pet(REX, make_token(1, now=20)),
-                repository.create_pet(REX, make_token(1, body=1, now=20)),
-                repository.create_pet(REX, make_token(2, body=1, now=20)),
-            ]
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            ids = [receipt.id for receipt in results[:80]]
-            assert ids == sorted(set(ids)), "pets of one turn get their ids in its order"
-            assert results[80:83] == [Receipt(ids[50], replayed=True)] * 3
-            assert isinstance(results[83], TokenReusedError)
-            assert results[84] == Receipt(old.id, replayed=True)
-            assert isinstance(results[85], TokenReusedError)
-            assert results[86].id > ids[-1], "the record has expired, so it does not count"
-            [[transactions, count]] = await other.fetch(
-                f"SELECT count(DISTINCT xmin::text), count(*) FROM {schema}.pets WHERE id >= $1",
-                ids[0],
-            )
-            assert (transactions, count) == (1, 81)
-
-    asyncio.run(run())
+    async with opened(server, schema=schema) as repository, session(server) as other:
+        old = await repository.create_pet(REX, make_token(1, until=1000))
+        await repository.create_pet(REX, make_token(2, until=10))
+        calls = [
+            *(repository.create_pet(REX, make_token(100 - n, now=20)) for n in range(80)),
+            *(repository.create_pet(REX, make_token(50, now=20)) for _ in range(3)),
+            repository.create_pet(REX, make_token(50, body=1, now=20)),
+            repository.create_pet(REX, make_token(1, now=20)),
+            repository.create_pet(REX, make_token(1, body=1, now=20)),
+            repository.create_pet(REX, make_token(2, body=1, now=20)),
+        ]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        ids = [receipt.id for receipt in results[:80]]
+        assert ids == sorted(set(ids)), "pets of one turn get their ids in its order"
+        assert results[80:83] == [Receipt(ids[50], replayed=True)] * 3
+        assert isinstance(results[83], TokenReusedError)
+        assert results[84] == Receipt(old.id, replayed=True)
+        assert isinstance(results[85], TokenReusedError)
+        assert results[86].id > ids[-1], "the record has expired, so it does not count"
+        [[transactions, count]] = await other.fetch(
+            f"SELECT count(DISTINCT xmin::text), count(*) FROM {schema}.pets WHERE id >= $1",
+            ids[0],
+        )
+        assert (transactions, count) == (1, 81)
 
 
-def test_creates_with_the_same_tokens_from_two_processes_take_effect_once(server: Server) -> None:
+async def test_creates_with_the_same_tokens_from_two_processes_take_effect_once(
+    server: Server,
+) -> None:
     """In opposite orders, which would be deadlocks if each took its tokens in its own order."""
     schema = fresh()
-
-    async def run() -> None:
-        async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
-            for start in range(0, 1000, 100):
-                numbers = range(start, start + 100)
-                results = await asyncio.gather(
-                    *(one.create_pet(REX, make_token(number)) for number in numbers),
-                    *(two.create_pet(REX, make_token(number)) for number in reversed(numbers)),
-                )
-                ids = [receipt.id for receipt in results]
-                assert ids[:100] == ids[:99:-1]
-                assert [receipt.replayed for receipt in results].count(True) == 100
-            assert len(await pets(one)) == 1000
-        assert "deadlock" not in server.log()[before:]
-
     before = len(server.log())
-    asyncio.run(run())
+    async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
+        for start in range(0, 1000, 100):
+            numbers = range(start, start + 100)
+            results = await asyncio.gather(
+                *(one.create_pet(REX, make_token(number)) for number in numbers),
+                *(two.create_pet(REX, make_token(number)) for number in reversed(numbers)),
+            )
+            ids = [receipt.id for receipt in results]
+            assert ids[:100] == ids[:99:-1]
+            assert [receipt.replayed for receipt in results].count(True) == 100
+        assert len(await pets(one)) == 1000
+    assert "deadlock" not in server.log()[before:]
 
 
-def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_server(
+async def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_server(
     server: Server,
 ) -> None:
     schema = fresh()
     records = f"SELECT count(*) FROM {schema}.tokens"
-
-    async def run() -> None:
-        async with opened(server, schema=schema) as repository, session(server) as other:
-            for number in range(20):
-                await repository.create_pet(REX, make_token(number, now=0, until=1000))
-            # By a clock that is ahead they have expired, but the server has just seen them.
-            await repository.create_pet(REX, make_token(100, now=5000, until=9000))
-            assert await other.fetchval(records) == 21
-            assert (await repository.create_pet(REX, make_token(3, now=10, until=1000))).replayed
-            await other.execute(f"UPDATE {schema}.tokens SET expires = now() - interval '1 s'")
-            # By a clock that is behind they have not expired.
-            await repository.create_pet(REX, make_token(101, now=10, until=1000))
-            assert await other.fetchval(records) == 22
-            for number in range(200, 210):
-                await repository.create_pet(REX, make_token(number, now=5000, until=9000))
-            assert await other.fetchval(records) == 22 + 10 - 20
-            pet = await repository.create_pet(REX)
-            await other.execute(f"UPDATE {schema}.tokens SET expires = now() - interval '1 s'")
-            await repository.place_order(pet.id, AT, make_token(300, now=9999, until=99999))
-            assert await other.fetchval(records) == 12 + 1 - 2
-            # A retry adds none, so it deletes none: there may be millions.
-            await repository.create_pet(REX, make_token(400, now=9999, until=99999))
-            assert await other.fetchval(records) == 11 + 1 - 2
-            receipt = await repository.create_pet(REX, make_token(400, now=9999, until=99999))
-            assert receipt.replayed
-            assert await other.fetchval(records) == 10
-
-    asyncio.run(run())
+    async with opened(server, schema=schema) as repository, session(server) as other:
+        for number in range(20):
+            await repository.create_pet(REX, make_token(number, now=0, until=1000))
+        # By a clock that is ahead they have expired, but the server has just seen them.
+        await repository.create_pet(REX, make_token(100, now=5000, until=9000))
+        assert await other.fetchval(records) == 21
+        assert (await repository.create_pet(REX, make_token(3, now=10, until=1000))).replayed
+        await other.execute(f"UPDATE {schema}.tokens SET expires = now() - interval '1 s'")
+        # By a clock that is behind they have not expired.
+        await repository.create_pet(REX, make_token(101, now=10, until=1000))
+        assert await other.fetchval(records) == 22
+        for number in range(200, 210):
+            await repository.create_pet(REX, make_token(number, now=5000, until=9000))
+        assert await other.fetchval(records) == 22 + 10 - 20
+        pet = await repository.create_pet(REX)
+        await other.execute(f"UPDATE {schema}.tokens SET expires = now() - interval '1 s'")
+        await repository.place_order(pet.id, AT, make_token(300, now=9999, until=99999))
+        assert await other.fetchval(records) == 12 + 1 - 2
+        # A retry adds none, so it deletes none: there may be millions.
+        await repository.create_pet(REX, make_token(400, now=9999, until=99999))
+        assert await other.fetchval(records) == 11 + 1 - 2
+        receipt = await repository.create_pet(REX, make_token(400, now=9999, until=99999))
+        assert receipt.replayed
+        assert await other.fetchval(records) == 10
 
 
-def test_ids_are_never_assigned_twice_while_a_restore_raises_them(server: Server) -> None:
-    async def run() -> None:
-        schema = fresh()
-        async with (
-            opened(server, schema=schema) as one,
-            opened(server, schema=schema) as other,
-        ):
-            receipts = []
+async def test_ids_are_never_assigned_twice_while_a_restore_raises_them(server: Server) -> None:
+    schema = fresh()
+    async with (
+        opened(server, schema=schema) as one,
+        opened(server, schema=schema) as other,
+    ):
+        receipts = []
 
-            async def create(repository: PostgresRepository) -> None:
-                receipts.extend([await repository.create_pet(REX) for _ in range(60)])
+        async def create(repository: PostgresRepository) -> None:
+            receipts.extend([await repository.create_pet(REX) for _ in range(60)])
 
-            async def restore(repository: PostgresRepository) -> None:
-                for _ in range(30):
-                    highest = max(pet.id for pet in await repository.list_pets(PetQuery(0, 10**6)))
-                    await repository.restore([Pet(highest + 3, "restored", 1)])
-                    later = await repository.create_pet(REX)
-                    receipts.append(later)
-                    assert later.id > highest + 3
+        async def restore(repository: PostgresRepository) -> None:
+            for _ in range(30):
+                highest = max(pet.id for pet in await repository.list_pets(PetQuery(0, 10**6)))
+                await repository.restore([Pet(highest + 3, "restored", 1)])
+                later = await repository.create_pet(REX)
+                receipts.append(later)
+                assert later.id > highest + 3
 
-            await one.create_pet(REX)
-            creating = [create(repository) for repository in (one, other) for _ in range(4)]
-            results = await asyncio.gather(*creating, restore(one), return_exceptions=True)
-            assert not [r for r in results if r and not isinstance(r, ConflictError)], results
-            assert len({receipt.id for receipt in receipts}) == len(receipts)
-
-    asyncio.run(run())
+        await one.create_pet(REX)
+        creating = [create(repository) for repository in (one, other) for _ in range(4)]
+        results = await asyncio.gather(*creating, restore(one), return_exceptions=True)
+        assert not [r for r in results if r and not isinstance(r, ConflictError)], results
+        assert len({receipt.id for receipt in receipts}) == len(receipts)
 
 
-def test_a_refused_restore_keeps_what_comes_before_and_loses_no_id(server: Server) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            await repository.restore([Pet(id_, "Rex", 1) for id_ in range(1, 1200)])
-            items = [*(Pet(id_, "Tom", 2) for id_ in range(2000, 2700)), Pet(5, "Tom", 2)]
-            with pytest.raises(ConflictError, match="a different pet has the id 5"):
-                await repository.restore([*items, Pet(9000, "Tom", 2)])
-            assert len(await repository.list_pets(PetQuery(1999, 9999))) >= 700
-            assert (await repository.create_pet(REX)).id > 2699
-            order = Order(50, 1, OrderStatus.CANCELLED, AT)
-            await repository.restore([order])
-            with pytest.raises(ConflictError):
-                await repository.restore([Order(51, 1, OrderStatus.COMPLETED, AT)])
-            pet = await repository.create_pet(REX)
-            assert (await repository.place_order(pet.id, AT)).id > 50
-
-    asyncio.run(run())
-
-
-def test_the_schema_refuses_a_second_live_order_of_a_pet(server: Server) -> None:
+async def test_the_schema_refuses_a_second_live_order_of_a_pet(server: Server) -> None:
     """A second line of defense: a pet that is wrongly available is still not sold twice."""
     schema = fresh()
-
-    async def run() -> None:
-        async with (
-            opened(server, schema=schema, timeout_seconds=2) as repository,
-            session(server) as other,
-        ):
-            pet = await repository.create_pet(REX)
+    async with (
+        opened(server, schema=schema, timeout_seconds=2) as repository,
+        session(server) as other,
+    ):
+        pet = await repository.create_pet(REX)
+        await repository.place_order(pet.id, AT)
+        await other.execute(f"UPDATE {schema}.pets SET status = 'available'")
+        with pytest.raises(UnavailableError, match="orders_live"):
             await repository.place_order(pet.id, AT)
-            await other.execute(f"UPDATE {schema}.pets SET status = 'available'")
-            with pytest.raises(UnavailableError, match="orders_live"):
-                await repository.place_order(pet.id, AT)
-            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
-            with pytest.raises(asyncpg.ForeignKeyViolationError):
-                await other.execute(f"DELETE FROM {schema}.pets")
-
-    asyncio.run(run())
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
+        with pytest.raises(asyncpg.ForeignKeyViolationError):
+            await other.execute(f"DELETE FROM {schema}.pets")
 
 
-def test_a_retry_of_what_was_deleted_by_hand_names_the_record(server: Server) -> None:
+async def test_a_retry_of_what_was_deleted_by_hand_names_the_record(server: Server) -> None:
     """Neither a receipt of what is not there, nor silently another pet under the same key."""
     schema = fresh()
+    async with opened(server, schema=schema) as repository, session(server) as other:
 
-    async def run() -> None:
-        async with opened(server, schema=schema) as repository, session(server) as other:
+        async def check(retry: Callable[[], Awaitable[Receipt]], gone: str) -> None:
+            for _ in range(2):
+                message = await unavailable(retry())
+                assert f"{gone} is not stored" in message
+            [delete] = re.findall(r"DELETE FROM .*'", message)
+            assert await other.execute(delete) == "DELETE 1"
 
-            async def check(retry: Callable[[], Awaitable[Receipt]], gone: str) -> None:
-                for _ in range(2):
-                    message = await unavailable(retry())
-                    assert f"{gone} is not stored" in message
-                [delete] = re.findall(r"DELETE FROM .*'", message)
-                assert await other.execute(delete) == "DELETE 1"
-
-            pet = await repository.create_pet(REX, make_token(1))
-            order = await repository.place_order(pet.id, AT, make_token(2))
-            await other.execute(f"DELETE FROM {schema}.orders")
-            retry_order = partial(repository.place_order, pet.id, AT, make_token(2))
-            await check(retry_order, f"order {order.id}")
-            with pytest.raises(ConflictError):
-                await retry_order()
-            kept = await repository.create_pet(REX, make_token(3))
-            await other.execute(f"DELETE FROM {schema}.pets WHERE id = {pet.id}")
-            retry_pet = partial(repository.create_pet, REX, make_token(1))
-            # Others that travel with it are not affected.
-            _, receipt, reused = await asyncio.gather(
-                check(retry_pet, f"pet {pet.id}"),
-                repository.create_pet(REX, make_token(3)),
-                repository.create_pet(REX, make_token(1, body=1)),
-                return_exceptions=True,
-            )
-            assert receipt == Receipt(kept.id, replayed=True)
-            assert isinstance(reused, TokenReusedError)
-            assert (await retry_pet()).id > kept.id
-
-    asyncio.run(run())
+        pet = await repository.create_pet(REX, make_token(1))
+        order = await repository.place_order(pet.id, AT, make_token(2))
+        await other.execute(f"DELETE FROM {schema}.orders")
+        retry_order = partial(repository.place_order, pet.id, AT, make_token(2))
+        await check(retry_order, f"order {order.id}")
+        with pytest.raises(ConflictError):
+            await retry_order()
+        kept = await repository.create_pet(REX, make_token(3))
+        await other.execute(f"DELETE FROM {schema}.pets WHERE id = {pet.id}")
+        retry_pet = partial(repository.create_pet, REX, make_token(1))
+        # Others that travel with it are not affected.
+        _, receipt, reused = await asyncio.gather(
+            check(retry_pet, f"pet {pet.id}"),
+            repository.create_pet(REX, make_token(3)),
+            repository.create_pet(REX, make_token(1, body=1)),
+            return_exceptions=True,
+        )
+        assert receipt == Receipt(kept.id, replayed=True)
+        assert isinstance(reused, TokenReusedError)
+        assert (await retry_pet()).id > kept.id
 
 
 def test_sql_and_python_name_the_same_outcomes() -> None:

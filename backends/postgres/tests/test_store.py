@@ -52,32 +52,29 @@ def check_refused(open_: Opened, fault: Callable[[], object], reason: str) -> No
     asyncio.run(run())
 
 
-def test_a_snapshot_ends_with_its_connection(server: Server) -> None:
-    async def run() -> None:
-        schema = fresh()
-        snapshot = Expected(create=False, snapshot=True)
-        async with (
-            opened(server, schema=schema) as writer,
-            opened(server, schema=schema, expected=snapshot) as reader,
-        ):
-            await writer.create_pet(REX)
-            reads = (reader.list_pets(PetQuery(0, 9)) for _ in range(300))
-            assert await asyncio.gather(*reads) == [[]] * 300, "over several connections"
-            reason = ""
-            while "snapshot" not in reason:  # a connection may be active or just being opened
-                await asyncio.to_thread(
-                    server.fetch,
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xmin IS"
-                    " NOT NULL AND state = 'idle in transaction' AND pid <> pg_backend_pid()",
-                )
-                try:
-                    assert await reader.list_pets(PetQuery(0, 9)) == [], "another moment"
-                except UnavailableError as error:
-                    reason = str(error)
-                await asyncio.sleep(0.2)
-            assert reason.endswith("does not exist (42704)")
-
-    asyncio.run(run())
+async def test_a_snapshot_ends_with_its_connection(server: Server) -> None:
+    schema = fresh()
+    snapshot = Expected(create=False, snapshot=True)
+    async with (
+        opened(server, schema=schema) as writer,
+        opened(server, schema=schema, expected=snapshot) as reader,
+    ):
+        await writer.create_pet(REX)
+        reads = (reader.list_pets(PetQuery(0, 9)) for _ in range(300))
+        assert await asyncio.gather(*reads) == [[]] * 300, "over several connections"
+        reason = ""
+        while "snapshot" not in reason:  # a connection may be active or just being opened
+            await asyncio.to_thread(
+                server.fetch,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xmin IS"
+                " NOT NULL AND state = 'idle in transaction' AND pid <> pg_backend_pid()",
+            )
+            try:
+                assert await reader.list_pets(PetQuery(0, 9)) == [], "another moment"
+            except UnavailableError as error:
+                reason = str(error)
+            await asyncio.sleep(0.2)
+        assert reason.endswith("does not exist (42704)")
 
 
 @pytest.mark.parametrize("remade", [False, True])
@@ -153,7 +150,7 @@ def test_an_older_copy_is_refused(
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
+async def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
     server: Server, caplog: pytest.LogCaptureFixture, *, running: bool
 ) -> None:
     """Logical replication, and a restore of data only, leave them behind."""
@@ -164,7 +161,10 @@ def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
         rows = f"INSERT INTO {name}.pets SELECT i, 1, 'x' FROM generate_series(2, 500) i"
         await asyncio.to_thread(server.fetch, rows)
 
-    async def run() -> None:
+    async def logged(text: str) -> None:
+        assert text in caplog.text
+
+    with caplog.at_level(logging.WARNING, "petstore.postgres"):
         async with opened(server, schema=name) as repository:
             await repository.create_pet(REX)
             await fill()
@@ -176,12 +176,6 @@ def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
             await repository.restore([Pet(9000, "Rex", 7)])
         async with opened(server, schema=name):
             pass
-
-    async def logged(text: str) -> None:
-        assert text in caplog.text
-
-    with caplog.at_level(logging.WARNING, "petstore.postgres"):
-        asyncio.run(run())
     assert caplog.text.count("the sequence") == 1
     assert raised in caplog.text
 

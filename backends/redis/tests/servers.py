@@ -69,7 +69,6 @@ class Server:
         self.binary = binary
         self.directory = directory / str(port)
         self.directory.mkdir()
-        self.username: str | None = None
         self.password: str | None = None
         self.certificate: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
@@ -98,7 +97,6 @@ class Server:
         settings: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
-            "username": self.username,
             "password": self.password,
             "socket_timeout": 1,
             "retry": Retry(NoBackoff(), 0),
@@ -162,19 +160,13 @@ def single(
     *lines: str,
     binary: Path = VALKEY,
     tls: bool = False,
-    username: str | None = None,
     password: str | None = None,
 ) -> Iterator[Server]:
-    """Run one server; more lines of its configuration may set `unixsocket`, AOF and so on.
-
-    With a username, only this user has permissions; with a password alone, the default user has.
-    """
+    """Run one server; more lines of its configuration may set `unixsocket`, AOF and so on."""
     with servers(directory, binary, 1) as make:
         server = make(0, *QUICK, *lines)
         with (server.directory / "server.conf").open("a") as file:
-            if username:
-                file.write(f"user default off\nuser {username} on >{password} ~* &* +@all\n")
-            elif password:
+            if password:
                 file.write(f"requirepass {password}\n")
             if tls:
                 server.certificate, key = certificate(server.directory)
@@ -182,7 +174,7 @@ def single(
                     f"port 0\ntls-port {server.port}\ntls-auth-clients no\ntls-key-file {key}\n"
                     f"tls-cert-file {server.certificate}\ntls-ca-cert-file {server.certificate}\n"
                 )
-        server.username, server.password = username, password
+        server.password = password
         yield server.start()
 
 

@@ -1,8 +1,7 @@
 """PETSTORE_REDIS_URL: its forms, and the messages for invalid ones, never with a password."""
 
 import asyncio
-import subprocess
-import sys
+import ssl
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,16 +15,14 @@ from petstore_redis.address import Topology
 from backends.redis.tests.servers import REDIS, VALKEY, Server, certificate, single
 from backends.redis.tests.stores import opened, unavailable
 from petstore.contract import SettingsError, UnavailableError
-from tests.support.repositories import REX, again
+from tests.support.repositories import REX, refused
 
 SECRET = "hun/ter2?#@:%"
 QUOTED = quote(SECRET, safe="")
 BINARIES = [binary for binary in (VALKEY, REDIS) if binary]
 
 
-def ssl_context(file: Path, key: Path) -> object:
-    import ssl  # noqa: PLC0415 - only with TLS
-
+def ssl_context(file: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
     return context
@@ -80,27 +77,21 @@ def test_a_url_has_the_login_and_the_database() -> None:
 
 
 INVALID = [
-    ("", "does not begin"),
     ("db:6379", "does not begin"),
-    ("http://db", "does not begin"),
     ("redis+other://db", "does not begin"),
     ("redis+://db", "does not begin"),
     ("unix+cluster:///x", "does not begin"),
     ("redis://", "host is missing"),
-    ("redis:///0", "host is missing"),
     ("redis+cluster://a,,b", "host is missing"),
-    ("redis+cluster://a,", "host is missing"),
     ("redis://a,b", "several hosts"),
     ("redis://a..b", "not a valid name"),
     ("redis://a\0b", "not a valid name"),
     ("redis://db:0", "port"),
     ("redis://db:65536", "port"),
-    ("redis://db:x", "port"),
     ("redis://db:\u0663", "port"),
     ("redis://[::1", "not a URL"),
     ("redis://db/x", "database"),
     ("redis://db/1/2", "database"),
-    ("redis://db/-1", "database"),
     ("redis://db/\u00b2", "database"),
     ("redis+cluster://db/1", "only database 0"),
     ("redis+sentinel://a", "name of the master"),
@@ -193,28 +184,6 @@ def test_a_password_for_a_server_that_has_none_is_refused(valkey: Server) -> Non
         asyncio.run(_use(f"redis://:hunter2@127.0.0.1:{valkey.port}"))
 
 
-def test_a_password_that_changes_is_reported_and_repaired_without_a_restart(tmp_path: Path) -> None:
-    async def run(server: Server) -> None:
-        async with opened(f"redis://:{QUOTED}@127.0.0.1:{server.port}") as repository:
-            await repository.create_pet(REX)
-            with server.client() as admin:
-                admin.execute_command("CONFIG", "SET", "requirepass", "another")
-                admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-                for _ in range(100):
-                    await asyncio.sleep(0.01)
-                    try:
-                        await repository.get_pet(1)
-                    except UnavailableError as error:
-                        failure = error
-                assert "user or the password is refused" in str(failure)
-                assert SECRET not in str(failure)
-                admin.execute_command("CONFIG", "SET", "requirepass", SECRET)
-            assert await again(lambda: repository.get_pet(1)) is not None
-
-    with single(tmp_path, password=SECRET) as server:
-        asyncio.run(run(server))
-
-
 def test_tls_works_with_a_server_whose_certificate_is_trusted(
     redis: Server, tmp_path: Path
 ) -> None:
@@ -228,7 +197,7 @@ def test_tls_works_with_a_proxy_and_an_unknown_certificate_is_refused(
     valkey: Server, tmp_path: Path
 ) -> None:
     file, key = certificate(tmp_path)
-    with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:  # type: ignore[arg-type] # it is one
+    with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:
         asyncio.run(_use(f"rediss://127.0.0.1:{front.port}?ssl_ca_certs={file}"))
         message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}")))
         assert "CERTIFICATE_VERIFY_FAILED" in message
@@ -238,10 +207,11 @@ KINDS = [("", ""), ("+sentinel", "/pets"), ("+cluster", "")]
 """Of URLs: the end of the scheme, and the path."""
 
 
-@pytest.mark.parametrize(("kind", "path"), KINDS)
-@pytest.mark.parametrize("password", [None, "hunter2"])
+@pytest.mark.parametrize(
+    ("kind", "path", "password"), [("", "", "hunter2"), *((*kind, None) for kind in KINDS)]
+)
 def test_tls_spoken_to_a_server_without_it_is_reported(
-    tmp_path: Path, password: str | None, kind: str, path: str
+    tmp_path: Path, kind: str, path: str, password: str | None
 ) -> None:
     with (
         single(tmp_path, password=password) as server,
@@ -261,7 +231,7 @@ def test_no_tls_spoken_to_a_proxy_with_it_is_reported(
     valkey: Server, tmp_path: Path, kind: str, path: str
 ) -> None:
     with (
-        proxy(valkey.host, valkey.port, ssl_context(*certificate(tmp_path))) as front,  # type: ignore[arg-type] # it is one
+        proxy(valkey.host, valkey.port, ssl_context(*certificate(tmp_path))) as front,
         pytest.raises(SettingsError) as caught,
     ):
         asyncio.run(_use(f"redis{kind}://127.0.0.1:{front.port}{path}"))
@@ -293,20 +263,7 @@ def test_nothing_is_claimed_about_tls_of_a_server_that_sends_nothing(
     assert "no reply within 0.2 s" in message
 
 
-def test_the_command_ends_with_one_line_if_nothing_listens(tmp_path: Path) -> None:
-    environ = {
-        "PETSTORE_BACKEND": "redis",
-        "PETSTORE_API_KEYS": "a-key-of-many-letters-0123456789",
-        "PETSTORE_REDIS_URL": "redis://:hunter2@127.0.0.1:6399/0",
-    }
-    command = Path(sys.executable).with_name("petstore")
-    for verb in ("check", "serve"):
-        ended = subprocess.run(
-            [command, verb], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == 69
-        assert ended.stderr == (
-            "petstore: the storage cannot be used: redis at redis://:***@127.0.0.1:6399/0:"
-            " connection refused (PETSTORE_REDIS_URL)\n"
-        )
-        assert "hunter2" not in ended.stdout
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    assert refused(opened("redis://:hunter2@127.0.0.1:6399/0"), UnavailableError) == (
+        "redis at redis://:***@127.0.0.1:6399/0: connection refused (PETSTORE_REDIS_URL)"
+    )

@@ -18,7 +18,7 @@ from petstore_redis.replies import UnusableError, storage_error
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import TIMEOUT, opened, unavailable
 from petstore.contract import PetQuery, StorageError, UnavailableError
-from tests.support.repositories import REX, pets
+from tests.support.repositories import REX
 from tests.support.waiting import HANG_SECONDS
 
 
@@ -81,142 +81,97 @@ async def connected(
         ([b"+OK\r\n", b"+OK\r\n+more\r\n"], b"", "more"),
     ],
 )
-def test_no_call_hangs_whatever_a_server_does(
+async def test_no_call_hangs_whatever_a_server_does(
     replies: list[bytes], greeting: bytes, message: str
 ) -> None:
-    async def run() -> None:
-        async with connected(*replies, greeting=greeting) as client:
-            for _ in range(40):  # each of the races, often enough
-                async with asyncio.timeout(HANG_SECONDS):
-                    (ended,) = await asyncio.gather(client.call("GET"), return_exceptions=True)
-                if ended != b"OK":
-                    assert type(ended) is UnavailableError
-                    assert re.fullmatch(f"it: (?!.*it: ).*({message}|lost).*", str(ended))
-                await asyncio.sleep(0.005)
-
-    asyncio.run(run())
+    async with connected(*replies, greeting=greeting) as client:
+        for _ in range(40):  # each of the races, often enough
+            async with asyncio.timeout(HANG_SECONDS):
+                (ended,) = await asyncio.gather(client.call("GET"), return_exceptions=True)
+            if ended != b"OK":
+                assert type(ended) is UnavailableError
+                assert re.fullmatch(f"it: (?!.*it: ).*({message}|lost).*", str(ended))
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(
     ("replies", "greeting"), [([], b"-ERR max number of clients reached\r\n"), ([b"+OK\r\n"], b"")]
 )
-def test_a_connection_that_is_lost_during_the_handshake_is_not_used(
+async def test_a_connection_that_is_lost_during_the_handshake_is_not_used(
     replies: list[bytes], greeting: bytes
 ) -> None:
-    async def run() -> None:
-        async with connected(*replies, greeting=greeting, pause=0.03) as client:
-            message = await unavailable(client.call("GET", "x"))
-            assert "max number of clients" in message or "was lost" in message
-            assert client.down
-            assert not client.busy
-
-    asyncio.run(run())
+    async with connected(*replies, greeting=greeting, pause=0.03) as client:
+        message = await unavailable(client.call("GET", "x"))
+        assert "max number of clients" in message or "was lost" in message
+        assert client.down
+        assert not client.busy
 
 
-def test_a_client_that_is_closed_during_the_handshake_leaves_nothing_open() -> None:
-    async def run() -> None:
-        async with connected(close=False) as client:
-            call = asyncio.ensure_future(client.call("GET", "x"))
-            await asyncio.sleep(0.05)
-            await client.close()
-            assert "the repository is closed" in await unavailable(call)
-
-    asyncio.run(run())
+async def test_a_client_that_is_closed_during_the_handshake_leaves_nothing_open() -> None:
+    async with connected(close=False) as client:
+        call = asyncio.ensure_future(client.call("GET", "x"))
+        await asyncio.sleep(0.05)
+        await client.close()
+        assert "the repository is closed" in await unavailable(call)
 
 
 @pytest.mark.parametrize(
     ("reply", "error"), [("-ERR odd", UnusableError), ("-LOADING it is", UnavailableError)]
 )
-def test_an_error_reply_to_a_handshake_is_an_outage(
+async def test_an_error_reply_to_a_handshake_is_an_outage(
     reply: str, error: type[UnavailableError]
 ) -> None:
     async def check(*_: object) -> None:
         """Accept any server."""
 
-    async def run() -> None:
-        ended = asyncio.Event()
+    ended = asyncio.Event()
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1000)
-            writer.write(f"{reply}\r\n".encode())
-            await reader.read()
-            writer.close()
-            await writer.wait_closed()
-            ended.set()
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(f"{reply}\r\n".encode())
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
 
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            address = server.sockets[0].getsockname()
-            target = parse(f"redis://127.0.0.1:{address[1]}")
-            master = Master(target, address, TIMEOUT, 0, check)
-            (failure,) = await asyncio.gather(master.reads.call("PING"), return_exceptions=True)
-            assert type(failure) is error
-            assert reply[1:] in str(failure)
-            await master.close("the end")
-            await ended.wait()
-
-    asyncio.run(run())
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        address = server.sockets[0].getsockname()
+        target = parse(f"redis://127.0.0.1:{address[1]}")
+        master = Master(target, address, TIMEOUT, 0, check)
+        (failure,) = await asyncio.gather(master.reads.call("PING"), return_exceptions=True)
+        assert type(failure) is error
+        assert reply[1:] in str(failure)
+        await master.close("the end")
+        await ended.wait()
 
 
-def test_hundreds_of_calls_share_one_connection_and_are_pipelined(valkey: Server) -> None:
-    async def run() -> None:
-        async with opened(valkey) as repository:
-            await repository.create_pet(REX)  # now the server knows the script
-            before = valkey.call("INFO", "stats")
-            receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(500)))
-            assert len({receipt.id for receipt in receipts}) == 500
-            found = await asyncio.gather(*(repository.get_pet(one.id) for one in receipts))
-            assert all(found)
-            after = valkey.call("INFO", "stats")
-            made = after["total_connections_received"] - before["total_connections_received"]
-            assert made == 1  # that of the call for INFO
-            reads = after["total_reads_processed"] - before["total_reads_processed"]
-            assert reads < 40
-
-    asyncio.run(run())
+async def test_hundreds_of_calls_share_one_connection_and_are_pipelined(valkey: Server) -> None:
+    async with opened(valkey) as repository:
+        await repository.create_pet(REX)  # now the server knows the script
+        before = valkey.call("INFO", "stats")
+        receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(500)))
+        assert len({receipt.id for receipt in receipts}) == 500
+        found = await asyncio.gather(*(repository.get_pet(one.id) for one in receipts))
+        assert all(found)
+        after = valkey.call("INFO", "stats")
+        made = after["total_connections_received"] - before["total_connections_received"]
+        assert made == 1  # that of the call for INFO
+        reads = after["total_reads_processed"] - before["total_reads_processed"]
+        assert reads < 40
 
 
 @pytest.mark.parametrize("partitions", [1, 5])
-def test_a_page_is_one_round_trip_to_all_partitions(valkey: Server, partitions: int) -> None:
-    async def run() -> None:
-        with proxy(valkey.host, valkey.port) as front:
-            async with opened(front, partitions=partitions, timeout_seconds=5) as repository:
-                await asyncio.gather(*(repository.create_pet(REX) for _ in range(30)))
-                with valkey.client() as admin:
-                    before = admin.info("stats")["total_reads_processed"]
-                    front.delay = 0.5  # replies to several requests would arrive apart
-                    page = await repository.list_pets(PetQuery(3, 20))
-                    assert admin.info("stats")["total_reads_processed"] - before == 2
-                assert len(page) == 20
-                assert all(one.id < other.id for one, other in pairwise(page))
-
-    asyncio.run(run())
-
-
-def test_cancelled_callers_do_not_disturb_the_others(valkey: Server) -> None:
-    async def run() -> None:
-        with proxy(valkey.host, valkey.port) as front:
-            async with opened(front, wait_replicas=0) as repository:
-                await repository.create_pet(REX)  # the server has the script from now on
-                for _ in range(5):
-                    front.frozen = True  # no reply comes before the callers are cancelled
-                    calls = [asyncio.ensure_future(repository.create_pet(REX)) for _ in range(40)]
-                    await asyncio.sleep(0.01)
-                    for call in calls[::2]:
-                        call.cancel()
-                    front.frozen = False
-                    results = await asyncio.gather(*calls, return_exceptions=True)
-                    assert [type(one).__name__ for one in results] == [
-                        "CancelledError",
-                        "Receipt",
-                    ] * 20
-                    for one in results[1::2]:
-                        assert not isinstance(one, BaseException)
-                        found = await repository.get_pet(one.id)
-                        assert found is not None
-                        assert found.id == one.id
-                assert len(await pets(repository)) == 201
-
-    asyncio.run(run())
+async def test_a_page_is_one_round_trip_to_all_partitions(valkey: Server, partitions: int) -> None:
+    with proxy(valkey.host, valkey.port) as front:
+        async with opened(front, partitions=partitions, timeout_seconds=5) as repository:
+            await asyncio.gather(*(repository.create_pet(REX) for _ in range(30)))
+            with valkey.client() as admin:
+                before = admin.info("stats")["total_reads_processed"]
+                front.delay = 0.5  # replies to several requests would arrive apart
+                page = await repository.list_pets(PetQuery(3, 20))
+                assert admin.info("stats")["total_reads_processed"] - before == 2
+            assert len(page) == 20
+            assert all(one.id < other.id for one, other in pairwise(page))
 
 
 TRANSIENT = [

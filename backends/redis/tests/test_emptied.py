@@ -26,7 +26,7 @@ from petstore.contract import (
     PetStatus,
     WrongStoreError,
 )
-from tests.support.repositories import AT, REX, again, make_token, pets, refused
+from tests.support.repositories import AT, REX, again, count_with_rex, make_token, pets, refused
 
 
 def writes(repository: RedisRepository, pet: int, order: int) -> dict[str, Callable[[], Any]]:
@@ -54,54 +54,44 @@ async def check_refused_for_good(repository: RedisRepository, reason: str) -> No
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("number", range(7))
-def test_no_write_changes_a_server_that_was_emptied(
+async def test_no_write_changes_a_server_that_was_emptied(
     server: Server, number: int, partitions: int
 ) -> None:
-    async def run() -> None:
-        async with opened(server, partitions=partitions) as repository:
-            free, pet = [(await repository.create_pet(REX, make_token(n))).id for n in (3, 6)]
-            order = (await repository.place_order(pet, AT)).id
-            server.call("FLUSHALL")
-            await unavailable(list(writes(repository, free, order).values())[number]())
-            await unavailable_for("emptied", lambda: pets(repository))
-            assert server.call("KEYS", "*") == []
-
-    asyncio.run(run())
+    async with opened(server, partitions=partitions) as repository:
+        free, pet = [(await repository.create_pet(REX, make_token(n))).id for n in (3, 6)]
+        order = (await repository.place_order(pet, AT)).id
+        server.call("FLUSHALL")
+        await unavailable(list(writes(repository, free, order).values())[number]())
+        await unavailable_for("emptied", lambda: pets(repository))
+        assert server.call("KEYS", "*") == []
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_look_notices_that_the_store_is_gone_or_another_one(
+async def test_a_check_notices_that_the_store_is_gone_or_another_one(
     server: Server, partitions: int
 ) -> None:
-    async def run() -> None:
-        prefix = fresh()
-        async with (
-            opened(server, prefix=prefix, partitions=partitions) as one,
-            opened(server, prefix=prefix, partitions=partitions) as two,
-        ):
-            assert one.store == two.store
-            for repository in (one, two):
-                await repository.create_pet(REX)
-                await repository.check()
-            server.call("FLUSHALL")
-            await check_refused_for_good(one, "was emptied")
-            expected = Expected(one.store)
-            with pytest.raises(
-                WrongStoreError, match=f"not the store {one.store} that is expected"
-            ):
+    prefix = fresh()
+    async with (
+        opened(server, prefix=prefix, partitions=partitions) as one,
+        opened(server, prefix=prefix, partitions=partitions) as two,
+    ):
+        assert one.store == two.store
+        for repository in (one, two):
+            await repository.create_pet(REX)
+            await repository.check()
+        server.call("FLUSHALL")
+        await check_refused_for_good(one, "was emptied")
+        expected = Expected(one.store)
+        with pytest.raises(WrongStoreError, match=f"not the store {one.store} that is expected"):
+            async with opened(server, prefix=prefix, partitions=partitions, expected=expected):
+                pass
+        assert server.call("KEYS", "*") == []
+        async with opened(server, prefix=prefix, partitions=partitions) as new:
+            assert new.store != one.store
+            await check_refused_for_good(two, "has another store")
+            with pytest.raises(WrongStoreError, match=f"has the store {new.store}"):
                 async with opened(server, prefix=prefix, partitions=partitions, expected=expected):
                     pass
-            assert server.call("KEYS", "*") == []
-            async with opened(server, prefix=prefix, partitions=partitions) as new:
-                assert new.store != one.store
-                await check_refused_for_good(two, "has another store")
-                with pytest.raises(WrongStoreError, match=f"has the store {new.store}"):
-                    async with opened(
-                        server, prefix=prefix, partitions=partitions, expected=expected
-                    ):
-                        pass
-
-    asyncio.run(run())
 
 
 def test_nothing_is_created_or_upgraded_without_leave(server: Server) -> None:
@@ -109,14 +99,8 @@ def test_nothing_is_created_or_upgraded_without_leave(server: Server) -> None:
     closed = opened(server, prefix=prefix, expected=careful)
     assert "there is no store yet" in refused(closed, ChangeNeededError)
     assert server.call("KEYS", f"{{{prefix}:*") == []
-
-    async def run() -> None:
-        async with opened(server, prefix=prefix) as repository:
-            identity = repository.store
-        async with opened(server, prefix=prefix, expected=careful) as repository:
-            assert repository.store == identity
-
-    asyncio.run(run())
+    assert count_with_rex(opened(server, prefix=prefix)) == 1
+    assert count_with_rex(opened(server, prefix=prefix, expected=careful)) == 2
     server.call("HSET", f"{{{prefix}:0}}:meta", "schema", 1)
     old = opened(server, prefix=prefix, expected=careful)
     assert "has schema 1: the next start upgrades it" in refused(old, ChangeNeededError)
@@ -145,12 +129,11 @@ CHANGES: dict[str, Callable[[RedisRepository, int], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_older_file_of_the_server_is_noticed(
+async def test_an_older_file_of_the_server_is_noticed(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-
-    async def run(server: Server) -> None:
+    with single(tmp_path, 'save ""') as server:
         prefix = fresh()
         async with opened(server, prefix=prefix) as repository:
             order = await repository.place_order((await repository.create_pet(REX)).id, AT)
@@ -167,71 +150,59 @@ def test_an_older_file_of_the_server_is_noticed(
             await unavailable_for("an older copy of the store", lambda: pets(repository))
             await check_refused_for_good(repository, "an older copy of the store")
 
-    with single(tmp_path, 'save ""') as server:
-        asyncio.run(run(server))
 
-
-def test_a_server_that_has_lost_its_last_writes_is_used(
+async def test_a_server_that_has_lost_its_last_writes_is_used(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a power failure without a sync of each write. What is older must be there."""
     clock = Clock(monkeypatch)
-
-    async def run() -> None:
-        prefix = fresh()
-        meta = f"{{{prefix}:0}}:meta"
-        async with opened(server, prefix=prefix) as repository:
-            await repository.create_pet(REX)
-            await clock.settle(repository)
-            settled = server.call("HGET", meta, "pets")
-            await repository.create_pet(REX)
-            await repository.check()
-            server.call("HSET", meta, "pets", settled)
-            await repository.check()
-            await clock.settle(repository)
-            server.call("HSET", meta, "pets", 0)
-            await check_refused_for_good(repository, "an older copy")
-
-    asyncio.run(run())
+    prefix = fresh()
+    meta = f"{{{prefix}:0}}:meta"
+    async with opened(server, prefix=prefix) as repository:
+        await repository.create_pet(REX)
+        await clock.settle(repository)
+        settled = server.call("HGET", meta, "pets")
+        await repository.create_pet(REX)
+        await repository.check()
+        server.call("HSET", meta, "pets", settled)
+        await repository.check()
+        await clock.settle(repository)
+        server.call("HSET", meta, "pets", 0)
+        await check_refused_for_good(repository, "an older copy")
 
 
-def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_longer(
+async def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_longer(
     server: Server,
 ) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            await repository.create_pet(REX)
-            server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-            try:
-                assert "maxmemory-policy allkeys-lru" in await unavailable(repository.check())
-                await unavailable_for("set maxmemory-policy noeviction", lambda: pets(repository))
-                assert "maxmemory-policy" in await unavailable(repository.create_pet(REX))
-            finally:
-                server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-            await again(lambda: repository.create_pet(REX))
-            await repository.check()
-
-    asyncio.run(run())
+    async with opened(server) as repository:
+        await repository.create_pet(REX)
+        server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        try:
+            assert "maxmemory-policy allkeys-lru" in await unavailable(repository.check())
+            await unavailable_for("set maxmemory-policy noeviction", lambda: pets(repository))
+            assert "maxmemory-policy" in await unavailable(repository.create_pet(REX))
+        finally:
+            server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        await again(lambda: repository.create_pet(REX))
+        await repository.check()
 
 
 @pytest.mark.slow
-def test_a_master_that_restarts_empty_with_its_replicas_is_unavailable(tmp_path: Path) -> None:
+async def test_a_master_that_restarts_empty_with_its_replicas_is_unavailable(
+    tmp_path: Path,
+) -> None:
     """Without AOF, a restart that is faster than the failover empties the replicas, too."""
-
-    async def run(master: Server, replica: Server) -> None:
+    with servers(tmp_path, VALKEY, 2) as make:
+        master = make(0, *QUICK).start()
+        replica = make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
+        with master.client() as client:
+            until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
         async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
             made = [(await repository.create_pet(REX)).id for _ in range(5)]
             await asyncio.to_thread(master.restart)
             await unavailable_for("emptied", lambda: repository.create_pet(REX))
             await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
             await asyncio.to_thread(until, lambda: not replica.call("KEYS", "*"))
-
-    with servers(tmp_path, VALKEY, 2) as make:
-        master = make(0, *QUICK).start()
-        replica = make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
-        with master.client() as client:
-            until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
-        asyncio.run(run(master, replica))
 
 
 def remove(admin: redis.Redis, keys: Iterable[Any]) -> None:
@@ -240,42 +211,38 @@ def remove(admin: redis.Redis, keys: Iterable[Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_of_a_cluster_may_come_back_empty_while_it_is_replaced_but_not_for_long(
+async def test_a_node_of_a_cluster_may_come_back_empty_while_it_is_replaced_but_not_for_long(
     nodes: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-
-    async def run() -> None:
-        prefix = fresh()
-        async with opened(nodes, prefix=prefix, partitions=4) as repository:
-            made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(8)]
-            owners = [nodes.owner(key_slot(f"{{{prefix}:{n}}}".encode())) for n in range(4)]
-            kept = next(n for n in range(4) if owners[n] is not owners[0])
-            with owners[0].client(decode_responses=False) as admin:
-                data = {key: admin.dump(key) for key in admin.keys(f"{{{prefix}:*")}
-                remove(admin, data)
-                assert "was emptied" in await unavailable(repository.check())
-                await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
-                assert await repository.get_pet(made[kept]) is not None
-                for key, value in data.items():
-                    admin.restore(key, 0, value)
-                await again(repository.check)
-                assert await repository.get_pet(made[0]) is not None
-                remove(admin, data)
-            await unavailable_for("emptied", repository.check)
-            clock.now += store.FAILOVER_SECONDS
-            await check_refused_for_good(repository, "was emptied")
-            assert "was emptied" in await unavailable(repository.get_pet(made[kept]))
-
-    asyncio.run(run())
+    prefix = fresh()
+    async with opened(nodes, prefix=prefix, partitions=4) as repository:
+        made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(8)]
+        owners = [nodes.owner(key_slot(f"{{{prefix}:{n}}}".encode())) for n in range(4)]
+        kept = next(n for n in range(4) if owners[n] is not owners[0])
+        with owners[0].client(decode_responses=False) as admin:
+            data = {key: admin.dump(key) for key in admin.keys(f"{{{prefix}:*")}
+            remove(admin, data)
+            assert "was emptied" in await unavailable(repository.check())
+            await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
+            assert await repository.get_pet(made[kept]) is not None
+            for key, value in data.items():
+                admin.restore(key, 0, value)
+            await again(repository.check)
+            assert await repository.get_pet(made[0]) is not None
+            remove(admin, data)
+        await unavailable_for("emptied", repository.check)
+        clock.now += store.FAILOVER_SECONDS
+        await check_refused_for_good(repository, "was emptied")
+        assert "was emptied" in await unavailable(repository.get_pet(made[kept]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
-def test_the_settings_of_a_new_master_are_checked(
+async def test_the_settings_of_a_new_master_are_checked(
     tmp_path: Path, policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
+    with sentinel(tmp_path, *AOF, hasty=True) as group, caplog.at_level("WARNING"):
         async with opened(group, timeout_seconds=0.5) as repository:
             await repository.create_pet(REX)
             old = group.master()
@@ -294,18 +261,14 @@ def test_the_settings_of_a_new_master_are_checked(
             group.master().call("CONFIG", "SET", "maxmemory-policy", "noeviction")
             await again(lambda: repository.create_pet(REX))
 
-    with sentinel(tmp_path, *AOF, hasty=True) as group, caplog.at_level("WARNING"):
-        asyncio.run(run())
-
 
 @pytest.mark.slow
-def test_a_replica_that_has_not_received_the_last_writes_takes_over(
+async def test_a_replica_that_has_not_received_the_last_writes_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many they are: an old master may have been cut off for long."""
     clock = Clock(monkeypatch)
-
-    async def run() -> None:
+    with sentinel(tmp_path, *AOF, hasty=True) as group:
         prefix = fresh()
         async with opened(group, prefix=prefix, timeout_seconds=1) as repository:
             made = [(await repository.create_pet(REX)).id for _ in range(5)]
@@ -316,6 +279,3 @@ def test_a_replica_that_has_not_received_the_last_writes_takes_over(
             group.master().call("HSET", f"{{{prefix}:0}}:meta", "pets", 1)  # as if it had no more
             await again(repository.check)
             assert (await repository.create_pet(REX)).id > max(made)
-
-    with sentinel(tmp_path, *AOF, hasty=True) as group:
-        asyncio.run(run())

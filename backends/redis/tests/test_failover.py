@@ -42,52 +42,46 @@ def follow(replica: Server, master: Server) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_continue(
+async def test_a_write_that_no_replica_confirms_is_unavailable_and_reads_continue(
     pair: list[Server], frozen: bool
 ) -> None:
     master, replica = pair
-
-    async def run() -> None:
-        async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
-            pet = (await repository.create_pet(REX, make_token(1))).id
-            other = (await repository.create_pet(REX)).id
-            first = (await repository.place_order(pet, AT)).id
-            await repository.update_order(first, OrderStatus.CANCELLED)
-            order = (await repository.place_order(pet, AT)).id
-            writes: list[Callable[[], Any]] = [
-                lambda: repository.create_pet(REX),
-                lambda: repository.create_pet(REX, make_token(1)),
-                lambda: repository.update_order(order, OrderStatus.CANCELLED),
-                lambda: repository.update_order(order, OrderStatus.CANCELLED),
-                lambda: repository.place_order(other, AT, make_token(2)),
-                lambda: repository.place_order(other, AT, make_token(2)),
-            ]
-            if frozen:
-                replica.freeze()
-            else:
-                replica.call("REPLICAOF", "NO", "ONE")
-            try:
-                calls = [
-                    asyncio.ensure_future(unavailable(write(), within=1.9)) for write in writes
-                ]
-                await asyncio.sleep(0.01)
-                for _ in range(10):
-                    assert await repository.get_pet(pet) is not None
-                assert not any(call.done() for call in calls)
-                for call in calls:
-                    assert (
-                        "0 of 1 replicas confirmed the write in time, so it may or may not last"
-                        in await call
-                    )
-            finally:
-                replica.resume()
-                await asyncio.to_thread(follow, replica, master)
-            assert (await again(lambda: repository.create_pet(REX, make_token(1)))).replayed
-            assert (await again(lambda: repository.place_order(other, AT, make_token(2)))).replayed
-            assert len(await pets(repository)) == 3
-            assert len(await repository.list_orders(OrderQuery(0, 9))) == 3
-
-    asyncio.run(run())
+    async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
+        pet = (await repository.create_pet(REX, make_token(1))).id
+        other = (await repository.create_pet(REX)).id
+        first = (await repository.place_order(pet, AT)).id
+        await repository.update_order(first, OrderStatus.CANCELLED)
+        order = (await repository.place_order(pet, AT)).id
+        writes: list[Callable[[], Any]] = [
+            lambda: repository.create_pet(REX),
+            lambda: repository.create_pet(REX, make_token(1)),
+            lambda: repository.update_order(order, OrderStatus.CANCELLED),
+            lambda: repository.update_order(order, OrderStatus.CANCELLED),
+            lambda: repository.place_order(other, AT, make_token(2)),
+            lambda: repository.place_order(other, AT, make_token(2)),
+        ]
+        if frozen:
+            replica.freeze()
+        else:
+            replica.call("REPLICAOF", "NO", "ONE")
+        try:
+            calls = [asyncio.ensure_future(unavailable(write(), within=1.9)) for write in writes]
+            await asyncio.sleep(0.01)
+            for _ in range(10):
+                assert await repository.get_pet(pet) is not None
+            assert not any(call.done() for call in calls)
+            for call in calls:
+                assert (
+                    "0 of 1 replicas confirmed the write in time, so it may or may not last"
+                    in await call
+                )
+        finally:
+            replica.resume()
+            await asyncio.to_thread(follow, replica, master)
+        assert (await again(lambda: repository.create_pet(REX, make_token(1)))).replayed
+        assert (await again(lambda: repository.place_order(other, AT, make_token(2)))).replayed
+        assert len(await pets(repository)) == 3
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 3
 
 
 @pytest.mark.parametrize("guard", [True, False])
@@ -126,10 +120,21 @@ def test_ids_that_a_failover_has_lost_are_not_assigned_again(
         assert lost == later
 
 
-def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
     """The master is frozen and resumed, and with more failovers killed, too."""
 
-    async def run() -> None:
+    def settled() -> bool:
+        return all(
+            server.call("SENTINEL MASTER", SERVICE)["flags"] == "master"
+            and all(one["flags"] == "slave" for one in server.call("SENTINEL", "REPLICAS", SERVICE))
+            for server in group.sentinels
+        ) and sorted(server.call("ROLE")[0] for server in group.data) == [
+            "master",
+            "slave",
+            "slave",
+        ]
+
+    with sentinel(tmp_path, *AOF, hasty=True) as group:
         async with opened(group, wait_replicas=1, timeout_seconds=0.5) as repository:
             load = Load(repository)
             for count in range(FAILOVERS):
@@ -145,23 +150,9 @@ def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Pat
                     load.check(await again(lambda: pets(repository)))
                     assert load.pause < 10
 
-    def settled() -> bool:
-        return all(
-            server.call("SENTINEL MASTER", SERVICE)["flags"] == "master"
-            and all(one["flags"] == "slave" for one in server.call("SENTINEL", "REPLICAS", SERVICE))
-            for server in group.sentinels
-        ) and sorted(server.call("ROLE")[0] for server in group.data) == [
-            "master",
-            "slave",
-            "slave",
-        ]
 
-    with sentinel(tmp_path, *AOF, hasty=True) as group:
-        asyncio.run(run())
-
-
-def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
-    async def run() -> None:
+async def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
+    with cluster(tmp_path, *AOF, replicas=1) as group:
         prefix = fresh()
         async with opened(group, prefix=prefix, partitions=6, timeout_seconds=0.5) as repository:
             load = Load(repository)
@@ -180,51 +171,40 @@ def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:
             stored = await again(lambda: pets(repository))
             assert len(stored) >= len(load.acknowledged) * 0.9
 
-    with cluster(tmp_path, *AOF, replicas=1) as group:
-        asyncio.run(run())
+
+async def test_the_first_and_the_last_slot_of_each_node_are_served(nodes: Cluster) -> None:
+    borders = [slot for range_ in nodes.nodes[0].call("CLUSTER", "SLOTS") for slot in range_[:2]]
+    assert {0, 16383} < {*borders}
+    for border in borders:
+        names = (f"{fresh()}-{border}" for _ in count())
+        prefix = next(name for name in names if key_slot(f"{{{name}:0}}".encode()) == border)
+        async with opened(nodes, prefix=prefix, partitions=1) as repository:
+            created = (await repository.create_pet(REX)).id
+            assert [pet.id for pet in await pets(repository)] == [created]
 
 
-def test_the_first_and_the_last_slot_of_each_node_are_served(nodes: Cluster) -> None:
-    async def run() -> None:
-        borders = [
-            slot for range_ in nodes.nodes[0].call("CLUSTER", "SLOTS") for slot in range_[:2]
-        ]
-        assert {0, 16383} < {*borders}
-        for border in borders:
-            names = (f"{fresh()}-{border}" for _ in count())
-            prefix = next(name for name in names if key_slot(f"{{{name}:0}}".encode()) == border)
-            async with opened(nodes, prefix=prefix, partitions=1) as repository:
-                created = (await repository.create_pet(REX)).id
-                assert [pet.id for pet in await pets(repository)] == [created]
-
-    asyncio.run(run())
-
-
-def test_a_slot_that_migrates_is_followed(nodes: Cluster) -> None:
-    async def run() -> None:
-        prefix = fresh()
-        async with opened(nodes, prefix=prefix, partitions=4, timeout_seconds=1) as repository:
-            made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(40)]
-            slot = key_slot(f"{{{prefix}:0}}".encode())
-            source = nodes.owner(slot)
-            target = next(node for node in nodes.nodes if node is not source)
-            ids = {node: node.call("CLUSTER", "MYID") for node in (source, target)}
-            target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
-            source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
-            keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 100)
-            assert len(keys) > 3
-            to = ("MIGRATE", "127.0.0.1", target.port, "", 0, 1000, "KEYS")
-            for some in (keys[:2], keys[2:]):
-                source.call(*to, *some)
-                assert sorted(pet.id for pet in await pets(repository)) == sorted(made)  # ASK
-                assert await repository.get_pet(made[0]) is not None
-                assert "TRYAGAIN" in await unavailable(repository.create_pet(REX, make_token(0)))
-                made.append((await repository.create_pet(REX, make_token(1001 + 4 * len(made)))).id)
-            for node in (target, source, *nodes.nodes):
-                node.call("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
-            calls = (repository.create_pet(REX, make_token(400 + 4 * n)) for n in range(30))
-            made += [receipt.id for receipt in await asyncio.gather(*calls)]  # MOVED
-            assert sorted(pet.id for pet in await pets(repository)) == sorted(made)
-            assert len(set(made)) == len(made)
-
-    asyncio.run(run())
+async def test_a_slot_that_migrates_is_followed(nodes: Cluster) -> None:
+    prefix = fresh()
+    async with opened(nodes, prefix=prefix, partitions=4, timeout_seconds=1) as repository:
+        made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(40)]
+        slot = key_slot(f"{{{prefix}:0}}".encode())
+        source = nodes.owner(slot)
+        target = next(node for node in nodes.nodes if node is not source)
+        ids = {node: node.call("CLUSTER", "MYID") for node in (source, target)}
+        target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 100)
+        assert len(keys) > 3
+        to = ("MIGRATE", "127.0.0.1", target.port, "", 0, 1000, "KEYS")
+        for some in (keys[:2], keys[2:]):
+            source.call(*to, *some)
+            assert sorted(pet.id for pet in await pets(repository)) == sorted(made)  # ASK
+            assert await repository.get_pet(made[0]) is not None
+            assert "TRYAGAIN" in await unavailable(repository.create_pet(REX, make_token(0)))
+            made.append((await repository.create_pet(REX, make_token(1001 + 4 * len(made)))).id)
+        for node in (target, source, *nodes.nodes):
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+        calls = (repository.create_pet(REX, make_token(400 + 4 * n)) for n in range(30))
+        made += [receipt.id for receipt in await asyncio.gather(*calls)]  # MOVED
+        assert sorted(pet.id for pet in await pets(repository)) == sorted(made)
+        assert len(set(made)) == len(made)

@@ -16,89 +16,79 @@ from petstore.contract import OrderQuery
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 
-def test_a_refused_connection_fails_at_once_and_changes_nothing(front: Proxy) -> None:
-    async def run() -> None:
-        async with opened(front) as repository:
-            await repository.create_pet(REX)
-            front.refuse()
-            front.cut()
-            await unavailable_for("connection refused", lambda: repository.create_pet(REX))
-            for message in await unavailable_at_once(lambda: repository.create_pet(REX)):
-                assert "connection refused" in message
-            front.listen()
-            await again(lambda: pets(repository))
-            assert len(await pets(repository)) == 1
-
-    asyncio.run(run())
+async def test_a_refused_connection_fails_at_once_and_changes_nothing(front: Proxy) -> None:
+    async with opened(front) as repository:
+        await repository.create_pet(REX)
+        front.refuse()
+        front.cut()
+        await unavailable_for("connection refused", lambda: repository.create_pet(REX))
+        for message in await unavailable_at_once(lambda: repository.create_pet(REX)):
+            assert "connection refused" in message
+        front.listen()
+        await again(lambda: pets(repository))
+        assert len(await pets(repository)) == 1
 
 
-def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
-    async def run() -> None:
-        async with opened(front) as repository:
-            pet = await repository.create_pet(REX)
-            await repository.place_order(pet.id, AT)
-            for count in range(2, 7):
-                front.drop_next = True
-                assert "was lost" in await unavailable(repository.create_pet(REX))
-                await again(lambda: pets(repository))
-                assert len(await pets(repository)) == count
-            second = (await pets(repository))[-1].id
-            token = make_token(7)
+async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
+    async with opened(front) as repository:
+        pet = await repository.create_pet(REX)
+        await repository.place_order(pet.id, AT)
+        for count in range(2, 7):
             front.drop_next = True
-            await unavailable(repository.place_order(second, AT, token))
-            receipt = await again(lambda: repository.place_order(second, AT, token))
-            assert receipt.replayed
-            assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
-            assert front.cuts == 6
+            assert "was lost" in await unavailable(repository.create_pet(REX))
+            await again(lambda: pets(repository))
+            assert len(await pets(repository)) == count
+        second = (await pets(repository))[-1].id
+        token = make_token(7)
+        front.drop_next = True
+        await unavailable(repository.place_order(second, AT, token))
+        receipt = await again(lambda: repository.place_order(second, AT, token))
+        assert receipt.replayed
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
+        assert front.cuts == 6
 
-    asyncio.run(run())
 
-
-def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
-    async def run() -> None:
-        async with opened(front) as repository:
-            await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
-            for size in (1, 7, 50, 300):
-                front.cut_after = size
-                await unavailable(pets(repository))
-                assert len(await again(lambda: pets(repository))) == 20
-
-    asyncio.run(run())
+async def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
+    async with opened(front) as repository:
+        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+        for size in (1, 7, 50, 300):
+            front.cut_after = size
+            await unavailable(pets(repository))
+            assert len(await again(lambda: pets(repository))) == 20
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_frozen_server_costs_one_timeout_and_is_used_again_once_it_resumes(
+async def test_a_frozen_server_costs_one_timeout_and_is_used_again_once_it_resumes(
     server: Server, front: Proxy, whole: bool
 ) -> None:
-    async def run() -> None:
-        async with opened(front, timeout_seconds=3) as repository:
-            await repository.create_pet(REX)
-            if whole:
-                server.freeze()
-            else:
-                front.frozen = True
-            try:
-                begin = monotonic()
-                calls = [unavailable(repository.create_pet(REX), within=6) for _ in range(50)]
-                messages = await asyncio.gather(*calls)
-                assert 3 <= monotonic() - begin < 6
-                assert "no reply within 3 s" in messages[0]
-                for _ in range(5):
-                    await unavailable_at_once(lambda: pets(repository))
-                    await asyncio.sleep(0.1)
-            finally:
-                server.resume()
-                front.frozen = False
-            found = await again(lambda: pets(repository))
-            assert len(found) in {1, 51}  # sent once, executed or not
-            await asyncio.sleep(0.3)
-            assert len(await pets(repository)) in {1, 51}
-
-    asyncio.run(run())
+    async with opened(front, timeout_seconds=3) as repository:
+        await repository.create_pet(REX)
+        if whole:
+            server.freeze()
+        else:
+            front.frozen = True
+        try:
+            begin = monotonic()
+            calls = [unavailable(repository.create_pet(REX), within=6) for _ in range(50)]
+            messages = await asyncio.gather(*calls)
+            assert 3 <= monotonic() - begin < 6
+            assert "no reply within 3 s" in messages[0]
+            for _ in range(5):
+                await unavailable_at_once(lambda: pets(repository))
+                await asyncio.sleep(0.1)
+        finally:
+            server.resume()
+            front.frozen = False
+        found = await again(lambda: pets(repository))
+        assert len(found) in {1, 51}  # sent once, executed or not
+        await asyncio.sleep(0.3)
+        assert len(await pets(repository)) in {1, 51}
 
 
-def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(tmp_path: Path) -> None:
-    async def run(server: Server) -> None:
+async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
+    tmp_path: Path,
+) -> None:
+    with single(tmp_path, *AOF) as server:
         async with opened(server) as repository:
             made = {(await repository.create_pet(REX)).id for _ in range(5)}
             server.kill()
@@ -108,6 +98,3 @@ def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(tmp_path:
             receipt = await again(lambda: repository.create_pet(REX))
             assert {pet.id for pet in await pets(repository)} == {*made, receipt.id}
             assert receipt.id > max(made) + 1000  # some may have been lost
-
-    with single(tmp_path, *AOF) as server:
-        asyncio.run(run(server))

@@ -17,6 +17,7 @@ from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import Cluster
 from petstore.contract import UnavailableError
 from tests.support.repositories import REX, make_token, pets, refused
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +25,13 @@ SIZE = 3
 GIVE_UP = "HSET {{{prefix}:1}}:meta schema 2 partitions {size} id_range 123456"
 
 
-def create(place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE)) -> list[int]:
+def create(
+    place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE), **settings: float
+) -> list[int]:
     """Open the store and add a pet for each token, each partition in turn; return their ids."""
 
     async def run() -> list[int]:
-        async with opened(place, prefix=prefix, partitions=SIZE) as repository:
+        async with opened(place, prefix=prefix, partitions=SIZE, **settings) as repository:
             made = [await repository.create_pet(REX, make_token(n)) for n in tokens]
             return [receipt.id for receipt in made]
 
@@ -55,7 +58,7 @@ def refusal(place: Server | Cluster, prefix: str) -> str:
     return refused(opened(place, prefix=prefix, partitions=SIZE))
 
 
-@pytest.mark.parametrize("lost", [(0,), (1,), (2,), (0, 1), (1, 2)])
+@pytest.mark.parametrize("lost", [(0,), (1, 2)])
 @pytest.mark.parametrize("pets", [0, 2 * SIZE])
 def test_a_store_with_an_emptied_partition_is_refused(
     valkey: Server, lost: tuple[int, ...], pets: int
@@ -111,7 +114,7 @@ def test_a_first_start_that_is_interrupted_anywhere_is_continued_by_the_next(
         prefix = fresh()
         Interruption(monkeypatch, commands)
         with pytest.raises(UnavailableError, match="interrupted"):
-            create(valkey, prefix)
+            create(valkey, prefix, timeout_seconds=PATIENCE)  # it then tries TLS for as long
         monkeypatch.undo()
         assert len(create(valkey, prefix)) == 2 * SIZE
         empty(valkey, prefix, commands % SIZE)
@@ -132,27 +135,6 @@ class Interruption:
         if self.calls > self._commands:
             raise UnavailableError("interrupted")
         return await self._call(*arguments, **named)
-
-
-def test_processes_that_create_a_store_at_the_same_time_all_succeed(valkey: Server) -> None:
-    async def run() -> None:
-        async def open_(prefix: str) -> None:
-            async with opened(valkey, prefix=prefix, partitions=SIZE) as repository:
-                await repository.create_pet(REX)
-
-        for _ in range(10):
-            prefix = fresh()
-            await asyncio.gather(*(open_(prefix) for _ in range(8)))
-
-    asyncio.run(run())
-
-
-def test_a_store_that_is_gone_altogether_is_created_again(valkey: Server) -> None:
-    prefix = fresh()
-    create(valkey, prefix)
-    for partition in range(SIZE):
-        empty(valkey, prefix, partition)
-    assert stored(valkey, prefix) == []
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -45,10 +45,10 @@ def url(sentinels: list[Server]) -> str:
     return f"redis+sentinel://{hosts}/{SERVICE}"
 
 
-def test_the_sentinel_with_the_highest_epoch_is_believed_whatever_their_order(
+async def test_the_sentinel_with_the_highest_epoch_is_believed_whatever_their_order(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
+    with two_sides(tmp_path) as (old, new, sentinels):
         for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
             prefix = fresh()
             async with opened(url([sentinels[n] for n in order]), prefix=prefix) as repository:
@@ -56,25 +56,19 @@ def test_the_sentinel_with_the_highest_epoch_is_believed_whatever_their_order(
             assert new.call("KEYS", f"{{{prefix}:*")
             assert not old.call("KEYS", "*")
 
-    with two_sides(tmp_path) as (old, new, sentinels):
-        asyncio.run(run())
 
-
-def test_a_silent_sentinel_costs_no_time(tmp_path: Path) -> None:
-    async def run() -> None:
+async def test_a_silent_sentinel_costs_no_time(tmp_path: Path) -> None:
+    with two_sides(tmp_path) as (_, _, sentinels):
+        sentinels[2].freeze()
         async with asyncio.timeout(PATIENCE / 2):
             async with opened(url(sentinels[::-1]), timeout_seconds=PATIENCE) as repository:
                 await repository.create_pet(REX)
 
-    with two_sides(tmp_path) as (_, _, sentinels):
-        sentinels[2].freeze()
-        asyncio.run(run())
 
-
-def test_a_service_does_not_return_to_the_side_that_knows_less(
+async def test_a_service_does_not_return_to_the_side_that_knows_less(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
+    with two_sides(tmp_path) as (old, _, sentinels):
         async with opened(url(sentinels), timeout_seconds=1) as repository:
             await repository.create_pet(REX)
             for sentinel in sentinels[1:]:
@@ -84,9 +78,6 @@ def test_a_service_does_not_return_to_the_side_that_knows_less(
             assert len(await pets(repository)) == 2
             assert not old.call("KEYS", "*")
 
-    with two_sides(tmp_path) as (old, _, sentinels):
-        asyncio.run(run())
-
 
 async def read_on(repository: RedisRepository) -> None:
     while True:
@@ -95,22 +86,18 @@ async def read_on(repository: RedisRepository) -> None:
         await asyncio.sleep(0.02)
 
 
-def test_a_server_that_is_no_longer_the_master_is_left_although_it_can_be_read(
+async def test_a_server_that_is_no_longer_the_master_is_left_although_it_can_be_read(
     tmp_path: Path,
 ) -> None:
-    async def run() -> None:
+    with two_sides(tmp_path) as (_, new, sentinels):
         async with opened(url(sentinels[1:]), timeout_seconds=1) as repository:
             await repository.create_pet(REX)
             new.call("REPLICAOF", "127.0.0.1", 1)  # nothing is there: it keeps its data
-
             async with asyncio.timeout(PATIENCE):
                 with pytest.raises(UnavailableError, match="master"):
                     await read_on(repository)
             new.call("REPLICAOF", "NO", "ONE")
             await again(lambda: pets(repository))
-
-    with two_sides(tmp_path) as (_, new, sentinels):
-        asyncio.run(run())
 
 
 def test_the_cluster_node_with_the_highest_epoch_is_believed(tmp_path: Path) -> None:

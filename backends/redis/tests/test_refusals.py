@@ -25,37 +25,32 @@ REPAIRS = {
 
 
 @pytest.mark.parametrize("error", ["READONLY", "NOREPLICAS", "OOM"])
-def test_a_server_that_rejects_writes_is_unavailable_for_them_and_can_be_read(
+async def test_a_server_that_rejects_writes_is_unavailable_for_them_and_can_be_read(
     server: Server, error: str
 ) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            pet = await repository.create_pet(REX)
-            broken, repaired = REPAIRS[error]
-            try:
-                for command in broken:
-                    server.call(*command.split())
-                message = await unavailable(repository.place_order(pet.id, AT, make_token(1)))
-                assert error in message
-                if error == "READONLY":  # its data may be stale: the client disconnects
-                    await asyncio.sleep(0.2)
-                    message = await unavailable(pets(repository))
-                    assert "not a master" in message or "no longer the master" in message
-                else:
-                    assert len(await pets(repository)) == 1
-            finally:
-                for command in repaired:
-                    server.call(*command.split())
-            assert not (
-                await again(lambda: repository.place_order(pet.id, AT, make_token(1)))
-            ).replayed
-            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
-
-    asyncio.run(run())
+    async with opened(server) as repository:
+        pet = await repository.create_pet(REX)
+        broken, repaired = REPAIRS[error]
+        try:
+            for command in broken:
+                server.call(*command.split())
+            message = await unavailable(repository.place_order(pet.id, AT, make_token(1)))
+            assert error in message
+            if error == "READONLY":  # its data may be stale: the client disconnects
+                await asyncio.sleep(0.2)
+                message = await unavailable(pets(repository))
+                assert "not a master" in message or "no longer the master" in message
+            else:
+                assert len(await pets(repository)) == 1
+        finally:
+            for command in repaired:
+                server.call(*command.split())
+        assert not (await again(lambda: repository.place_order(pet.id, AT, make_token(1)))).replayed
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
 
 
-def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path: Path) -> None:
-    async def run(server: Server) -> None:
+async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path: Path) -> None:
+    with single(tmp_path, "dbfilename no.rdb") as server:
         async with opened(server) as repository:
             pet = await repository.create_pet(REX)
             (server.directory / "no.rdb").mkdir()
@@ -71,26 +66,8 @@ def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path: Path
             server.call("CONFIG", "SET", "save", "")
             await repository.create_pet(REX)
 
-    with single(tmp_path, "dbfilename no.rdb") as server:
-        asyncio.run(run(server))
 
-
-def test_a_server_that_runs_a_long_script_is_unavailable(server: Server) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            await repository.create_pet(REX)
-            thread = threading.Thread(target=loop_forever)
-            thread.start()
-            try:
-                await asyncio.to_thread(until, is_busy)
-                assert "BUSY" in await unavailable(repository.create_pet(REX))
-                assert "BUSY" in await unavailable(pets(repository))
-            finally:
-                server.call("SCRIPT", "KILL")
-                thread.join()
-            await repository.create_pet(REX)
-            assert len(await pets(repository)) == 2
-
+async def test_a_server_that_runs_a_long_script_is_unavailable(server: Server) -> None:
     def is_busy() -> bool:
         try:
             server.call("PING")
@@ -103,73 +80,73 @@ def test_a_server_that_runs_a_long_script_is_unavailable(server: Server) -> None
             client.eval("while true do end", 0)
 
     server.call("CONFIG", "SET", "busy-reply-threshold", "50")
-    asyncio.run(run())
-
-
-def test_a_server_that_loads_its_data_is_unavailable(server: Server) -> None:
-    async def run() -> None:
-        async with opened(server) as repository:
-            await asyncio.gather(*(repository.create_pet(REX) for _ in range(50)))
-            server.call("CONFIG", "SET", "key-load-delay", "30000")
-            server.call("CONFIG", "SET", "loading-process-events-interval-bytes", "1024")
-            thread = threading.Thread(target=reload)
-            thread.start()
-            messages = []
-            while thread.is_alive():
-                with suppress(AssertionError, pytest.fail.Exception):
-                    messages.append(await unavailable(pets(repository)))
-                await asyncio.sleep(0.01)
+    async with opened(server) as repository:
+        await repository.create_pet(REX)
+        thread = threading.Thread(target=loop_forever)
+        thread.start()
+        try:
+            await asyncio.to_thread(until, is_busy)
+            assert "BUSY" in await unavailable(repository.create_pet(REX))
+            assert "BUSY" in await unavailable(pets(repository))
+        finally:
+            server.call("SCRIPT", "KILL")
             thread.join()
-            server.call("CONFIG", "SET", "key-load-delay", "0")
-            assert any("LOADING" in message for message in messages)
-            assert len(await again(lambda: pets(repository))) == 50
+        await repository.create_pet(REX)
+        assert len(await pets(repository)) == 2
 
+
+async def test_a_server_that_loads_its_data_is_unavailable(server: Server) -> None:
     def reload() -> None:
         with suppress(redis_client.RedisError), server.client(socket_timeout=5) as client:
             client.execute_command("DEBUG", "RELOAD")
 
-    asyncio.run(run())
+    async with opened(server) as repository:
+        await asyncio.gather(*(repository.create_pet(REX) for _ in range(50)))
+        server.call("CONFIG", "SET", "key-load-delay", "30000")
+        server.call("CONFIG", "SET", "loading-process-events-interval-bytes", "1024")
+        thread = threading.Thread(target=reload)
+        thread.start()
+        messages = []
+        while thread.is_alive():
+            with suppress(AssertionError, pytest.fail.Exception):
+                messages.append(await unavailable(pets(repository)))
+            await asyncio.sleep(0.01)
+        thread.join()
+        server.call("CONFIG", "SET", "key-load-delay", "0")
+        assert any("LOADING" in message for message in messages)
+        assert len(await again(lambda: pets(repository))) == 50
 
 
-def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: Server) -> None:
-    async def run() -> None:
-        async with opened(server, partitions=2) as repository:
-            for count in range(1, 4):
-                server.call("SCRIPT", "FLUSH")
-                receipt = await repository.create_pet(REX)
-                await repository.place_order(receipt.id, AT, make_token(receipt.id))
-                assert len(await pets(repository)) == count
-                assert len(await repository.list_orders(OrderQuery(0, 9))) == count
-
-    asyncio.run(run())
+async def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: Server) -> None:
+    async with opened(server, partitions=2) as repository:
+        for count in range(1, 4):
+            server.call("SCRIPT", "FLUSH")
+            receipt = await repository.create_pet(REX)
+            await repository.place_order(receipt.id, AT, make_token(receipt.id))
+            assert len(await pets(repository)) == count
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == count
 
 
-def test_too_many_clients_is_unavailable(server: Server, front: Proxy) -> None:
-    async def run() -> None:
-        async with opened(front) as repository:
-            await repository.create_pet(REX)
-            with server.client() as admin:
-                admin.config_set("maxclients", "1")
-                front.cut()
-                await asyncio.sleep(0.3)
-                messages = await unavailable_at_once(lambda: repository.create_pet(REX))
-                assert "max number of clients" in str(messages) or "lost" in str(messages)
-                admin.config_set("maxclients", "1000")
-            await again(lambda: repository.create_pet(REX))
-            assert len(await pets(repository)) == 2
-
-    asyncio.run(run())
+async def test_too_many_clients_is_unavailable(server: Server, front: Proxy) -> None:
+    async with opened(front) as repository:
+        await repository.create_pet(REX)
+        with server.client() as admin:
+            admin.config_set("maxclients", "1")
+            front.cut()
+            await asyncio.sleep(0.3)
+            messages = await unavailable_at_once(lambda: repository.create_pet(REX))
+            assert "max number of clients" in str(messages) or "lost" in str(messages)
+            admin.config_set("maxclients", "1000")
+        await again(lambda: repository.create_pet(REX))
+        assert len(await pets(repository)) == 2
 
 
-def test_keys_of_another_type_are_lasting_errors(server: Server) -> None:
-    async def run() -> None:
-        prefix = fresh()
-        async with opened(server, prefix=prefix) as repository:
-            await repository.create_pet(REX)
-            server.call("SET", f"{{{prefix}:0}}:pets", "1")
-            for call in (repository.create_pet(REX), pets(repository)):
-                with pytest.raises(StorageError, match="WRONGTYPE") as caught:
-                    await call
-                assert type(caught.value) is StorageError
-
-    asyncio.run(run())
+async def test_keys_of_another_type_are_lasting_errors(server: Server) -> None:
+    prefix = fresh()
+    async with opened(server, prefix=prefix) as repository:
+        await repository.create_pet(REX)
+        server.call("SET", f"{{{prefix}:0}}:pets", "1")
+        for call in (repository.create_pet(REX), pets(repository)):
+            with pytest.raises(StorageError, match="WRONGTYPE") as caught:
+                await call
+            assert type(caught.value) is StorageError

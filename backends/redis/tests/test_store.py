@@ -30,17 +30,11 @@ def create(place: Server | str, **settings: Any) -> int:
     return count_with_rex(opened(place, **settings))
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with single(tmp_path_factory.mktemp("store"), binary=VALKEY) as running:
-        yield running
-
-
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_store_whose_server_takes_no_writes_is_opened_to_read(
+async def test_a_store_whose_server_takes_no_writes_is_opened_to_read(
     tmp_path: Path, partitions: int
 ) -> None:
-    async def run() -> None:
+    with single(tmp_path) as server:
         prefix = fresh()
         async with opened(server, prefix=prefix, partitions=partitions) as repository:
             await repository.create_pet(REX)
@@ -56,19 +50,14 @@ def test_a_store_whose_server_takes_no_writes_is_opened_to_read(
             async with opened(server, partitions=partitions, timeout_seconds=2):
                 pass
 
-    with single(tmp_path, binary=VALKEY) as server:
-        asyncio.run(run())
 
-
-@pytest.mark.parametrize(
-    "policy", ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"]
-)
-def test_a_server_that_evicts_is_refused(server: Server, policy: str) -> None:
-    server.call("CONFIG", "SET", "maxmemory-policy", policy)
+def test_a_server_that_evicts_is_refused(server: Server) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
     try:
-        message = refusal(server)
-        assert f"(maxmemory-policy {policy}); set maxmemory-policy noeviction" in message
-        assert server.call("DBSIZE") == 0
+        prefix = fresh()
+        message = refusal(server, prefix=prefix)
+        assert "(maxmemory-policy volatile-ttl); set maxmemory-policy noeviction" in message
+        assert server.call("KEYS", f"{{{prefix}:*") == []
     finally:
         server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
@@ -100,16 +89,10 @@ def test_a_server_that_may_lose_pets_causes_a_warning(
     [
         ([], "has no AOF: acknowledged writes may be lost when it stops; if it restarts before"),
         (["appendonly yes"], "the last two seconds, on its replicas too if it restarts before a"),
-        (AOF, ""),
     ],
 )
-@pytest.mark.parametrize("replicas", [0, 1])
 def test_a_master_that_takes_its_replicas_with_it_causes_a_warning(
-    tmp_path: Path,
-    lines: list[str],
-    warning: str,
-    replicas: int,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, lines: list[str], warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with run_servers(tmp_path, VALKEY, 2) as make:
         master = make(0, *QUICK, *lines).start()
@@ -117,22 +100,27 @@ def test_a_master_that_takes_its_replicas_with_it_causes_a_warning(
         with master.client() as client:
             until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
         with caplog.at_level(logging.WARNING, "petstore.redis"):
-            create(master, wait_replicas=replicas)
-    found = [record.getMessage() for record in caplog.records]
-    assert [warning in message for message in found] == ([True] if warning else [])
+            create(master)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert warning in message
 
 
-@pytest.mark.parametrize("renamed", [True, False], ids=["renamed", "denied"])
-def test_a_server_that_does_not_allow_config_is_used_and_nothing_claimed_of_it(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path, *, renamed: bool
+async def test_replicas_that_must_confirm_each_write_are_warned_of_before_they_are_there(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    lines = [*AOF, 'rename-command CONFIG ""'] if renamed else AOF
-    with single(tmp_path, *lines) as managed:
-        managed.call(
-            "ACL", "SETUSER", "rex", "on", ">a", "~*", "+@all", *[] if renamed else ["-config"]
-        )
-        with caplog.at_level(logging.WARNING, "petstore.redis"):
-            assert create(f"redis://rex:a@127.0.0.1:{managed.port}") == 1
+    info = {"aof_enabled": "0", "maxmemory_policy": "noeviction"}
+    await servers.warn_of_losses("redis at new", info, pytest.fail, 1, log=True)
+    assert "if it restarts before a failover, its replicas lose them too" in caplog.text
+
+
+def test_a_server_that_does_not_allow_config_is_used_and_nothing_claimed_of_it(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with (
+        single(tmp_path, *AOF, 'rename-command CONFIG ""') as managed,
+        caplog.at_level(logging.WARNING, "petstore.redis"),
+    ):
+        assert create(managed) == 1
     (message,) = [record.getMessage() for record in caplog.records]
     assert "does not say whether it syncs each write (it does not allow CONFIG GET" in message
     assert "unless appendfsync is always, a power failure may lose the last two" in message
@@ -152,22 +140,18 @@ def test_nothing_is_claimed_of_a_server_that_says_little(
         servers.check_settings("redis at db", {})
 
 
-@pytest.mark.parametrize("command", ["INFO", "EVAL", "HMGET", "WAIT"])
+@pytest.mark.parametrize("command", ["INFO", "EVAL", "WAIT"])
 def test_a_command_that_is_disabled_is_named(tmp_path: Path, command: str) -> None:
     with single(tmp_path, f'rename-command {command} ""') as managed:
-        message = refusal(managed, wait_replicas=1)
+        message = refusal(managed, wait_replicas=1, timeout_seconds=1)
     assert f"unknown command '{command}'" in message
     assert "; it must not be disabled or renamed" in message
 
 
-@pytest.mark.parametrize("missing", ["info", "eval", "zadd", "hsetnx"])
+@pytest.mark.parametrize("missing", ["info", "eval", "hsetnx"])
 def test_a_user_without_a_permission_is_refused_with_its_name(server: Server, missing: str) -> None:
     server.call("ACL", "SETUSER", "max", "reset", "on", ">hunter2", "~*", "+@all", f"-{missing}")
     url = f"redis://max:hunter2@127.0.0.1:{server.port}"
-    if missing == "zadd":  # first used by a write
-        with pytest.raises(Exception, match=r"NOPERM|zadd"):
-            create(url)
-        return
     message = refusal(url)
     assert missing in message.lower()
     assert "hunter2" not in message
@@ -180,21 +164,15 @@ def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
     assert create(url, prefix="mine") == 1
 
 
-@pytest.mark.parametrize(
-    ("version", "refused"), [("6.0.16", True), ("6.2.0", False), ("5.9.9", True), ("10.0.1", False)]
-)
-def test_a_server_before_6_2_is_refused(version: str, refused: bool) -> None:
-    info = {"redis_version": version, "master_replid": "a" * 40}
-    if refused:
-        with pytest.raises(
-            UnusableError, match=rf"is version {version}; 6\.2 or newer is required"
-        ):
-            servers.check_settings("redis at db", info)
-    else:
-        servers.check_settings("redis at db", info)
+def test_a_server_before_6_2_is_refused() -> None:
+    for version in ("6.2.0", "10.0.1"):
+        servers.check_settings("redis at db", {"redis_version": version, "master_replid": "a"})
+    for version in ("6.0.16", "5.9.9"):
+        with pytest.raises(UnusableError, match=rf"is version {version}; 6\.2 or newer is req"):
+            servers.check_settings("redis at db", {"redis_version": version})
 
 
-@pytest.mark.parametrize(("made", "configured"), [(1, 5), (5, 1), (3, 8)])
+@pytest.mark.parametrize(("made", "configured"), [(1, 5), (5, 1)])
 def test_another_number_of_partitions_is_refused_and_nothing_written(
     valkey: Server, made: int, configured: int
 ) -> None:
@@ -221,11 +199,12 @@ def test_a_newer_schema_is_refused(valkey: Server) -> None:
     )
 
 
-def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
+async def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
     valkey: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     prefix = fresh()
-    create(valkey, prefix=prefix, partitions=3)
+    async with opened(valkey, prefix=prefix, partitions=3) as repository:
+        await repository.create_pet(REX)
     with resources.as_file(scripts.LUA) as lua:
         shutil.copytree(lua, tmp_path, dirs_exist_ok=True)
     for number in range(2):
@@ -235,36 +214,30 @@ def test_an_older_schema_is_upgraded_once_by_the_first_process_that_opens_it(
     monkeypatch.setattr(scripts, "LUA", tmp_path)
     monkeypatch.setattr(store, "STORE_SCHEMA", newest)
 
-    async def run() -> None:
-        async def open_() -> None:
-            async with opened(valkey, prefix=prefix, partitions=3, timeout_seconds=2) as repository:
-                assert len(await pets(repository)) == 1
+    async def open_() -> None:
+        async with opened(valkey, prefix=prefix, partitions=3, timeout_seconds=2) as repository:
+            assert len(await pets(repository)) == 1
 
-        await asyncio.gather(*(open_() for _ in range(8)))
-
-    asyncio.run(run())
+    await asyncio.gather(*(open_() for _ in range(8)))
     for partition in range(3):
         found = valkey.call("HGETALL", f"{{{prefix}:{partition}}}:meta")
         assert (found["schema"], found["upgrade"]) == (str(newest), "11")
 
 
-def test_a_store_of_schema_1_gets_one_identity_and_keeps_its_records(valkey: Server) -> None:
-    async def run() -> None:
-        prefix = fresh()
-        names = [f"{{{prefix}:{partition}}}" for partition in range(2)]
-        async with opened(valkey, prefix=prefix, partitions=2) as repository:
-            receipts = [await repository.create_pet(REX, make_token(n)) for n in range(2)]
-        for number, name in enumerate(names):  # as it was
-            valkey.call("HSET", f"{name}:meta", "schema", 1, "store", f"old-{number}")
-            valkey.call("RENAME", f"{name}:tokens", f"{name}:retries")
-        async with opened(valkey, prefix=prefix, partitions=2) as repository:
-            assert repository.store == "old-0"
-            for number, receipt in enumerate(receipts):
-                again = await repository.create_pet(REX, make_token(number))
-                assert again == Receipt(receipt.id, replayed=True)
-        assert not any(valkey.call("EXISTS", f"{name}:retries") for name in names)
-
-    asyncio.run(run())
+async def test_a_store_of_schema_1_gets_one_identity_and_keeps_its_records(valkey: Server) -> None:
+    prefix = fresh()
+    names = [f"{{{prefix}:{partition}}}" for partition in range(2)]
+    async with opened(valkey, prefix=prefix, partitions=2) as repository:
+        receipts = [await repository.create_pet(REX, make_token(n)) for n in range(2)]
+    for number, name in enumerate(names):  # as it was
+        valkey.call("HSET", f"{name}:meta", "schema", 1, "store", f"old-{number}")
+        valkey.call("RENAME", f"{name}:tokens", f"{name}:retries")
+    async with opened(valkey, prefix=prefix, partitions=2) as repository:
+        assert repository.store == "old-0"
+        for number, receipt in enumerate(receipts):
+            again = await repository.create_pet(REX, make_token(number))
+            assert again == Receipt(receipt.id, replayed=True)
+    assert not any(valkey.call("EXISTS", f"{name}:retries") for name in names)
 
 
 def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
@@ -316,9 +289,8 @@ def test_a_name_that_no_sentinel_monitors_is_refused(sentinels: Sentinels) -> No
     )
 
 
-@pytest.mark.parametrize("db", ["", "/3"])
-def test_a_sentinel_is_refused_as_a_server(sentinels: Sentinels, db: str) -> None:
-    url = f"redis://127.0.0.1:{sentinels.sentinels[0].port}{db}"
+def test_a_sentinel_is_refused_as_a_server(sentinels: Sentinels) -> None:
+    url = f"redis://127.0.0.1:{sentinels.sentinels[0].port}/3"
     assert refusal(url) == (
         f"redis at {url} is a Sentinel: PETSTORE_REDIS_URL must be"
         " redis+sentinel://host:port/service"

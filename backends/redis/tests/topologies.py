@@ -94,18 +94,13 @@ class Cluster:
 
 
 @contextmanager
-def sentinel(
-    directory: Path,
-    *lines: str,
-    binary: Path = VALKEY,
-    hasty: bool = False,
-) -> Iterator[Sentinels]:
+def sentinel(directory: Path, *lines: str, hasty: bool = False) -> Iterator[Sentinels]:
     """Run a master, two replicas and three Sentinels, which know each other from the start.
 
     An old master that comes back keeps its role for ten seconds and accepts writes that will be
     lost; with `hasty`, the Sentinels demote it within a second.
     """
-    with servers(directory, binary, 6) as make:
+    with servers(directory, VALKEY, 6) as make:
         master = make(0, *QUICK, *lines)
         follow = f"replicaof 127.0.0.1 {master.port}"
         data = [master, make(1, *QUICK, follow, *lines), make(2, *QUICK, follow, *lines)]
@@ -143,15 +138,9 @@ def sentinel(
 
 
 @contextmanager
-def cluster(
-    directory: Path,
-    *lines: str,
-    masters: int = 3,
-    replicas: int = 0,
-    binary: Path = VALKEY,
-) -> Iterator[Cluster]:
+def cluster(directory: Path, *lines: str, masters: int = 3, replicas: int = 0) -> Iterator[Cluster]:
     """Run a cluster; `replicas` is how many each master has."""
-    with servers(directory, binary, masters * (1 + replicas)) as make:
+    with servers(directory, VALKEY, masters * (1 + replicas)) as make:
         settings = (
             *("cluster-enabled yes", f"cluster-node-timeout {DOWN_AFTER}"),
             *("cluster-replica-validity-factor 0", "cluster-allow-replica-migration no"),

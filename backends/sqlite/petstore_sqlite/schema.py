@@ -75,7 +75,6 @@ _CORRUPT: Final = "it is corrupt; stop the service and restore a backup"
 _CHANGED: Final = "its tables were changed by hand; stop the service and restore a backup"
 _REASONS: Final[dict[type[Exception], str]] = {
     apsw.BusyError: "another process has it locked",
-    apsw.LockedError: "another process has it locked",
     apsw.CantOpenError: "it cannot be opened",
     apsw.ReadOnlyError: "it cannot be written to",
     apsw.FullError: "the disk is full",

@@ -6,18 +6,17 @@ import random
 import re
 import shutil
 from collections.abc import Awaitable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import apsw
 import pytest
 from msgspec import ValidationError, convert, to_builtins
-from petstore_sqlite import SqliteRepository, SqliteSettings, open_sqlite
+from petstore_sqlite import SqliteRepository
 
+from backends.sqlite.tests.files import opened
 from petstore.contract import (
     ConflictError,
-    Expected,
-    IdempotencyToken,
     NewPet,
     Order,
     OrderQuery,
@@ -29,17 +28,13 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
+from tests.support.repositories import AT, make_token
 
-AT = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 SEED = int(os.environ.get("PETSTORE_SEED", "14"))
 CORRUPTIONS = 80
 PETS = 400
 PAGE = 4096
 DAMAGED = "corrupt|were changed by hand|are not those that were opened|it was deleted by hand"
-
-
-def token(number: int) -> IdempotencyToken:
-    return IdempotencyToken(number.to_bytes(32, "big"), bytes(32), 1000, 9000)
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +43,19 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("intact") / "pets.sqlite"
 
     async def fill() -> None:
-        async with open_sqlite(SqliteSettings(path=str(path)), Expected()) as repository:
+        async with opened(path) as repository:
             statuses = list(PetStatus)
             await asyncio.gather(
                 *(
                     repository.create_pet(
-                        NewPet(f"pet {n} ä" * (n % 40), n, statuses[n % 3]), token(n)
+                        NewPet(f"pet {n} ä" * (n % 40), n, statuses[n % 3]), make_token(n)
                     )
                     for n in range(PETS)
                 )
             )
             for n in range(1, PETS, 6):
                 try:
-                    receipt = await repository.place_order(n, AT, token(10_000 + n))
+                    receipt = await repository.place_order(n, AT, make_token(10_000 + n))
                     await repository.update_order(receipt.id, list(OrderStatus)[n // 6 % 3])
                 except ConflictError:
                     continue
@@ -116,10 +111,10 @@ def calls(repository: SqliteRepository) -> Iterator[tuple[Awaitable[object], obj
         yield repository.get_pet(id_), Pet | None
         yield repository.get_order(id_), Order | None
     for number in range(0, PETS, 37):
-        yield repository.create_pet(NewPet("Rex", number), token(number)), Receipt
-        yield repository.create_pet(NewPet("Rex", number), token(20_000 + number)), Receipt
+        yield repository.create_pet(NewPet("Rex", number), make_token(number)), Receipt
+        yield repository.create_pet(NewPet("Rex", number), make_token(20_000 + number)), Receipt
         yield repository.create_pet(NewPet("Rex", number)), Receipt
-        yield repository.place_order(number, AT, token(30_000 + number)), Receipt
+        yield repository.place_order(number, AT, make_token(30_000 + number)), Receipt
         for order_status in (OrderStatus.COMPLETED, OrderStatus.CANCELLED):
             yield repository.update_order(number, order_status), Order
         pet = Pet(number + 1, "Rex", 7, PetStatus.AVAILABLE)
@@ -137,9 +132,7 @@ async def use(path: Path) -> list[str]:
     """Make all calls; return the messages of the errors."""
     messages = []
     try:
-        async with open_sqlite(
-            SqliteSettings(path=str(path), busy_seconds=0), Expected()
-        ) as repository:
+        async with opened(path, busy_seconds=0) as repository:
             for call, type_ in calls(repository):
                 try:
                     check_type(await call, type_)

@@ -5,12 +5,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import apsw
-from petstore_sqlite import schema
-from petstore_sqlite.file import LockWait
-
-from petstore.contract import Expected
-
 OPENER = """
 import asyncio, sys
 from petstore.contract import Expected, NewPet
@@ -40,29 +34,3 @@ def test_processes_that_open_a_new_file_at_the_same_time_all_succeed(tmp_path: P
                 print(tmp_path / str(number), file=opener.stdin, flush=True)
             ids = [opener.stdout.readline() for opener in openers if opener.stdout]
             assert sorted(ids) == ["1\n", "2\n", "3\n", "4\n"]
-
-
-def test_enabling_wal_waits_for_a_connection_that_writes(tmp_path: Path) -> None:
-    """SQLite refuses it at once. The other connection begins to write just before."""
-    other = apsw.Connection(str(tmp_path / "pets.sqlite"))
-    waits = []
-
-    class ReleasingWait(LockWait):
-        def __call__(self, attempts: int) -> bool:
-            waits.append(attempts)
-            if len(waits) == 3:
-                other.execute("ROLLBACK")
-            return super().__call__(attempts)
-
-    def before(_: object, statement: str, __: object) -> bool:
-        if "journal_mode" in statement:
-            connection.exec_trace = None
-            other.execute("BEGIN IMMEDIATE")
-        return True
-
-    busy = ReleasingWait(60)
-    with schema.connect(other.filename, busy, create=True) as connection:
-        connection.exec_trace = before
-        schema.migrate(connection, other.filename, busy, Expected())
-    assert waits == [0, 1, 2]
-    assert other.pragma("journal_mode") == "wal"

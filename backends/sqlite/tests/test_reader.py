@@ -5,19 +5,16 @@ import os
 import resource
 import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
 import pytest
-from petstore_sqlite import SqliteRepository, SqliteSettings, open_sqlite, reader
+from petstore_sqlite import SqliteRepository, reader
 
+from backends.sqlite.tests.files import execute, opened
 from petstore.contract import (
-    Expected,
-    IdempotencyToken,
-    NewPet,
     OrderQuery,
     OrderStatus,
     PetQuery,
@@ -25,11 +22,8 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
+from tests.support.repositories import AT, REX, make_token
 from tests.support.waiting import HANG_SECONDS
-
-REX = NewPet("Rex", 7, PetStatus.AVAILABLE)
-TOKEN = IdempotencyToken(bytes(32), bytes(32), 1000, 9000)
-Use = Callable[[SqliteRepository], Awaitable[object]]
 
 
 class Disk:
@@ -95,14 +89,6 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.moving.set()
 
 
-def use(file: Path, work: Use) -> None:
-    async def run() -> None:
-        async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
-            await work(repository)
-
-    asyncio.run(run())
-
-
 async def read(repository: SqliteRepository) -> object:
     return await repository.get_pet(1)
 
@@ -112,8 +98,8 @@ async def leave_loop(disk: Disk, repository: SqliteRepository) -> None:
     await read(repository)
 
 
-def test_cold_reads_go_to_threads_and_warm_ones_return(file: Path, disk: Disk) -> None:
-    async def work(repository: SqliteRepository) -> None:
+async def test_cold_reads_go_to_threads_and_warm_ones_return(file: Path, disk: Disk) -> None:
+    async with opened(file) as repository:
         assert await disk.on_loop(read(repository))
         disk.cold = True
         assert await disk.on_loop(read(repository))  # it cannot know before
@@ -125,46 +111,35 @@ def test_cold_reads_go_to_threads_and_warm_ones_return(file: Path, disk: Disk) -
         for _ in range(2):
             assert await disk.on_loop(read(repository))
 
-    use(file, work)
 
-
-def test_a_short_wait_is_no_reason_to_leave(
+async def test_a_short_wait_is_no_reason_to_leave(
     file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "SUSPECT_SECONDS", 5)
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         disk.cold = True
         for _ in range(3):
             await read(repository)
         assert disk.threads == {threading.main_thread().name}
 
-    use(file, work)
 
-
-def test_a_long_wait_does_not_count_for_ever(
+async def test_a_long_wait_does_not_count_for_ever(
     file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "WARM_READS", 1_000_000)
     monkeypatch.setattr(reader, "MOST_READS", 4)
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         await leave_loop(disk, repository)
         disk.cold = False
         places = [await disk.on_loop(read(repository)) for _ in range(6)]
         assert places == [False] * 5 + [True]
 
-    use(file, work)
 
-
-def test_slow_reads_without_the_disk_stay(file: Path, disk: Disk) -> None:
+async def test_slow_reads_without_the_disk_stay(file: Path, disk: Disk) -> None:
     """The processor was busy, or the system cannot tell what a thread has read."""
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         for _ in range(3):
             assert await disk.on_loop(read(repository))
-
-    use(file, work)
 
 
 def test_a_system_that_cannot_tell_reports_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,20 +147,17 @@ def test_a_system_that_cannot_tell_reports_no_reads(monkeypatch: pytest.MonkeyPa
     assert reader.disk_reads() == 0
 
 
-def test_a_large_file_is_first_read_in_threads(
+async def test_a_large_file_is_first_read_in_threads(
     file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "LARGE_PAGES", 1)
     monkeypatch.setattr(reader, "FIRST", 3)
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         places = [await disk.on_loop(read(repository)) for _ in range(5)]
         assert places == [False] * 3 + [True] * 2
 
-    use(file, work)
 
-
-def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
+async def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
     async def read_all(repository: SqliteRepository) -> list[object]:
         return [
             await repository.get_pet(2),
@@ -198,11 +170,11 @@ def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
             await repository.list_tokens("", 9, 0),
         ]
 
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         for _ in range(3):
             await repository.create_pet(REX)
-        await repository.create_pet(REX, TOKEN)
-        await repository.place_order(2, datetime(2026, 11, 21, tzinfo=UTC))
+        await repository.create_pet(REX, make_token(1))
+        await repository.place_order(2, AT)
         warm = await read_all(repository)
         assert all(found for found in warm[2:])
         await leave_loop(disk, repository)
@@ -211,39 +183,34 @@ def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
         assert threading.main_thread().name not in disk.threads
         assert not await disk.on_loop(repository.check())
 
-    use(file, work)
 
-
-def test_many_reads_in_threads_see_each_write_that_has_returned(file: Path, disk: Disk) -> None:
+async def test_many_reads_in_threads_see_each_write_that_has_returned(
+    file: Path, disk: Disk
+) -> None:
     async def create_and_read(repository: SqliteRepository) -> None:
         receipt = await repository.create_pet(REX)
         assert await repository.get_pet(receipt.id)
 
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         await leave_loop(disk, repository)
         await asyncio.gather(*(create_and_read(repository) for _ in range(200)))
 
-    use(file, work)
 
-
-def test_an_error_in_a_thread_is_raised_and_disturbs_no_later_read(file: Path, disk: Disk) -> None:
-    async def work(repository: SqliteRepository) -> None:
+async def test_an_error_in_a_thread_is_raised_and_disturbs_no_later_read(
+    file: Path, disk: Disk
+) -> None:
+    async with opened(file) as repository:
         await repository.create_pet(REX)
         await leave_loop(disk, repository)
-        other = apsw.Connection(str(file))
-        for change in ("RENAME TO hidden", "RENAME TO pets"):
-            other.execute(f"ALTER TABLE {'pets' if 'hid' in change else 'hidden'} {change}")
-            if "hid" in change:
-                with pytest.raises(UnavailableError, match="changed by hand"):
-                    await read(repository)
-        other.close()
+        execute(file, "ALTER TABLE pets RENAME TO hidden")
+        with pytest.raises(UnavailableError, match="changed by hand"):
+            await read(repository)
+        execute(file, "ALTER TABLE hidden RENAME TO pets")
         assert await read(repository)
 
-    use(file, work)
 
-
-def test_a_cancelled_read_ends_at_once(file: Path, disk: Disk) -> None:
-    async def work(repository: SqliteRepository) -> None:
+async def test_a_cancelled_read_ends_at_once(file: Path, disk: Disk) -> None:
+    async with opened(file) as repository:
         await repository.create_pet(REX)
         await leave_loop(disk, repository)
         calls = await disk.hold(repository, reader.THREADS + 2)
@@ -254,8 +221,6 @@ def test_a_cancelled_read_ends_at_once(file: Path, disk: Disk) -> None:
         disk.moving.set()
         assert await read(repository)
 
-    use(file, work)
-
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_closing_waits_for_reads_in_threads_and_refuses_them(
@@ -263,12 +228,12 @@ def test_closing_waits_for_reads_in_threads_and_refuses_them(
 ) -> None:
     connections: list[apsw.Connection] = []
 
-    async def work() -> None:
+    async def run() -> None:
         calls = []
         held = asyncio.Event()
 
         async def serve() -> None:
-            async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
+            async with opened(file) as repository:
                 await leave_loop(disk, repository)
                 await read(repository)
                 connections.extend(repository._reader._idle)  # noqa: SLF001
@@ -289,7 +254,7 @@ def test_closing_waits_for_reads_in_threads_and_refuses_them(
             assert isinstance(outcome, UnavailableError)
             assert "the repository is closed" in str(outcome)
 
-    asyncio.run(work())
+    asyncio.run(run())  # waits for the thread that closes, if its caller was cancelled
     [connection] = connections
     with pytest.raises(apsw.ConnectionClosedError):
         connection.execute("SELECT 1")
@@ -299,12 +264,11 @@ def test_closing_waits_for_reads_in_threads_and_refuses_them(
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_without_file_descriptors_for_threads_the_event_loop_reads(
+async def test_without_file_descriptors_for_threads_the_event_loop_reads(
     file: Path, disk: Disk, left: int
 ) -> None:
     """A connection needs two."""
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         await repository.create_pet(REX)
         await leave_loop(disk, repository)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -319,11 +283,11 @@ def test_without_file_descriptors_for_threads_the_event_loop_reads(
         disk.threads.clear()
         assert not await disk.on_loop(read(repository))
 
-    use(file, work)
 
-
-def test_a_read_in_a_thread_notices_a_store_that_is_lost_meanwhile(file: Path, disk: Disk) -> None:
-    async def work(repository: SqliteRepository) -> None:
+async def test_a_read_in_a_thread_notices_a_store_that_is_lost_meanwhile(
+    file: Path, disk: Disk
+) -> None:
+    async with opened(file) as repository:
         await leave_loop(disk, repository)
         calls = await disk.hold(repository, reader.THREADS + 2)
         os.rename(file, file.with_name("moved"))  # noqa: PTH104
@@ -333,44 +297,34 @@ def test_a_read_in_a_thread_notices_a_store_that_is_lost_meanwhile(file: Path, d
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {WrongStoreError}
 
-    use(file, work)
 
-
-def test_a_thread_does_not_read_a_file_that_has_taken_the_place(file: Path, disk: Disk) -> None:
+async def test_a_thread_does_not_read_a_file_that_has_taken_the_place(
+    file: Path, disk: Disk
+) -> None:
     """Its connection is opened after the repository's."""
-
-    async def add(repository: SqliteRepository) -> None:
-        await repository.create_pet(NewPet("of another store", 7))
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(file) as repository:
         await leave_loop(disk, repository)
         moved = file.with_name("moved")
         for suffix in ("", "-wal", "-shm"):
             os.rename(f"{file}{suffix}", f"{moved}{suffix}")  # noqa: PTH104
-        async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as other:
-            await add(other)
+        async with opened(file) as other:
+            await other.create_pet(REX)
             with pytest.raises(WrongStoreError, match="was deleted, moved or replaced"):
                 await read(repository)
 
-    use(file, work)
 
-
-def test_a_link_that_leads_elsewhere_does_not_mislead_a_thread(file: Path, disk: Disk) -> None:
+async def test_a_link_that_leads_elsewhere_does_not_mislead_a_thread(
+    file: Path, disk: Disk
+) -> None:
     other = file.with_name("other.sqlite")
     link = file.with_name("link.sqlite")
-
-    async def work(repository: SqliteRepository) -> None:
+    async with opened(other):
+        pass
+    link.symlink_to(file)
+    async with opened(link) as repository:
         await repository.create_pet(REX)
         await leave_loop(disk, repository)
         link.unlink()
         link.symlink_to(other)
         assert not await disk.on_loop(read(repository))
         assert await read(repository) is not None
-
-    use(other, leave)
-    link.symlink_to(file)
-    use(link, work)
-
-
-async def leave(_: SqliteRepository) -> None:
-    """Create the store only."""

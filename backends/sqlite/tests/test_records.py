@@ -1,19 +1,16 @@
 """Records of tokens: expired ones are deleted, and no wrong clock deletes a valid one."""
 
-import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
-from petstore_sqlite import SqliteRepository, SqliteSettings, open_sqlite, tokens
+from petstore_sqlite import SqliteRepository, tokens
 
-from petstore.contract import Expected, IdempotencyToken, NewPet, Receipt
+from backends.sqlite.tests.files import execute, opened
+from petstore.contract import IdempotencyToken, Receipt
+from tests.support.repositories import REX, make_token
 
-REX = NewPet("Rex", 7)
 HOUR = 3600
-DAY = 24 * HOUR
+LIFE = 2 * HOUR
 NOW = 1_790_000_000
 
 
@@ -43,21 +40,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> SqliteSettings:
-    return SqliteSettings(path=str(tmp_path / "pets.sqlite"))
+def token(number: int, now: float) -> IdempotencyToken:
+    return make_token(number, now=int(now), until=int(now) + LIFE)
 
 
-def token(number: int, now: float, life: int = DAY) -> IdempotencyToken:
-    return IdempotencyToken(number.to_bytes(32, "big"), bytes(32), int(now), int(now) + life)
-
-
-def records(settings: SqliteSettings) -> int:
-    connection = apsw.Connection(settings.path)
-    try:
-        return int(connection.execute("SELECT count(*) FROM tokens").get)
-    finally:
-        connection.close()
+def records(file: Path) -> int:
+    return int(execute(file, "SELECT count(*) FROM tokens"))
 
 
 async def create(
@@ -71,86 +59,59 @@ async def create(
     return receipts
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
+async def test_expired_records_are_deleted_by_later_writes(file: Path, clock: Clock) -> None:
+    async with opened(file) as repository:
+        await create(repository, clock, range(160), every=120)
+    # A minute at most is counted for each write: two hours have 120 of them.
+    assert records(file) == pytest.approx(120 + 3, abs=2)
 
 
-def test_expired_records_are_deleted_by_later_writes(
-    settings: SqliteSettings, clock: Clock
-) -> None:
-    async def work() -> None:
-        async with open_sqlite(settings, Expected()) as repository:
-            await create(repository, clock, range(1800), every=120)
-
-    run(work())
-    # A minute at most is counted for each write: a day has 1,440 of them.
-    assert records(settings) == pytest.approx(1440 + 3, abs=2)
+async def test_several_writes_a_minute_are_kept_for_their_life(file: Path, clock: Clock) -> None:
+    async with opened(file) as one, opened(file) as two:
+        for number in range(0, 340, 2):
+            await create(one, clock, range(number, number + 1), every=30)
+            await create(two, clock, range(number + 1, number + 2), every=30)
+    assert 2 * 120 <= records(file) <= 2 * (120 + 10)
 
 
-def test_several_writes_a_minute_are_kept_for_a_day(settings: SqliteSettings, clock: Clock) -> None:
-    async def work() -> None:
-        async with (
-            open_sqlite(settings, Expected()) as one,
-            open_sqlite(settings, Expected()) as two,
-        ):
-            for number in range(0, 3400, 2):
-                await create(one, clock, range(number, number + 1), every=30)
-                await create(two, clock, range(number + 1, number + 2), every=30)
-
-    run(work())
-    assert 2 * 1440 <= records(settings) <= 2 * (1440 + 10)
+async def test_restarts_and_pauses_do_not_let_records_pile_up(file: Path, clock: Clock) -> None:
+    for day in range(6):
+        async with opened(file) as repository:
+            await create(repository, clock, range(day * 40, day * 40 + 40))
+        clock.pass_(16 * HOUR)
+        clock.monotonic = day  # the machine was off
+    assert records(file) <= 120 + 20
 
 
-def test_restarts_and_pauses_do_not_let_records_pile_up(
-    settings: SqliteSettings, clock: Clock
-) -> None:
-    async def work() -> None:
-        for day in range(6):
-            async with open_sqlite(settings, Expected()) as repository:
-                await create(repository, clock, range(day * 400, day * 400 + 400))
-            clock.pass_(16 * HOUR)
-            clock.monotonic = day  # the machine was off
-
-    run(work())
-    assert records(settings) <= 1440 + 20
-
-
-@pytest.mark.parametrize("ahead", [25 * HOUR, 10 * 365 * DAY])
 @pytest.mark.parametrize("wrong_first", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_one_wrong_clock_deletes_no_valid_record(
-    settings: SqliteSettings, clock: Clock, ahead: int, wrong_first: bool, restarted: bool
+async def test_one_wrong_clock_deletes_no_valid_record(
+    file: Path, clock: Clock, *, wrong_first: bool, restarted: bool
 ) -> None:
     """Also if it was the first to write, and if it is still wrong after a restart."""
-
-    async def work() -> None:
-        async with open_sqlite(settings, Expected()) as right:
-            async with open_sqlite(settings, Expected()) as wrong:
-                if wrong_first:
-                    await create(wrong, clock, range(1000, 1001), ahead=ahead)
-                receipts = await create(right, clock, range(60))
-                await create(wrong, clock, range(2000, 2060), ahead=ahead)
-                if not restarted:
-                    await create(wrong, clock, range(3000, 3060), ahead=ahead)
-            if restarted:
-                async with open_sqlite(settings, Expected()) as wrong:
-                    await create(wrong, clock, range(3000, 3060), ahead=ahead)
-            clock.pass_(20 * HOUR)
-            await create(right, clock, range(4000, 4010))
-            for number, receipt in enumerate(receipts):
-                again = await right.create_pet(REX, token(number, clock.time))
-                assert again == Receipt(receipt.id, replayed=True)
-
-    run(work())
+    ahead = LIFE + HOUR
+    async with opened(file) as right:
+        async with opened(file) as wrong:
+            if wrong_first:
+                await create(wrong, clock, range(1000, 1001), ahead=ahead)
+            receipts = await create(right, clock, range(20))
+            await create(wrong, clock, range(2000, 2020), ahead=ahead)
+            if not restarted:
+                await create(wrong, clock, range(3000, 3020), ahead=ahead)
+        if restarted:
+            async with opened(file) as wrong:
+                await create(wrong, clock, range(3000, 3020), ahead=ahead)
+        clock.pass_(HOUR // 2)
+        await create(right, clock, range(4000, 4010))
+        for number, receipt in enumerate(receipts):
+            again = await right.create_pet(REX, token(number, clock.time))
+            assert again == Receipt(receipt.id, replayed=True)
 
 
-def test_a_clock_that_is_late_holds_up_others_only_while_its_records_live(
-    settings: SqliteSettings, clock: Clock
+async def test_a_clock_that_is_late_holds_up_others_only_while_its_records_live(
+    file: Path, clock: Clock
 ) -> None:
-    async def work() -> None:
-        async with open_sqlite(settings, Expected()) as repository:
-            await create(repository, clock, range(10_000, 10_005), ahead=-NOW)
-            await create(repository, clock, range(1800))
-
-    run(work())
-    assert records(settings) <= 1440 + 10
+    async with opened(file) as repository:
+        await create(repository, clock, range(10_000, 10_005), ahead=-NOW)
+        await create(repository, clock, range(160))
+    assert records(file) <= 120 + 10

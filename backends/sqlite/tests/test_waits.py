@@ -5,18 +5,20 @@ Time is a fake here: a lock that is held makes it pass.
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import apsw
 import pytest
-from petstore_sqlite import SqliteRepository, SqliteSettings, file, open_sqlite, writer
+from petstore_sqlite import SqliteRepository
 
-from petstore.contract import Expected, NewPet, UnavailableError
+from backends.sqlite.tests import files
+from petstore.contract import UnavailableError
+from tests.support.repositories import REX
 
-REX = NewPet("Rex", 7)
 BUSY_SECONDS = 30
 LOCKED = "another process has it locked"
+opened = partial(files.opened, busy_seconds=BUSY_SECONDS)
 
 
 class Clock:
@@ -65,29 +67,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
             clock.pause(seconds)
             return self.ended
 
-    for module in (file, writer):
-        monkeypatch.setattr(module, "monotonic", clock.monotonic)
-    monkeypatch.setattr(file, "Event", Event)
+    for module in ("file", "writer"):
+        monkeypatch.setattr(f"petstore_sqlite.{module}.monotonic", clock.monotonic)
+    monkeypatch.setattr("petstore_sqlite.file.Event", Event)
     return clock
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "pets.sqlite")
-
-
-@pytest.fixture
-def other(path: str) -> Iterator[apsw.Connection]:
+def other(file: Path) -> Iterator[apsw.Connection]:
     """Another process."""
-    connection = apsw.Connection(path)
+    connection = apsw.Connection(str(file))
     yield connection
     connection.close()
-
-
-def opened(
-    path: str, seconds: float = BUSY_SECONDS
-) -> AbstractAsyncContextManager[SqliteRepository]:
-    return open_sqlite(SqliteSettings(path=path, busy_seconds=seconds), Expected())
 
 
 async def waited(repository: SqliteRepository, clock: Clock) -> float:
@@ -97,69 +88,61 @@ async def waited(repository: SqliteRepository, clock: Clock) -> float:
     return clock.now - begin
 
 
-def test_a_call_that_queues_for_the_writer_waits_no_longer_in_total(
-    path: str, other: apsw.Connection, clock: Clock
+async def test_a_call_that_queues_for_the_writer_waits_no_longer_in_total(
+    file: Path, other: apsw.Connection, clock: Clock
 ) -> None:
     """It used to wait for the writer, which waited, and then as long again for itself."""
+    async with opened(file) as repository:
+        loop = clock.loop = asyncio.get_running_loop()
+        calls: list[asyncio.Task[float]] = []
 
-    async def run() -> None:
-        async with opened(path) as repository:
-            loop = clock.loop = asyncio.get_running_loop()
-            calls: list[asyncio.Task[float]] = []
+        def arrive() -> None:
+            calls.append(asyncio.create_task(waited(repository, clock)))
 
-            def arrive() -> None:
-                calls.append(asyncio.create_task(waited(repository, clock)))
+        def passed() -> None:  # one call after the other, and all before the first ends
+            if clock.pauses % 50 == 0 and clock.now < 1024:
+                loop.call_soon_threadsafe(arrive)
 
-            def passed() -> None:  # one call after the other, and all before the first ends
-                if clock.pauses % 50 == 0 and clock.now < 1024:
-                    loop.call_soon_threadsafe(arrive)
-
-            other.execute("BEGIN IMMEDIATE")
-            clock.passed = passed  # type: ignore[method-assign]
-            first = await waited(repository, clock)
-            assert len(calls) >= 3
-            seconds = [first, *await asyncio.gather(*calls)]
-            assert seconds == pytest.approx([BUSY_SECONDS] * len(seconds), abs=0.2)
-
-    asyncio.run(run())
+        other.execute("BEGIN IMMEDIATE")
+        clock.passed = passed  # type: ignore[method-assign]
+        first = await waited(repository, clock)
+        assert len(calls) >= 3
+        seconds = [first, *await asyncio.gather(*calls)]
+        assert seconds == pytest.approx([BUSY_SECONDS] * len(seconds), abs=0.2)
 
 
-def test_a_call_behind_one_that_gives_up_may_still_succeed(
-    path: str, other: apsw.Connection, clock: Clock
+async def test_a_call_behind_one_that_gives_up_may_still_succeed(
+    file: Path, other: apsw.Connection, clock: Clock
 ) -> None:
-    async def run() -> None:
-        async with opened(path) as repository:
-            loop = clock.loop = asyncio.get_running_loop()
-            later: list[asyncio.Task[object]] = []
+    async with opened(file) as repository:
+        loop = clock.loop = asyncio.get_running_loop()
+        later: list[asyncio.Task[object]] = []
 
-            def arrive() -> None:
-                later.append(asyncio.create_task(repository.create_pet(REX)))
+        def arrive() -> None:
+            later.append(asyncio.create_task(repository.create_pet(REX)))
 
-            def passed() -> None:
-                if clock.now > 1015 and not later:
-                    loop.call_soon_threadsafe(arrive)
-                if clock.now > 1035 and other.in_transaction:
-                    other.execute("ROLLBACK")
+        def passed() -> None:
+            if clock.now > 1015 and not later:
+                loop.call_soon_threadsafe(arrive)
+            if clock.now > 1035 and other.in_transaction:
+                other.execute("ROLLBACK")
 
-            other.execute("BEGIN IMMEDIATE")
-            clock.passed = passed  # type: ignore[method-assign]
-            assert await waited(repository, clock) == pytest.approx(BUSY_SECONDS, abs=0.2)
-            await later[0]
-            assert 1035 < clock.now < 1036
-
-    asyncio.run(run())
+        other.execute("BEGIN IMMEDIATE")
+        clock.passed = passed  # type: ignore[method-assign]
+        assert await waited(repository, clock) == pytest.approx(BUSY_SECONDS, abs=0.2)
+        await later[0]
+        assert 1035 < clock.now < 1036
 
 
-def test_without_a_lock_no_call_fails_however_long_the_queue_is(path: str) -> None:
-    async def run() -> None:
-        async with opened(path, seconds=0) as repository:
-            creates = [repository.create_pet(REX) for _ in range(3000)]
-            assert len(await asyncio.gather(*creates)) == 3000
-
-    asyncio.run(run())
+async def test_without_a_lock_no_call_fails_however_long_the_queue_is(file: Path) -> None:
+    async with opened(file, busy_seconds=0) as repository:
+        creates = [repository.create_pet(REX) for _ in range(3000)]
+        assert len(await asyncio.gather(*creates)) == 3000
 
 
-def test_opening_waits_no_longer_in_total(path: str, other: apsw.Connection, clock: Clock) -> None:
+async def test_opening_waits_no_longer_in_total(
+    file: Path, other: apsw.Connection, clock: Clock
+) -> None:
     """For the lock of the upgrade, that of the journal mode, and that of the checkpoint."""
     held: list[str] = []
 
@@ -168,11 +151,6 @@ def test_opening_waits_no_longer_in_total(path: str, other: apsw.Connection, clo
         if clock.now > 1020 and not held:
             other.execute("ROLLBACK")
             held.append("once")
-
-    async def run() -> None:
-        with pytest.raises(UnavailableError, match=LOCKED):
-            async with opened(path):
-                pass
 
     other.execute("BEGIN IMMEDIATE")
     clock.passed = hold_and_release  # type: ignore[method-assign]
@@ -186,25 +164,25 @@ def test_opening_waits_no_longer_in_total(path: str, other: apsw.Connection, clo
     connect = apsw.connection_hooks
     connect.append(lambda connection: setattr(connection, "exec_trace", take_again))
     try:
-        asyncio.run(run())
+        with pytest.raises(UnavailableError, match=LOCKED):
+            async with opened(file):
+                pass
     finally:
         connect.pop()
     assert held == ["once", "twice"]
     assert clock.now == pytest.approx(1000 + BUSY_SECONDS)
 
 
-def test_closing_does_not_wait_for_a_lock(path: str, other: apsw.Connection, clock: Clock) -> None:
+async def test_closing_does_not_wait_for_a_lock(
+    file: Path, other: apsw.Connection, clock: Clock
+) -> None:
     """Nobody waits for the writes that are left: their callers were cancelled."""
-
-    async def run() -> None:
-        async with opened(path) as repository:
-            clock.loop = asyncio.get_running_loop()
-            other.execute("BEGIN IMMEDIATE")
-            write = asyncio.create_task(repository.create_pet(REX))
-            while not clock.pauses:  # noqa: ASYNC110 - the writer's thread begins to wait
-                await asyncio.sleep(0)
-        with pytest.raises(UnavailableError, match=LOCKED):
-            await write
-
-    asyncio.run(run())
+    async with opened(file) as repository:
+        clock.loop = asyncio.get_running_loop()
+        other.execute("BEGIN IMMEDIATE")
+        write = asyncio.create_task(repository.create_pet(REX))
+        while not clock.pauses:  # noqa: ASYNC110 - the writer's thread begins to wait
+            await asyncio.sleep(0)
+    with pytest.raises(UnavailableError, match=LOCKED):
+        await write
     assert clock.now < 1000 + BUSY_SECONDS

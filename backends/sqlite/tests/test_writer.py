@@ -8,12 +8,14 @@ from pathlib import Path
 
 import apsw
 import pytest
-from petstore_sqlite import SqliteSettings, open_sqlite, schema
+from petstore_sqlite import schema
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.store import OpenStore
 from petstore_sqlite.writer import Writer
 
-from petstore.contract import MAX_ID, Expected, NewPet, Pet, PetQuery, Receipt, StorageError
+from backends.sqlite.tests.files import opened
+from petstore.contract import MAX_ID, Expected, NewPet, Pet, Receipt, StorageError
+from tests.support.repositories import REX, pets
 from tests.support.waiting import HANG_SECONDS
 
 Write = Callable[[apsw.Connection], int]
@@ -89,142 +91,94 @@ def fail(connection: apsw.Connection) -> int:
 
 
 async def names(file: Path) -> list[str]:
-    async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
-        return [pet.name for pet in await repository.list_pets(PetQuery(0, 10_000))]
+    async with opened(file) as repository:
+        return [pet.name for pet in await pets(repository)]
 
 
-def test_writes_that_wait_share_a_transaction(file: Path) -> None:
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            tasks = await gate.submit(*[insert] * 200)
-            gate.open()
-            assert await asyncio.gather(*tasks) == list(range(1, 201))
-            assert gate.commits == 1
-
-    asyncio.run(run())
+@pytest.mark.parametrize(("count", "commits"), [(200, 1), (2500, 3)])
+async def test_writes_that_wait_share_transactions(file: Path, count: int, commits: int) -> None:
+    async with closed_gate(file) as gate:
+        tasks = await gate.submit(*[insert] * count)
+        gate.open()
+        assert await asyncio.gather(*tasks) == list(range(1, count + 1))
+        assert gate.commits == commits
 
 
-def test_a_refused_write_fails_alone(file: Path) -> None:
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            tasks = await gate.submit(insert, refuse, insert, refuse, insert)
-            gate.open()
-            first, refused, second, also, third = await asyncio.gather(
-                *tasks, return_exceptions=True
-            )
-            assert (first, second, third) == (1, 2, 3)
-            for outcome in (refused, also):
-                assert type(outcome) is StorageError
-                assert str(outcome) == "refused"
-            assert gate.commits == 1
-        assert await names(file) == ["Rex"] * 3
-
-    asyncio.run(run())
+async def test_a_refused_write_fails_alone(file: Path) -> None:
+    async with closed_gate(file) as gate:
+        tasks = await gate.submit(insert, refuse, insert, refuse, insert)
+        gate.open()
+        first, refused, second, also, third = await asyncio.gather(*tasks, return_exceptions=True)
+        assert (first, second, third) == (1, 2, 3)
+        for outcome in (refused, also):
+            assert type(outcome) is StorageError
+            assert str(outcome) == "refused"
+        assert gate.commits == 1
+    assert await names(file) == ["Rex"] * 3
 
 
-def test_pets_that_wait_are_inserted_by_one_statement(file: Path) -> None:
+async def test_pets_that_wait_are_inserted_by_one_statement(file: Path) -> None:
     statements: list[str] = []
 
     def trace(_cursor: apsw.Cursor, sql: str, _values: object) -> bool:
         statements.append(sql)
         return True
 
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            pets = [NewPet(f"pet {n}", n) for n in range(200)]
-            creates = [asyncio.create_task(gate.writer.insert(pet)) for pet in pets]
-            refused, other = await gate.submit(refuse, insert)
-            creates[7].cancel()
-            gate.writer._connection.exec_trace = trace  # noqa: SLF001
-            gate.open()
-            assert await other == 201
-            with pytest.raises(StorageError, match="refused"):
-                await refused
-            receipts = await asyncio.gather(*creates[:7], *creates[8:])
-        assert sum(sql.startswith("INSERT") for sql in statements) == 2
-        stored = await names(file)
-        assert stored == [*(pet.name for pet in pets), "Rex"]
-        created = [pet.name for pet in pets if pet is not pets[7]]
-        assert [stored[receipt.id - 1] for receipt in receipts] == created
-
-    asyncio.run(run())
+    async with closed_gate(file) as gate:
+        news = [NewPet(f"pet {n}", n) for n in range(200)]
+        creates = [asyncio.create_task(gate.writer.insert(new)) for new in news]
+        refused, other = await gate.submit(refuse, insert)
+        creates[7].cancel()
+        gate.writer._connection.exec_trace = trace  # noqa: SLF001
+        gate.open()
+        assert await other == 201
+        with pytest.raises(StorageError, match="refused"):
+            await refused
+        receipts = await asyncio.gather(*creates[:7], *creates[8:])
+    assert sum(sql.startswith("INSERT") for sql in statements) == 2
+    stored = await names(file)
+    assert stored == [*(new.name for new in news), "Rex"]
+    created = [new.name for new in news if new is not news[7]]
+    assert [stored[receipt.id - 1] for receipt in receipts] == created
 
 
-def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Path) -> None:
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            tasks = await gate.submit(insert, fail, insert)
-            gate.open()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            assert [type(outcome) for outcome in outcomes] == [RuntimeError] * 3
-            assert gate.commits == 0
-            [after] = await gate.submit(insert)
-            assert await after >= 1
-        assert await names(file) == ["Rex"]
-
-    asyncio.run(run())
+async def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Path) -> None:
+    async with closed_gate(file) as gate:
+        tasks = await gate.submit(insert, fail, insert)
+        gate.open()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [RuntimeError] * 3
+        assert gate.commits == 0
+        [after] = await gate.submit(insert)
+        assert await after >= 1
+    assert await names(file) == ["Rex"]
 
 
-def test_a_cancelled_caller_disturbs_no_other(file: Path) -> None:
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            tasks = await gate.submit(insert, insert, insert)
-            tasks[1].cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await tasks[1]
-            gate.open()
-            assert [await tasks[0], await tasks[2]] == [1, 3]
-        assert await names(file) == ["Rex"] * 3
-
-    asyncio.run(run())
+async def test_closing_executes_the_writes_that_wait(file: Path) -> None:
+    async with closed_gate(file) as gate:
+        tasks = await gate.submit(*[insert] * 50)
+        asyncio.get_running_loop().call_later(0.1, gate.open)
+        closing = asyncio.create_task(gate.writer.__aexit__())
+        assert await asyncio.gather(*tasks) == list(range(1, 51))
+        await closing
+    assert len(await names(file)) == 50
 
 
-def test_closing_executes_the_writes_that_wait(file: Path) -> None:
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            tasks = await gate.submit(*[insert] * 50)
-            asyncio.get_running_loop().call_later(0.1, gate.open)
-            closing = asyncio.create_task(gate.writer.__aexit__())
-            assert await asyncio.gather(*tasks) == list(range(1, 51))
-            await closing
-        assert len(await names(file)) == 50
-
-    asyncio.run(run())
+async def test_closing_the_repository_executes_them_too(file: Path) -> None:
+    async with opened(file) as repository:
+        creates = [asyncio.create_task(repository.create_pet(REX)) for _ in range(50)]
+        await asyncio.sleep(0)
+    assert len({receipt.id for receipt in await asyncio.gather(*creates)}) == 50
 
 
-def test_closing_the_repository_executes_them_too(file: Path) -> None:
-    async def run() -> None:
-        async with open_sqlite(SqliteSettings(path=str(file)), Expected()) as repository:
-            creates = [asyncio.create_task(repository.create_pet(NewPet("", n))) for n in range(50)]
-            await asyncio.sleep(0)
-        assert len({receipt.id for receipt in await asyncio.gather(*creates)}) == 50
-
-    asyncio.run(run())
-
-
-def test_a_long_queue_takes_several_transactions(file: Path) -> None:
-    async def run() -> None:
-        async with closed_gate(file) as gate:
-            tasks = await gate.submit(*[insert] * 2500)
-            gate.open()
-            assert await asyncio.gather(*tasks) == list(range(1, 2501))
-            assert gate.commits == 3
-
-    asyncio.run(run())
-
-
-def test_the_last_ids_are_assigned_to_some_of_the_pets_that_wait_together(tmp_path: Path) -> None:
-    async def create() -> None:
-        async with open_sqlite(
-            SqliteSettings(path=str(tmp_path / "pets.sqlite")), Expected()
-        ) as repository:
-            await repository.restore([Pet(MAX_ID - 2, "last but two", 1)])
-            creates = [repository.create_pet(NewPet(f"{number}", number)) for number in range(5)]
-            results = await asyncio.gather(*creates, return_exceptions=True)
-            receipts = [result for result in results if isinstance(result, Receipt)]
-            assert sorted(receipt.id for receipt in receipts) == [MAX_ID - 1, MAX_ID]
-            assert [type(result) for result in results].count(StorageError) == 3
-            page = await repository.list_pets(PetQuery(MAX_ID - 2, 9))
-            assert [pet.id for pet in page] == [MAX_ID - 1, MAX_ID]
-
-    asyncio.run(create())
+async def test_the_last_ids_are_assigned_to_some_of_the_pets_that_wait_together(
+    file: Path,
+) -> None:
+    async with opened(file) as repository:
+        await repository.restore([Pet(MAX_ID - 2, "last but two", 1)])
+        creates = [repository.create_pet(REX) for _ in range(5)]
+        results = await asyncio.gather(*creates, return_exceptions=True)
+        receipts = [result for result in results if isinstance(result, Receipt)]
+        assert sorted(receipt.id for receipt in receipts) == [MAX_ID - 1, MAX_ID]
+        assert [type(result) for result in results].count(StorageError) == 3
+        assert [pet.id for pet in await pets(repository)][1:] == [MAX_ID - 1, MAX_ID]
