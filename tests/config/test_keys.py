@@ -9,7 +9,6 @@ import re
 import signal
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -204,8 +203,8 @@ class TestKeysInClear:
 
 def status(live: Live, key: str) -> int:
     """Return the status code of a request with this key."""
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.get(f"{live.url}/v1/pets", headers=headers, timeout=HANG_SECONDS).status_code
+    with live.new_client(key) as client:
+        return client.get("/v1/pets").status_code
 
 
 class TestReload:

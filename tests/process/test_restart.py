@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-import httpx
 import pytest
 
 from petstore.server.connection import ARRIVAL_SECONDS
-from tests.support.metrics import metrics_url
+from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import REX, add_pet
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
@@ -281,7 +280,7 @@ def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
             lock.execute("BEGIN IMMEDIATE")
             response = pool.submit(live.client.post, "/v1/pets", json=REX)
             url = metrics_url(live.log.read_text())
-            until(lambda: "_requests_in_flight 1.0\n" in httpx.get(url).text)
+            until(lambda: scrape(url)["petstore_http_requests_in_flight",] == 1)
             assert live.stop() == 0
         assert response.result().status_code == 503
 
