@@ -127,11 +127,14 @@ class TestErrors:
         assert [line["level"] for line in lines] == ["warning", "error"]
         assert lines[1]["event"] + "\n" == NO_KEY.removeprefix("petstore: ")
 
-    def test_a_port_in_use_is_reported(self) -> None:
+    @pytest.mark.parametrize("setting", ["listen", "metrics_listen"])
+    def test_a_port_in_use_is_reported(self, setting: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             listen = f"127.0.0.1:{taken.getsockname()[1]}"
-            message = error_message(in_process("serve", "--dev", "--listen", listen))
+            settings = {"listen": "127.0.0.1:0", setting: listen}
+            message = error_message(in_process("serve", "--dev", **settings))
         assert message.startswith(f"petstore: cannot listen on {listen}: the port is in use; ")
+        assert f"PETSTORE_{setting.upper()}" in message
 
     @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "localhost.x:80"])
     def test_dev_listens_only_on_loopback_addresses(self, listen: str) -> None:

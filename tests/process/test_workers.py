@@ -234,22 +234,6 @@ def test_a_worker_that_is_killed_during_the_drain_does_not_fail_the_stop(tmp_pat
     assert f"worker {killed} ended with status -9" in live.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "signal_", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
-def test_a_signal_to_the_whole_group_ends_with_status_0(tmp_path: Path, signal_: int) -> None:
-    with group(tmp_path, wait=True) as live:
-        assert live.process is not None
-        processes = children(live.process.pid)
-        os.killpg(live.process.pid, signal_)
-        assert live.process.wait(HANG_SECONDS) == 0
-        check_ended(processes)
-        assert is_free(live)
-    log = live.log.read_text()
-    assert "Traceback" not in log
-    assert "KeyboardInterrupt" not in log
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.05, 0.2])
 def test_an_interrupt_while_workers_start_ends_with_status_0(
