@@ -78,10 +78,6 @@ def delete_all(path: Path) -> None:
         file.unlink()
 
 
-def move(path: Path) -> None:
-    path.rename(path.with_name("moved"))
-
-
 def replace(path: Path) -> None:
     backup = path.with_name("backup")
     shutil.copy(path, backup)
@@ -92,13 +88,7 @@ def delete_wal(path: Path) -> None:
     wal_of(path).unlink()
 
 
-CHANGES = [
-    *(delete, replace),
-    *(pytest.param(change, marks=pytest.mark.slow) for change in (delete_all, move)),
-]
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [delete, replace])
 def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     path: Path, start: Start, change: Callable[[Path], None]
 ) -> None:

@@ -262,14 +262,9 @@ def test_an_unknown_method_is_405_as_a_known_one_is(service: Live, method: str) 
 
 def test_an_unknown_method_never_becomes_a_request(service: Live) -> None:
     sent = head("FOO /v1/pets", HOST, AUTHORIZED, JSON, f"Content-Length: {len(PET)}") + PET
-    for data in (sent, get("first") + sent):
-        *_, last = parse_responses(service.raw(data, half_close=True))
-        assert last.status_code in {400, 405}
-        assert "method" in last.json()["message"].lower()
-    (response,) = parse_responses(
-        service.raw(head("FOO /v1/pets", HOST, "Connection: Upgrade", "Upgrade: h2c"))
-    )
-    assert response.status_code == 405
+    *_, last = parse_responses(service.raw(get("first") + sent, half_close=True))
+    assert last.status_code in {400, 405}
+    assert "method" in last.json()["message"].lower()
 
 
 @each("end", [CLOSE, "Connection: keep-alive"])
