@@ -48,6 +48,8 @@ def check_refused(raw: bytes) -> None:
     assert check_error(response, 400, "invalid_request").startswith("HTTP: ")
     assert response.headers["connection"] == "close"
     assert response.headers["cache-control"] == "no-store"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
 
 
 def check_first_is_served(raw: bytes) -> None:
@@ -328,13 +330,14 @@ def test_a_rejected_request_is_logged_once_under_the_id_of_its_response(start: S
     live, ids = start(drain_seconds="0"), []
     no_http, no_host, half = (
         b"not HTTP\r\n\r\n",
-        head("GET /v1/pets"),
+        head("GET /v1/pets", "X-Request-Id: mine"),
         post(AUTHORIZED, "Content-Length: 9"),
     )
     for sent in (no_http, no_host, half + b"1"):
         match = re.search(rb"\r\nx-request-id: (\S+)\r\n", live.raw(sent, half_close=True))
         assert match is not None
         ids.append(match[1].decode())
+    assert ids[1] == "mine"
     until(lambda: live.log.read_text().count('"request"') >= len(ids))
     lines = [json.loads(line) for line in live.log.read_text().splitlines()]
     requests = [(line["request_id"], line["status"]) for line in lines if "status" in line]
