@@ -17,6 +17,7 @@ from threading import Event
 import httpx
 import pytest
 
+from tests.clients.proxies import NGINX, changed
 from tests.container.engine import DOCKER, run, tool
 from tests.support.command import running
 from tests.support.documents import blocks
@@ -33,17 +34,6 @@ CONFIGURATION = (DOCKER / "nginx.conf").read_text()
 README = (DOCKER / "README.md").read_text()
 PREFIX_MAP, PREFIX_LOCATION, TWO_SERVERS = blocks(README, "nginx")
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
-
-MAIN = """
-user root;
-daemon off;
-pid {directory}/nginx.pid;
-error_log {directory}/error.log;
-events {{ worker_connections 512; }}
-http {{
-{server}
-}}
-"""
 
 
 class Proxy:
@@ -84,17 +74,18 @@ def proxy(directory: Path, service: Live, configuration: str = CONFIGURATION) ->
     names = ("/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
     run("openssl", *certificate.split(), *names, "-keyout", key, "-out", crt)
     port = free_port()
-    for old, new in (
-        ("listen 443", f"listen 127.0.0.1:{port}"),
-        ("  listen [::]:443 ssl;\n", ""),
-        ("127.0.0.1:8000", f"{service.host}:{service.port}"),
-        ("/etc/nginx/", f"{directory}/"),
-        ("/var/log/nginx/", f"{directory}/"),
-    ):
-        assert old in configuration
-        configuration = configuration.replace(old, new)
     file = directory / "nginx.conf"
-    file.write_text(MAIN.format(directory=directory, server=configuration))
+    file.write_text(
+        changed(
+            NGINX.format(configuration),
+            ("DIRECTORY", f"{directory}"),
+            ("listen 443", f"listen 127.0.0.1:{port}"),
+            ("  listen [::]:443 ssl;\n", ""),
+            ("127.0.0.1:8000", f"{service.host}:{service.port}"),
+            ("/etc/nginx/", f"{directory}/"),
+            ("/var/log/nginx/", f"{directory}/"),
+        )
+    )
     tested = run("nginx", "-t", "-c", file)
     assert tested.returncode == 0, tested.stderr
     assert "[warn]" not in tested.stderr

@@ -6,18 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 from petstore_memory import MemoryRepository
 
-from petstore.contract import (
-    ConflictError,
-    IdempotencyToken,
-    NewPet,
-    NotFoundError,
-    Order,
-    OrderStatus,
-    Pet,
-    PetQuery,
-    PetStatus,
-    Receipt,
-)
+from petstore.contract import IdempotencyToken, NewPet, Pet, PetQuery, PetStatus, Receipt
 
 
 class Careless(MemoryRepository):
@@ -26,21 +15,13 @@ class Careless(MemoryRepository):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        if token and (receipt := self._records.find(token)):
-            return receipt
-        pet = await self.get_pet(pet_id)
-        if pet is None:
-            raise NotFoundError
-        if pet.status is not PetStatus.AVAILABLE:
-            raise ConflictError
+        before = await self.get_pet(pet_id)
         await asyncio.sleep(0.01)
-        order = Order(self._orders.last_id + 1, pet_id, OrderStatus.PLACED, at)
-        self._orders.add(order)
-        if pet := await self.get_pet(pet_id):
-            self._pets.set_status(pet, PetStatus.PENDING)
-        if token:
-            self._records.add(token, order.id)
-        return Receipt(order.id)
+        now = await self.get_pet(pet_id)
+        replays = token and self._records.find(token)
+        if before and now and before.status is PetStatus.AVAILABLE and not replays:
+            self._pets.set_status(now, PetStatus.AVAILABLE)  # whoever has ordered it meanwhile
+        return await super().place_order(pet_id, at, token)
 
 
 class Forgetful(MemoryRepository):
