@@ -19,7 +19,6 @@ from petstore.config.loading import configure
 from petstore.config.settings import Settings, default_of, setting_names
 from tests.support.command import COMMAND, SECRET, error_message, in_process, run_command
 from tests.support.environments import program
-from tests.support.kubernetes import KUBERNETES
 from tests.support.services import KEY, Live, environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -31,6 +30,22 @@ FOUR_STORES = (
     "^petstore: the backend 'memory' keeps its data in one process; 4 workers would serve 4"
     r" different stores\. Set --workers 1(, or choose a shared backend: [a-z, ]+)?\n$"
 )
+
+
+KUBERNETES = [
+    "PETSTORE_PORT",
+    "PETSTORE_PORT_80_TCP",
+    "PETSTORE_PORT_80_TCP_ADDR",
+    "PETSTORE_SERVICE_HOST",
+    "PETSTORE_SERVICE_PORT",
+    "PETSTORE_SERVICE_PORT_HTTP",
+    "PETSTORE_REDIS_PORT",
+    "PETSTORE_REDIS_SERVICE_HOST",
+    "PETSTORE_REDIS_PORT_6379_TCP_ADDR",
+    "PETSTORE_REDIS_PORT_6379_TCP_PROTO",
+    "PETSTORE_REDIS_SERVICE_PORT",
+]
+"""The variables that Kubernetes sets for Services named petstore and petstore-redis."""
 
 
 class TestErrors:

@@ -197,19 +197,6 @@ def status(live: Live, key: str) -> int:
 
 
 class TestReload:
-    def test_a_running_service_reloads_a_changed_file_within_5_seconds(
-        self, start: Start, file: Path
-    ) -> None:
-        assert keys_module.WATCH_SECONDS < 5
-        live = start(api_keys_file=str(file))
-        assert [status(live, key) for key in ("key", "other")] == [200, 401]
-        replace(file, f"a:{DIGEST}\na:{OTHER}\n".encode())
-        until(lambda: status(live, "other") == 200)
-        assert status(live, "key") == 200
-        replace(file, f"a:{OTHER}\n".encode())
-        until(lambda: status(live, "key") == 401)
-        assert [status(live, key) for key in ("other", live.key)] == [200, 200]
-
     @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
     def test_sighup_reloads_it_at_once_and_changes_nothing_else(
         self, start: Start, file: Path, tmp_path: Path, workers: str

@@ -35,55 +35,42 @@ class Clients:
         self.failures: list[str] = []
         self.over = False
 
-    async def run_anew(self) -> None:
-        """Send requests, each over a new connection. One that is refused goes to the next.
+    async def run(self, *, keep: bool) -> None:
+        """Send requests, one after the other.
 
         A service that stops closes a connection whose request does not come in time. So it is no
         failure if this process, on a busy machine, was late itself.
+
+        keep -- whether over a connection that is kept if possible, so that none may be refused;
+            otherwise each is sent over a new one, and one that is refused goes to the next service
         """
-        head = f"GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
+        head = f"GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+        request = head.encode() + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
+        streams, late = None, False
         while not self.over:
             begin = time.monotonic()
             try:
-                reader, writer = await asyncio.open_connection(self.live.host, self.live.port)
-            except OSError:  # nothing was sent
-                await asyncio.sleep(0.02)
-                continue
-            late = time.monotonic() - begin > ARRIVAL_SECONDS / 2
-            try:
-                writer.write(head + b"Connection: close\r\n\r\n")
-                response = await reader.read()
-            except OSError as error:
-                if not late:
-                    self.failures.append(repr(error))
-            else:
-                self.responses += 1
-                if not response.startswith(b"HTTP/1.1 200 ") and not late:
-                    self.failures.append(response.decode())
-            writer.close()
-
-    async def run(self) -> None:
-        """Send requests, one after the other, over a connection that is kept if possible."""
-        request = (
-            f"GET /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
-        )
-        streams = None
-        while not self.over:
-            try:
                 if streams is None:
                     streams = await asyncio.open_connection(self.live.host, self.live.port)
-                reader, writer = streams
+                    late = not keep and time.monotonic() - begin > ARRIVAL_SECONDS / 2
+            except OSError as error:  # nothing was sent
+                self.failures += [repr(error)] * keep
+                await asyncio.sleep(0.02)
+                continue
+            reader, writer = streams
+            try:
                 writer.write(request)
-                head = await reader.readuntil(b"\r\n\r\n")
+                response = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(2)  # the body: []
             except (OSError, EOFError) as error:
-                self.failures.append(repr(error))
+                self.failures += [repr(error)] * (not late)
+                writer.close()
                 streams = None
                 continue
             self.responses += 1
-            if not head.startswith(b"HTTP/1.1 200 "):
-                self.failures.append(head.decode())
-            if b"\r\nconnection: close\r\n" in head:
+            if not response.startswith(b"HTTP/1.1 200 ") and not late:
+                self.failures.append(response.decode())
+            if b"\r\nconnection: close\r\n" in response:
                 writer.close()
                 streams = None
         if streams is not None:
@@ -93,7 +80,7 @@ class Clients:
 @pytest.mark.slow
 def test_a_rolling_restart_with_keep_alive_clients_fails_no_request(start: Start) -> None:
     async def restart(clients: Clients) -> None:
-        tasks = [asyncio.create_task(clients.run()) for _ in range(CLIENTS)]
+        tasks = [asyncio.create_task(clients.run(keep=True)) for _ in range(CLIENTS)]
         for _ in range(RESTARTS):
             old = clients.live
             clients.live = await asyncio.to_thread(start, log="off")
@@ -115,7 +102,7 @@ def test_no_connection_is_reset_at_the_end_of_the_drain(
     start: Start, tmp_path: Path, workers: str
 ) -> None:
     async def stop(clients: Clients) -> None:
-        tasks = [asyncio.create_task(clients.run_anew()) for _ in range(64)]
+        tasks = [asyncio.create_task(clients.run(keep=False)) for _ in range(64)]
         for _ in range(RESTARTS * 2):
             await asyncio.sleep(0.3)
             assert await asyncio.to_thread(clients.live.stop) == 0
