@@ -13,7 +13,6 @@ SOURCES = [*ROOT.glob("petstore/**/*.py"), *ROOT.glob("backends/*/petstore_*/**/
 SOURCES += ROOT.glob("conformance/petstore_conformance/**/*.py")
 
 
-# The keys of the ASGI specification that are used.
 def defined(statements: list[ast.stmt]) -> Iterator[str]:
     """Yield the classes and constants that statements define, except type variables."""
     for node in statements:

@@ -19,7 +19,6 @@ from petstore.config.loading import configure
 from petstore.config.settings import Settings, default_of, setting_names
 from tests.support.command import COMMAND, SECRET, error_message, in_process, run_command
 from tests.support.environments import program
-from tests.support.kubernetes import KUBERNETES
 from tests.support.services import KEY, Live, environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -31,6 +30,22 @@ FOUR_STORES = (
     "^petstore: the backend 'memory' keeps its data in one process; 4 workers would serve 4"
     r" different stores\. Set --workers 1(, or choose a shared backend: [a-z, ]+)?\n$"
 )
+
+
+KUBERNETES = [
+    "PETSTORE_PORT",
+    "PETSTORE_PORT_80_TCP",
+    "PETSTORE_PORT_80_TCP_ADDR",
+    "PETSTORE_SERVICE_HOST",
+    "PETSTORE_SERVICE_PORT",
+    "PETSTORE_SERVICE_PORT_HTTP",
+    "PETSTORE_REDIS_PORT",
+    "PETSTORE_REDIS_SERVICE_HOST",
+    "PETSTORE_REDIS_PORT_6379_TCP_ADDR",
+    "PETSTORE_REDIS_PORT_6379_TCP_PROTO",
+    "PETSTORE_REDIS_SERVICE_PORT",
+]
+"""The variables that Kubernetes sets for Services named petstore and petstore-redis."""
 
 
 class TestErrors:
@@ -127,11 +142,14 @@ class TestErrors:
         assert [line["level"] for line in lines] == ["warning", "error"]
         assert lines[1]["event"] + "\n" == NO_KEY.removeprefix("petstore: ")
 
-    def test_a_port_in_use_is_reported(self) -> None:
+    @pytest.mark.parametrize("setting", ["listen", "metrics_listen"])
+    def test_a_port_in_use_is_reported(self, setting: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             listen = f"127.0.0.1:{taken.getsockname()[1]}"
-            message = error_message(in_process("serve", "--dev", "--listen", listen))
+            settings = {"listen": "127.0.0.1:0", setting: listen}
+            message = error_message(in_process("serve", "--dev", **settings))
         assert message.startswith(f"petstore: cannot listen on {listen}: the port is in use; ")
+        assert f"PETSTORE_{setting.upper()}" in message
 
     @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "localhost.x:80"])
     def test_dev_listens_only_on_loopback_addresses(self, listen: str) -> None:

@@ -282,22 +282,19 @@ class TestSettings:
 
 class TestOpen:
     @pytest.mark.parametrize("arguments", [["serve", "--listen", "127.0.0.1:0"], ["check"]])
-    def test_settings_that_the_backend_refuses_are_a_configuration_error(
-        self, site: Site, arguments: list[str]
+    @pytest.mark.parametrize(
+        ("error", "status", "begin"),
+        [
+            ("SettingsError", exit_status.CONFIGURATION, ""),
+            ("UnavailableError", exit_status.UNAVAILABLE, "the storage cannot be used: "),
+        ],
+    )
+    def test_an_error_of_opening_is_one_line_and_a_status(
+        self, site: Site, arguments: list[str], error: str, status: int, begin: str
     ) -> None:
-        site.install(opening='raise SettingsError("PETSTORE_ACME_URL names no acme; use another")')
-        message = error_message(in_process(*arguments, backend="acme", api_keys=KEY))
-        assert message == "petstore: PETSTORE_ACME_URL names no acme; use another\n"
-
-    @pytest.mark.parametrize("arguments", [["serve", "--listen", "127.0.0.1:0"], ["check"]])
-    def test_a_storage_that_cannot_be_reached_is_status_69(
-        self, site: Site, arguments: list[str]
-    ) -> None:
-        site.install(opening='raise UnavailableError("acme at acme://here: connection refused")')
+        site.install(opening=f'raise {error}("acme://here: refused")')
         outcome = in_process(*arguments, backend="acme", api_keys=KEY)
-        assert error_message(outcome, exit_status.UNAVAILABLE) == (
-            "petstore: the storage cannot be used: acme at acme://here: connection refused\n"
-        )
+        assert error_message(outcome, status) == f"petstore: {begin}acme://here: refused\n"
 
     def test_a_storage_that_is_lost_before_the_port_is_open_is_status_69_too(
         self, site: Site, tmp_path: Path

@@ -9,7 +9,6 @@ import re
 import signal
 from pathlib import Path
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,11 +47,10 @@ class TestNewKey:
         (tmp_path / "keys").write_text(line)
         assert Keys(file=tmp_path / "keys").client(key.encode()) == "shop-1"
 
-    def test_every_key_is_different(self) -> None:
-        assert len({in_process("keys", "new").stdout for _ in range(20)}) == 20
-
-    def test_the_name_is_optional(self) -> None:
-        assert in_process("keys", "new").stdout.splitlines()[1].startswith("client:")
+    def test_every_key_is_different_and_the_name_is_optional(self) -> None:
+        key, line = in_process("keys", "new").stdout.splitlines()
+        assert line.startswith("client:")
+        assert key != in_process("keys", "new").stdout.splitlines()[0]
 
     @pytest.mark.parametrize(
         "name", ["", "a b", "a:b", ".a", "_a", "\u00e4", "a\n", "#a", "a" * 65]
@@ -62,16 +60,6 @@ class TestNewKey:
         assert message.startswith(
             "petstore: the name of a key must have up to 64 letters, digits, "
         )
-
-    @given(name=st.text())
-    def test_every_generated_line_can_be_read(self, name: str) -> None:
-        try:
-            key, line = keys_module.new_key(name)
-        except ConfigurationError:
-            return
-        assert line == key_line(name, key)
-        found = keys_module._parse(f"{line}\n", Path("keys"))  # noqa: SLF001 - saves a file per name
-        assert found == {keys_module.digest(key.encode()): name}
 
 
 class TestFile:
@@ -204,24 +192,11 @@ class TestKeysInClear:
 
 def status(live: Live, key: str) -> int:
     """Return the status code of a request with this key."""
-    headers = {"Authorization": f"Bearer {key}"}
-    return httpx.get(f"{live.url}/v1/pets", headers=headers, timeout=HANG_SECONDS).status_code
+    with live.new_client(key) as client:
+        return client.get("/v1/pets").status_code
 
 
 class TestReload:
-    def test_a_running_service_reloads_a_changed_file_within_5_seconds(
-        self, start: Start, file: Path
-    ) -> None:
-        assert keys_module.WATCH_SECONDS < 5
-        live = start(api_keys_file=str(file))
-        assert [status(live, key) for key in ("key", "other")] == [200, 401]
-        replace(file, f"a:{DIGEST}\na:{OTHER}\n".encode())
-        until(lambda: status(live, "other") == 200)
-        assert status(live, "key") == 200
-        replace(file, f"a:{OTHER}\n".encode())
-        until(lambda: status(live, "key") == 401)
-        assert [status(live, key) for key in ("other", live.key)] == [200, 200]
-
     @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
     def test_sighup_reloads_it_at_once_and_changes_nothing_else(
         self, start: Start, file: Path, tmp_path: Path, workers: str

@@ -17,6 +17,7 @@ from threading import Event
 import httpx
 import pytest
 
+from tests.clients.proxies import NGINX, changed
 from tests.container.engine import DOCKER, run, tool
 from tests.support.command import running
 from tests.support.documents import blocks
@@ -33,17 +34,6 @@ CONFIGURATION = (DOCKER / "nginx.conf").read_text()
 README = (DOCKER / "README.md").read_text()
 PREFIX_MAP, PREFIX_LOCATION, TWO_SERVERS = blocks(README, "nginx")
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
-
-MAIN = """
-user root;
-daemon off;
-pid {directory}/nginx.pid;
-error_log {directory}/error.log;
-events {{ worker_connections 512; }}
-http {{
-{server}
-}}
-"""
 
 
 class Proxy:
@@ -84,17 +74,18 @@ def proxy(directory: Path, service: Live, configuration: str = CONFIGURATION) ->
     names = ("/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
     run("openssl", *certificate.split(), *names, "-keyout", key, "-out", crt)
     port = free_port()
-    for old, new in (
-        ("listen 443", f"listen 127.0.0.1:{port}"),
-        ("  listen [::]:443 ssl;\n", ""),
-        ("127.0.0.1:8000", f"{service.host}:{service.port}"),
-        ("/etc/nginx/", f"{directory}/"),
-        ("/var/log/nginx/", f"{directory}/"),
-    ):
-        assert old in configuration
-        configuration = configuration.replace(old, new)
     file = directory / "nginx.conf"
-    file.write_text(MAIN.format(directory=directory, server=configuration))
+    file.write_text(
+        changed(
+            NGINX.format(configuration),
+            ("DIRECTORY", f"{directory}"),
+            ("listen 443", f"listen 127.0.0.1:{port}"),
+            ("  listen [::]:443 ssl;\n", ""),
+            ("127.0.0.1:8000", f"{service.host}:{service.port}"),
+            ("/etc/nginx/", f"{directory}/"),
+            ("/var/log/nginx/", f"{directory}/"),
+        )
+    )
     tested = run("nginx", "-t", "-c", file)
     assert tested.returncode == 0, tested.stderr
     assert "[warn]" not in tested.stderr
@@ -118,10 +109,6 @@ def test_a_request_is_forwarded(tmp_path: Path, start: Start) -> None:
         assert "max-age" in response.headers["strict-transport-security"]
         generated = running.client.get(response.headers["location"]).headers["x-request-id"]
         until(lambda: "mine-1" in running.log() and generated in running.log())
-        for path in ("/v1/pets%2F1", "//v1/pets", "/v1/./pets"):  # as without nginx
-            with running.connect() as raw:
-                raw.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
-                assert b" 404 " in raw.recv(1000).partition(b"\r\n")[0], path
 
 
 def test_errors_of_nginx_look_like_those_of_the_service(tmp_path: Path, start: Start) -> None:

@@ -5,9 +5,10 @@ one never was.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from petstore_conformance.faults import linearizability
@@ -105,147 +106,100 @@ def test_a_correct_store_has_no_violations() -> None:
     assert violations(PETS, ORDERS, HISTORY) == []
 
 
-WRONG: dict[str, tuple[list[Item], list[Item], list[Attempt], str]] = {
-    "a pet was sold twice": (
-        PETS,
-        [*ORDERS, order(4, 1, "completed")],
-        [*HISTORY, place(4, 1, 20), close(4, 1, "completed", 22)],
+class Case(NamedTuple):
+    """What is stored at the end, what happens after `HISTORY`, and a part of what is found."""
+
+    found: str
+    pets: list[Item] = PETS
+    orders: list[Item] = ORDERS
+    more: Sequence[Attempt] = ()
+
+
+WRONG = {
+    "a pet was sold twice": Case(
         "pet 1 is in two orders that are placed or completed",
+        orders=[*ORDERS, order(4, 1, "completed")],
+        more=[place(4, 1, 20), close(4, 1, "completed", 22)],
     ),
-    "a pet was in two orders, and one of them was cancelled": (
-        PETS,
-        [*ORDERS, order(4, 1, "cancelled")],
-        [*HISTORY, place(4, 1, 20), close(4, 1, "cancelled", 22)],
+    "a pet was in two orders, and one of them was cancelled": Case(
         "pet 1 was held by the orders 1 and 4 at the same time",
+        orders=[*ORDERS, order(4, 1, "cancelled")],
+        more=[place(4, 1, 20), close(4, 1, "cancelled", 22)],
     ),
-    "an order did not change the status of its pet": (
-        with_item(PETS, 0, status="available"),
-        ORDERS,
-        HISTORY,
+    "an order did not change the status of its pet": Case(
         "pet 1 is available; after its orders it must be sold",
+        pets=with_item(PETS, 0, status="available"),
     ),
-    "a cancelled order did not release its pet": (
-        with_item(PETS, 2, status="pending"),
-        ORDERS,
-        HISTORY,
+    "a cancelled order did not release its pet": Case(
         "pet 3 is pending; after its orders it must be available",
+        pets=with_item(PETS, 2, status="pending"),
     ),
-    "a pet is pending without an order": (
-        with_item(PETS, 3, status="pending"),
-        ORDERS,
-        HISTORY,
+    "a pet is pending without an order": Case(
         "pet 4 is pending; after its orders it must be available",
+        pets=with_item(PETS, 3, status="pending"),
     ),
-    "an order is lost": (PETS, ORDERS[:2], HISTORY, "but at the end it is gone"),
-    "a pet is lost": (PETS[:3], ORDERS, HISTORY, "but at the end it is gone"),
-    "an ordered pet is lost": (
-        PETS[1:],
-        ORDERS,
-        HISTORY,
-        "pet 1 is in an order, but it is not stored",
+    "an order is lost": Case("but at the end it is gone", orders=ORDERS[:2]),
+    "a pet is lost": Case("but at the end it is gone", pets=PETS[:3]),
+    "an ordered pet is lost": Case("pet 1 is in an order, but it is not stored", pets=PETS[1:]),
+    "an order has another pet": Case(
+        "but now {'id': 3, 'petId': 4", orders=with_item(ORDERS, 2, petId=4)
     ),
-    "an order has another pet": (
-        PETS,
-        with_item(ORDERS, 2, petId=4),
-        HISTORY,
-        "but now {'id': 3, 'petId': 4",
+    "an order has another time": Case(
+        "but now {'id': 3, 'petId': 3", orders=with_item(ORDERS, 2, placedAt="1970")
     ),
-    "an order has another time": (
-        PETS,
-        with_item(ORDERS, 2, placedAt="1970"),
-        HISTORY,
-        "but now {'id': 3, 'petId': 3",
-    ),
-    "a completed order is placed again": (
+    "a completed order is placed again": Case(
+        "but now {'id': 1, 'petId': 1, 'status': 'placed'",
         with_item(PETS, 0, status="pending"),
         with_item(ORDERS, 0, status="placed"),
-        HISTORY,
-        "but now {'id': 1, 'petId': 1, 'status': 'placed'",
     ),
-    "a cancelled order was completed": (
+    "a cancelled order was completed": Case(
+        "but no request gave it this status",
         with_item(PETS, 2, status="sold"),
         with_item(ORDERS, 2, status="completed"),
-        HISTORY,
-        "but no request gave it this status",
     ),
-    "an order was closed without a request": (
+    "an order was closed without a request": Case(
+        "but no request gave it this status",
         with_item(PETS, 1, status="available"),
         with_item(ORDERS, 1, status="cancelled"),
-        HISTORY,
-        "but no request gave it this status",
     ),
-    "a placed order could not be completed": (
-        PETS,
-        ORDERS,
-        [*HISTORY, replace(close(2, 2, "completed", 30), response=CONFLICT)],
+    "a placed order could not be completed": Case(
         "but now {'id': 2, 'petId': 2, 'status': 'placed'",
+        more=[replace(close(2, 2, "completed", 30), response=CONFLICT)],
     ),
-    "an order of an available pet was refused": (
-        PETS,
-        ORDERS,
-        [*HISTORY, refused("r2", 4, 30)],
-        "although no order held the pet",
+    "an order of an available pet was refused": Case(
+        "although no order held the pet", more=[refused("r2", 4, 30)]
     ),
-    "an order of a released pet was refused": (
-        PETS,
-        ORDERS,
-        [*HISTORY, refused("r2", 3, 30)],
-        "although no order held the pet",
+    "an order of a released pet was refused": Case(
+        "although no order held the pet", more=[refused("r2", 3, 30)]
     ),
-    "a key created two pets": (
-        [*PETS, pet(5, "available") | {"name": "c4"}],
-        ORDERS,
-        HISTORY,
-        "create c4: it is stored twice",
+    "a key created two pets": Case(
+        "create c4: it is stored twice", pets=[*PETS, pet(5, "available") | {"name": "c4"}]
     ),
-    "a key placed two orders": (
-        PETS,
-        [*ORDERS, order(4, 4, "cancelled")],
-        HISTORY,
+    "a key placed two orders": Case(
         "place: 4 is stored, but was not returned for any key",
+        orders=[*ORDERS, order(4, 4, "cancelled")],
     ),
-    "a key took effect twice": (
-        PETS,
-        ORDERS,
-        [*HISTORY, create(4)],
-        "create c4: executed 2 times",
+    "a key took effect twice": Case("create c4: executed 2 times", more=[create(4)]),
+    "two keys placed one order": Case(
+        "place: 3 was returned for the keys", more=[replace(PLACED, key="o9")]
     ),
-    "two keys placed one order": (
-        PETS,
-        ORDERS,
-        [*HISTORY, replace(PLACED, key="o9")],
-        "place: 3 was returned for the keys",
-    ),
-    "a retry got another response": (
-        PETS,
-        ORDERS,
-        [
-            *HISTORY,
-            replace(PLACED, response=response(201, order(3, 3, "cancelled"), replayed=True)),
-        ],
+    "a retry got another response": Case(
         "place o3: different responses",
+        more=[replace(PLACED, response=response(201, order(3, 3, "cancelled"), replayed=True))],
     ),
-    "a retry was refused": (
-        PETS,
-        ORDERS,
-        [*HISTORY, refused("o2", 2, 30)],
-        " after a 201",
+    "a retry was refused": Case(" after a 201", more=[refused("o2", 2, 30)]),
+    "a write got no response": Case(
+        "place o9: no response", more=[replace(place(9, 4, 30), response=None)]
     ),
-    "a write got no response": (
-        PETS,
-        ORDERS,
-        [*HISTORY, replace(place(9, 4, 30), response=None)],
-        "place o9: no response",
-    ),
-    "an order is listed twice": (PETS, [*ORDERS, ORDERS[2]], HISTORY, "order 3 is listed twice"),
+    "an order is listed twice": Case("order 3 is listed twice", orders=[*ORDERS, ORDERS[2]]),
 }
 
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_a_check_detects_that(fault: str) -> None:
-    pets, orders, history, sentence = WRONG[fault]
-    found = violations(pets, orders, history)
-    assert [text for text in found if sentence in text], found
+    case = WRONG[fault]
+    found = violations(case.pets, case.orders, [*HISTORY, *case.more])
+    assert [text for text in found if case.found in text], found
 
 
 def test_what_an_order_does_not_find_is_lost() -> None:

@@ -7,9 +7,7 @@ PETSTORE_CUTS sets how many cuts there are of each set-up, and then there are al
 import asyncio
 import os
 import re
-import subprocess
 import sys
-from collections import defaultdict
 from contextlib import closing
 from dataclasses import replace
 from itertools import combinations
@@ -23,14 +21,18 @@ from tests.faults.torture import power_cuts, recording, redis_cuts, sqlite_cuts
 from tests.faults.torture.disk import Disk, Fate, seeded
 from tests.faults.torture.promises import Promises
 from tests.faults.torture.recording import APPENDED, DIRECTORY, Log, Record
-from tests.faults.torture.workload import Clients, Job
-from tests.support.environments import program
+from tests.faults.torture.workload import Clients
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
 CUTS = int(os.environ.get("PETSTORE_CUTS", "0"))
-QUICK = ("sqlite, 1 process", "sqlite, synchronous=NORMAL", "sqlite, a disk that lies")
+QUICK = (
+    "sqlite, 1 process",
+    "sqlite, a service of 2 workers, killed",
+    "sqlite, synchronous=NORMAL",
+    "sqlite, a disk that lies",
+)
 SEED = 14
 FOLDER, FILE, OTHER = 1, 2, 3
 ALL, NOTHING = Fate(1), Fate(0, last=-1)
@@ -236,71 +238,6 @@ def test_the_records_amount_to_the_files_of_redis() -> None:
         until(agrees)
 
 
-CALLS = {
-    "openat": "o",
-    "write": "w",
-    "pwrite64": "w",
-    "ftruncate": "t",
-    "fsync": "s",
-    "fdatasync": "s",
-    "unlink": "u",
-    "unlinkat": "u",
-    "rename": "r",
-    "renameat2": "r",
-}
-
-
-def traced(trace: str, folder: Path) -> dict[int, list[tuple[str, str, int]]]:
-    """Return each thread's calls below the folder as strace saw them: kind, path and length."""
-    calls: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
-    begun: dict[int, str] = {}
-    for line in trace.splitlines():
-        thread, _, text = line.partition(" ")
-        text = text.strip()
-        if text.endswith("<unfinished ...>"):
-            begun[int(thread)] = text.removesuffix("<unfinished ...>")
-            continue
-        if resumed := re.match(r"<\.\.\. \w+ resumed>", text):
-            text = begun.pop(int(thread)) + text[resumed.end() :]
-        call = re.match(r"(\w+)\(.*\)\s+= (-?\d+)", text)
-        path = re.search(rf"{re.escape(str(folder))}([^\">]*)[\">]", text)
-        if call and path and call[2] != "-1" and not path[1].endswith("-shm"):
-            kind = CALLS[call[1]]
-            calls[int(thread)].append((kind, path[1], int(call[2]) if kind == "w" else 0))
-    return calls
-
-
-def test_strace_saw_what_the_shim_recorded() -> None:
-    strace = program("strace")
-    with recording.scratch() as place:
-        folder, trace = Path(place) / "folder", Path(place) / "trace"
-        folder.mkdir()
-        with closing(Log(Path(place) / "log", folder)) as log:
-            path = folder / sqlite_cuts.FILE
-            job = Job(str(path), str(log.path), "0.0", SEED, restore=True, writes=100)
-            tracer = (strace, "-f", "-y", "-s0", "-o", trace, "-e", f"trace={','.join(CALLS)}")
-            work = (sys.executable, "-m", "tests.faults.torture.workload")
-            subprocess.run(
-                [*tracer, *work, msgspec.json.encode(job)],
-                env=os.environ | log.environment(),
-                cwd=sqlite_cuts.ROOT,
-                check=True,
-            )
-            calls = traced(trace.read_text(), folder)
-            records = recording.read(log.path)
-    paths: dict[int, str] = {}
-    recorded: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
-    for record in records:
-        if record.kind == recording.OPEN:
-            paths[record.inode] = record.data.decode()
-        if record.kind not in (recording.MARK, recording.SYNCED):
-            path_ = paths[record.inode] if record.inode else record.data.decode()
-            length = len(record.data) if record.kind == recording.WRITE else 0
-            recorded[record.thread].append((record.kind, path_, length))
-    assert sum(map(len, recorded.values())) > 300
-    assert calls == recorded
-
-
 def test_a_promise_is_missed_in_a_store_that_has_lost_it() -> None:
     promises = Promises()
 
@@ -328,7 +265,7 @@ def test_a_promise_is_missed_in_a_store_that_has_lost_it() -> None:
     ],
 )
 def test_nothing_acknowledged_is_lost_in_a_power_cut(setup: power_cuts.Setup) -> None:
-    cuts = CUTS or 40
+    cuts = CUTS or 100
     outcome = power_cuts.cut(msgspec.structs.replace(setup, cuts=cuts), SEED)
     sys.stdout.write(f"{outcome.what}: {dict(outcome.counts)}\n")
     assert outcome.found == {}

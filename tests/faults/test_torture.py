@@ -7,9 +7,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -221,22 +222,23 @@ class Done:
 
     reachable = True
 
-    def __init__(self, outcome: RoundOutcome | Exception) -> None:
+    def __init__(self, outcome: RoundOutcome) -> None:
         self._outcome = outcome
 
     def plans(self) -> Iterator[list[str]]:
         yield ["done"]
 
     def run(self, _number: int, _plan: list[str]) -> RoundOutcome:
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
         return self._outcome
 
 
-def of(outcome: RoundOutcome | Exception) -> tuple[Opened, float]:
-    @contextmanager
-    def opened(_: Path, run: Run) -> Iterator[Done]:
-        yield Done(outcome)
+def of(outcome: RoundOutcome) -> tuple[Opened, float]:
+    return lambda *_: nullcontext(Done(outcome)), 1
+
+
+def raising(error: BaseException) -> tuple[Opened, float]:
+    def opened(*_: object) -> NoReturn:
+        raise error
 
     return opened, 1
 
@@ -244,7 +246,7 @@ def of(outcome: RoundOutcome | Exception) -> tuple[Opened, float]:
 GOOD = of(RoundOutcome(1, "kills", Counter(kills=2000)))
 BAD = of(RoundOutcome(1, "kills", found={"lost": ["pet 1"]}))
 SLOW = of(RoundOutcome(1, "kills", slow=["not recovered: no responses"]))
-BROKEN = of(OSError("no port"))
+BROKEN = raising(OSError("no port"))
 
 
 @pytest.mark.parametrize(
@@ -275,10 +277,9 @@ def test_a_set_up_that_hangs_is_cut_short_and_the_next_one_is_left_out(
 ) -> None:
     monkeypatch.setattr(command, "GRACE_SECONDS", 0.2)
 
-    @contextmanager
-    def hangs(_: Path, run: Run) -> Iterator[Done]:
+    def hangs(*_: object) -> NoReturn:
         time.sleep(1000)
-        yield Done(OSError())
+        raise AssertionError
 
     assert command.torture({"one": (hangs, 1), "two": (hangs, 1)}, 0.1, 3) == 75
     summary = capsys.readouterr().out
@@ -289,24 +290,13 @@ def test_a_set_up_that_hangs_is_cut_short_and_the_next_one_is_left_out(
 def test_what_is_left_out_is_a_violation_where_everything_is_required(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    @contextmanager
-    def opened(_: Path, run: Run) -> Iterator[Done]:
-        if run.seed:
-            raise LeftOutError("not permitted")
-        yield Done(OSError())
-
-    monkeypatch.delenv("PETSTORE_REQUIRE_SERVICES", raising=False)
-    assert command.torture({"partitions": (opened, 1)}, 10, 1) == 0
-    monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", "1")
-    assert command.torture({"partitions": (opened, 1)}, 10, 1) == 1
+    partitions = {"partitions": raising(LeftOutError("not permitted"))}
+    for required, status in (("", 0), ("1", 1)):
+        monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", required)
+        assert command.torture(partitions, 10, 1) == status
 
 
 def test_an_interrupted_run_reports_what_it_has_done(capsys: pytest.CaptureFixture[str]) -> None:
-    @contextmanager
-    def interrupted(_: Path, run: Run) -> Iterator[Done]:
-        if run.seed:
-            raise KeyboardInterrupt
-        yield Done(OSError())
-
-    assert command.torture({"controls": GOOD, "x": (interrupted, 1)}, 10, 3) == 130
+    set_ups = {"controls": GOOD, "x": raising(KeyboardInterrupt())}
+    assert command.torture(set_ups, 10, 3) == 130
     assert "controls: 0 violations: " in capsys.readouterr().out

@@ -71,14 +71,6 @@ class TestEveryResponse:
         response = service.client.get("/livez", headers=[(b"X-Request-Id", odd.encode("latin-1"))])
         assert response.headers["x-request-id"] not in ("", odd)
 
-    def test_a_response_to_malformed_http_has_them_too(self, service: Live) -> None:
-        response = service.raw(b"GET /livez HTTP/1.1\r\nX-Request-Id: without-host\r\n\r\n")
-        assert response.startswith(b"HTTP/1.1 400 ")
-        assert b"\r\nx-request-id: without-host\r\n" in response
-        assert b"\r\nx-content-type-options: nosniff\r\n" in response
-        assert b"\r\ncache-control: no-store\r\n" in response
-        assert f"\r\ncontent-security-policy: {POLICY}\r\n".encode() in response
-
 
 class TestOtherPaths:
     """They need no key."""

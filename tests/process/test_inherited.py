@@ -24,6 +24,7 @@ DELETED: Final = "mkdir gone && cd gone && rmdir ../gone"
 NO_UTF8: Final = "export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 
 SERVED: Final = {
+    "no signal and no stream": 'exec env --ignore-signal=CHLD --block-signal "$@" <&- >&- 2>&-',
     "SIGCHLD ignored": 'exec env --ignore-signal=CHLD "$@"',
     "signals ignored": 'exec env --ignore-signal "$@"',
     "signals blocked": 'exec env --block-signal "$@"',
@@ -69,7 +70,7 @@ SERVED: Final = {
 }
 """What a shell does before it becomes a service."""
 
-QUICK: Final = {("SIGCHLD ignored", "2"), ("all closed", "2"), ("signals blocked", "1")}
+QUICK: Final = ("no signal and no stream", "2")
 NEED_ROOT: Final = ("umask 0777", "unshare", "setpriv")
 
 REFUSED: Final = {
@@ -140,7 +141,7 @@ def started(
         pytest.param(
             *(before, workers),
             id=f"{name}-{workers}",
-            marks=() if (name, workers) in QUICK else pytest.mark.slow,
+            marks=() if (name, workers) == QUICK else pytest.mark.slow,
         )
         for name, before in SERVED.items()
         for workers in ("1", "2")

@@ -1,11 +1,8 @@
 """`petstore serve` as it runs: the banner of --dev, signals during the start, open files."""
 
-import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,24 +12,10 @@ import pytest
 from petstore_conformance.faults.services import children
 
 from tests.support.command import running
-from tests.support.pets import AVAILABLE_REX
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, alive, process
 from tests.support.waiting import HANG_SECONDS, until
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "4"))
-
-
-def test_the_lines_of_the_banner_work_when_pasted(tmp_path: Path) -> None:
-    with running(tmp_path, "serve", "--dev", "--listen", "127.0.0.1:0"):
-        pattern = re.compile(r"API key +(\S+)\n.*?\n( +export .*\}'\n)", re.DOTALL)
-        banner = until(lambda: pattern.search((tmp_path / "stdout").read_text()))
-        pasted = ["bash", "-c", banner[2]]
-        done = subprocess.run(pasted, capture_output=True, timeout=HANG_SECONDS, check=True)
-    head, _, body = done.stdout.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 201 ")
-    assert json.loads(body) == {"id": 1, **AVAILABLE_REX}
-    assert body.endswith(b"}\n"), "the prompt of the terminal begins a new line"
-    assert banner[1] not in (tmp_path / "stderr").read_text()
 
 
 def handles(process_id: int, number: int) -> bool:

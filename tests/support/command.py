@@ -109,10 +109,15 @@ def error_message(outcome: Outcome, status: int = exit_status.CONFIGURATION) -> 
 
 @contextmanager
 def running(directory: Path, *arguments: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command until the block is left; its output is in directory/stdout and /stderr."""
+    """Run the command until the block is left; its output is in directory/stdout and /stderr.
+
+    It leads a process group, as a shell's job does.
+    """
     with (directory / "stdout").open("wb") as out, (directory / "stderr").open("wb") as err:
         env = environment(**settings)
-        popen = subprocess.Popen([*COMMAND, *arguments], env=env, stdout=out, stderr=err)
+        popen = subprocess.Popen(
+            [*COMMAND, *arguments], env=env, stdout=out, stderr=err, process_group=0
+        )
     try:
         yield popen
     finally:

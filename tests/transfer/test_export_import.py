@@ -83,12 +83,8 @@ def test_a_transferred_store_is_exported_equal_to_the_byte(
     with_repository(target, check)
 
 
-@pytest.mark.parametrize("backend", EACH)
-def test_a_store_is_transferred_through_a_pipe(backend: str, tmp_path: Path) -> None:
-    source, target = (
-        place_settings(backend, tmp_path / "one"),
-        place_settings(backend, tmp_path / "other"),
-    )
+def test_a_store_is_transferred_through_a_pipe(tmp_path: Path) -> None:
+    source, target = (place_settings(DURABLE[0], tmp_path / name) for name in ("one", "other"))
     with_repository(source, lambda repository: fill(repository, 1300))
     with subprocess.Popen(
         [*COMMAND, "export"], env=environment(**source), stdout=subprocess.PIPE
@@ -138,10 +134,7 @@ def test_an_export_is_one_moment_or_says_that_it_is_not(backend: str, tmp_path: 
 
 @pytest.mark.parametrize("backend", EACH)
 def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) -> None:
-    source, target = (
-        place_settings(backend, tmp_path / "one"),
-        place_settings(backend, tmp_path / "other"),
-    )
+    source, target = (place_settings(backend, tmp_path / name) for name in ("one", "other"))
     with_repository(source, lambda repository: fill(repository, 2600))
     file = tmp_path / "file"
     run("export", str(file), **source)

@@ -250,7 +250,7 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
 
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
-    [("export", ""), ("export", "1"), ("openapi", "1"), ("keys new", ""), ("--version", "1")],
+    [("export", ""), ("openapi", "1"), ("keys new", ""), ("--version", "1")],
 )
 def test_a_full_disk_under_any_output_is_told_in_one_line(
     command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -178,11 +178,6 @@ class Disk:
                 old, new = record.data.decode().split("\0")
                 self._rename(number, ((old, None), (new, self.names.get(old))))
 
-    @property
-    def unsynced(self) -> bool:
-        """Whether a power cut now could lose anything."""
-        return bool(self._pending_names) or any(file.pending for file in self.names.values())
-
     def remains(self, fate: Fate, chance: random.Random) -> dict[str, bytes]:
         """Return paths below the folder, and contents, that a power cut now may leave."""
         names = dict(self._synced_names)

@@ -128,15 +128,11 @@ def _settings(server: Server) -> RedisSettings:
 
 
 class Restarts:
-    """Restarts of a server on what is left of its directory.
-
-    repaired -- how often the server refused a torn tail until its own tool had cut it off
-    """
+    """Restarts of a server on what is left of its directory."""
 
     def __init__(self, binary: Path, port: int) -> None:
         self._binary = binary
         self._port = port
-        self.repaired = 0
 
     async def check(self, directory: Path, promises: Promises, chance: random.Random) -> list[str]:
         """Start a server, and compare its store with what was promised."""
@@ -166,7 +162,6 @@ class Restarts:
 
     def _repair(self, directory: Path) -> None:
         """Cut off the tail that the server cannot read, as its message says."""
-        self.repaired += 1
         tool = directory / "valkey-check-aof"  # the server is this tool under this name
         if "valkey" not in self._binary.name:
             tool = directory / "redis-check-aof"
