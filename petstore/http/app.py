@@ -38,14 +38,12 @@ class Application(Struct, frozen=True):
     asgi -- what to serve
     state -- what the server reads and sets
     reject -- returns headers and body of the 400 for a malformed request
-    count_backlog -- counts bytes of a response, by its scope, that a client has not read
     tick -- called about once a second with the number of open connections
     """
 
     asgi: ASGIApp
     state: ServiceState
     reject: Callable[[str, list[Header], dict[str, Any] | None], tuple[list[Header], bytes]]
-    count_backlog: Callable[[dict[str, Any], int], None]
     tick: Callable[[int], None]
 
 
@@ -138,7 +136,7 @@ def create_app(
     )
     asgi = tracing.wrap(service) if tracing else service
     tick = metrics.tick if metrics else lambda _: None
-    return Application(asgi, state, service.reject, in_flight.count_backlog, tick)
+    return Application(asgi, state, service.reject, tick)
 
 
 def api_router(guards: Sequence[Guard] = ()) -> Router:

@@ -110,7 +110,7 @@ class Service:
                     arguments["data"] = decode(await request.body(), operation.body)
                 result = await operation.function(**arguments)
                 if operation.body is None and request.slot is not None:
-                    request.slot.check_backlog(scope["auth"])  # again: it may have waited for long
+                    self._state.check_backlog(scope["auth"])  # again: it may have waited for long
                 code, headers, fixed = operation.status, [], operation.fixed
                 if type(result) is Response:
                     headers = result.headers

@@ -22,6 +22,7 @@ from petstore.http.app import Application
 from petstore.server import sockets as listening
 from petstore.server.connection import HttpConnection
 from petstore.server.listener import Listener, Turns
+from petstore.server.send_backlog import BacklogLimit
 from petstore.server.sockets import BACKLOG
 
 HANDSHAKE_SECONDS: Final = 0.1
@@ -274,10 +275,12 @@ def make_server(
     reload -- called at SIGHUP; None if that is a stop, like SIGTERM
     turns -- what several workers tell each other; None if there is one
     """
+    backlog_limit = BacklogLimit()
+    app.state.check_backlog = backlog_limit.check
     config = uvicorn.Config(
         app.asgi,
         http=partial(  # type: ignore[arg-type] # any callable works
-            HttpConnection, reject=app.reject, count_backlog=app.count_backlog
+            HttpConnection, reject=app.reject, backlog_limit=backlog_limit
         ),
         ws="none",
         lifespan="on",

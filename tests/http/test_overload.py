@@ -13,10 +13,9 @@ import httpx
 import pytest
 
 from petstore.config.settings import RateLimit, Settings
-from petstore.http import limits
-from petstore.http.limits import BACKLOG_BYTES, LARGE_BODIES_BYTES
-from petstore.server import send_backlog, sockets
-from tests.support.interface import ORDERS
+from petstore.http.limits import LARGE_BODIES_BYTES
+from petstore.server import send_backlog
+from petstore.server.send_backlog import BACKLOG_BYTES
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
@@ -26,24 +25,26 @@ from tests.support.waiting import HANG_SECONDS, until
 
 @contextlib.contextmanager
 def held(live: Live, count: int) -> Iterator[list[Future[httpx.Response]]]:
-    """Let so many lists of orders wait for the storage until the block is left."""
+    """Let so many lists of pets wait for the storage until the block is left, and no further."""
     arrived, proceed = threading.Semaphore(0), threading.Event()
-    list_orders = live.state.repository.list_orders
+    list_pets = live.state.repository.list_pets
+    numbers = iter(range(count))
 
     async def wait(*arguments: object) -> object:
-        arrived.release()
-        while not proceed.is_set():  # noqa: ASYNC110 - another thread sets it
-            await asyncio.sleep(0.01)
-        return await list_orders(*arguments)  # type: ignore[arg-type]
+        if next(numbers, None) is not None:
+            arrived.release()
+            while not proceed.is_set():  # noqa: ASYNC110 - another thread sets it
+                await asyncio.sleep(0.01)
+        return await list_pets(*arguments)  # type: ignore[arg-type]
 
-    live.state.repository.list_orders = wait  # type: ignore[assignment,method-assign]
+    live.state.repository.list_pets = wait  # type: ignore[assignment,method-assign]
     with ThreadPoolExecutor(count) as pool:
-        waiting = [pool.submit(live.client.get, ORDERS) for _ in range(count)]
+        waiting = [pool.submit(live.client.get, "/v1/pets?limit=100") for _ in range(count)]
         try:
             assert all(arrived.acquire(timeout=HANG_SECONDS) for _ in waiting)
             yield waiting
         finally:
-            live.state.repository.list_orders = list_orders  # type: ignore[method-assign]
+            live.state.repository.list_pets = list_pets  # type: ignore[method-assign]
             proceed.set()
 
 
@@ -57,14 +58,14 @@ def add_much(live: Live) -> None:
         assert live.client.post("/v1/pets", json=body).status_code == 201
 
 
-def request_list(live: Live, buffer: int = 65536) -> socket.socket:
+def request_list(live: Live, buffer: int = 65536, key: str = KEY) -> socket.socket:
     """Request all pets over a connection with a small receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     connection.settimeout(HANG_SECONDS)
     connection.connect((live.host, live.port))
     request = "GET /v1/pets?limit=100 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
-    connection.sendall(f"{request}Authorization: Bearer {KEY}\r\n\r\n".encode())
+    connection.sendall(f"{request}Authorization: Bearer {key}\r\n\r\n".encode())
     return connection
 
 
@@ -128,7 +129,7 @@ def test_nothing_is_kept_for_a_client_that_reads_nothing(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 1)
-    monkeypatch.setattr(sockets, "GONE_SECONDS", 2)
+    monkeypatch.setattr(send_backlog, "GONE_SECONDS", 2)
     with in_thread(Settings(drain_seconds=0, max_body_bytes=4 * MEGABYTE)) as live:
         live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
         with request_list(live, buffer=4096) as connection:
@@ -156,7 +157,7 @@ def test_responses_that_are_not_read_are_bounded_together(start: Start) -> None:
 def test_a_read_that_waited_for_the_storage_is_503_if_too_much_is_unread_by_then(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "BACKLOG_BYTES", 1000)
+    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", 1000)
     add_much(fresh)
     with contextlib.ExitStack() as stack:
         with held(fresh, 1) as [waiting]:
@@ -176,7 +177,7 @@ def test_a_client_without_a_key_takes_no_memory_for_what_it_does_not_read(start:
             stack.enter_context(connection)
             connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n")
             assert connection.recv(1)
-            assert (queued(live, connection) or 0) < 2 * sockets.KERNEL_BYTES
+            assert (queued(live, connection) or 0) < 2 * send_backlog.KERNEL_BYTES
         assert live.resident() - before < 10 * MEGABYTE
 
 
