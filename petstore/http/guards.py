@@ -96,7 +96,7 @@ def in_flight_guard(in_flight: InFlight) -> Guard:
 
     @service_guard
     def acquire_slot(request: ServiceRequest, _: Any) -> None:
-        request.service.check_backlog(request.scope["auth"])
+        request.service.check_backlog(request.scope["auth"], 0)
         in_flight.acquire()
         request.slot = in_flight
 

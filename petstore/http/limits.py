@@ -142,7 +142,11 @@ class RateLimiter:
 
 
 SMALL_BODY_BYTES: Final = 65536
-"""Bodies up to this size are not counted: the slots bound them."""
+"""Bodies up to this size are not counted.
+
+The slots bound those of requests, and the connections those of responses: each writes one at a
+time.
+"""
 
 LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
 """The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""

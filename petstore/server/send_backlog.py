@@ -40,7 +40,9 @@ def limit_kernel(sock: socket.socket) -> None:
 class BacklogLimit:
     """The limit on what all clients together leave unread in this process.
 
-    Beyond the total, nobody gets further responses; one client may have half of it.
+    A client may have as much as is left for others: half of it all if it is the only one, a third
+    if there are two. Beyond the total, only clients that have read everything get responses, and
+    no large ones. So nobody shuts out the others by reading nothing.
     """
 
     def __init__(self) -> None:
@@ -58,12 +60,15 @@ class BacklogLimit:
             if not self._clients[client]:
                 del self._clients[client]
 
-    def check(self, client: str) -> None:
-        """Raise `ApiError` (503) if too much waits for this client, or for all, to be read."""
+    def check(self, client: str, size: int) -> None:
+        """Raise `ApiError` (503) if a client must read earlier responses before it gets another.
+
+        size -- that of the response if it is large; 0 if it is small, or not known yet
+        """
         if not self._clients:  # usually
             return
         own = self._clients.get(client, 0)
-        if own > BACKLOG_BYTES // 2 or self._total > BACKLOG_BYTES:
+        if own > BACKLOG_BYTES - self._total and (own or size):
             message = "Too much of earlier responses has not been read."
             raise unavailable(message, "overloaded")
 

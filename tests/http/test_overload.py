@@ -5,6 +5,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +14,10 @@ import httpx
 import pytest
 
 from petstore.config.settings import RateLimit, Settings
+from petstore.http.errors import ApiError
 from petstore.http.limits import LARGE_BODIES_BYTES
 from petstore.server import send_backlog
-from petstore.server.send_backlog import BACKLOG_BYTES
+from petstore.server.send_backlog import BACKLOG_BYTES, BacklogLimit
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
@@ -152,6 +154,57 @@ def test_responses_that_are_not_read_are_bounded_together(start: Start) -> None:
         with live.new_client(OTHER_KEY) as other:
             assert other.get("/v1/pets/1").status_code == 200, "one client has half at most"
     until(lambda: live.client.get("/v1/pets/1").status_code == 200)
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_clients_that_read_nothing_do_not_shut_out_the_others(start: Start, count: int) -> None:
+    slow = [f"slow-reader-number-{number}" for number in range(count)]
+    live = start(api_keys=",".join((KEY, OTHER_KEY, *slow)))
+    add_much(live)
+    before = live.resident()
+    with contextlib.ExitStack() as stack:
+        waiting = [
+            stack.enter_context(request_list(live, key=key)) for key in slow for _ in range(30)
+        ]
+        statuses = Counter(connection.recv(12) for connection in waiting)
+        assert statuses.keys() == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        other = stack.enter_context(live.new_client(OTHER_KEY))
+        assert {other.get("/v1/pets/1").status_code for _ in range(90)} == {200}
+        assert other.post("/v1/pets", json=REX).status_code == 201
+        assert live.resident() - before < BACKLOG_BYTES + 20 * MEGABYTE
+
+
+def test_beyond_the_total_only_who_has_read_everything_gets_a_response_and_no_large_one(
+    fresh: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", MEGABYTE)
+    add_much(fresh)
+    with fresh.new_client(OTHER_KEY) as other, fresh.anonymous() as anonymous:
+        with request_list(fresh) as slow:
+            assert slow.recv(12) == b"HTTP/1.1 200"
+            check_error(fresh.client.get("/v1/pets/1"), 503, "unavailable")
+            assert other.get("/v1/pets/1").status_code == 200
+            assert other.post("/v1/pets", json=REX).status_code == 201
+            check_error(other.get("/v1/pets?limit=100"), 503, "unavailable")
+            assert anonymous.get("/docs/swagger-ui-bundle.js").status_code == 200
+        until(lambda: other.get("/v1/pets?limit=100").status_code == 200)
+
+
+@pytest.mark.parametrize(("clients", "most"), [("a", 31), ("ab", 21), ("abcdefgh", 7)])
+def test_a_client_may_leave_as_much_unread_as_is_left_for_others(
+    monkeypatch: pytest.MonkeyPatch, clients: str, most: int
+) -> None:
+    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", 60)
+    limit = BacklogLimit()
+    unread = Counter[str]()
+    for client in clients * 60:
+        with contextlib.suppress(ApiError):
+            limit.check(client, 0)
+            limit.count({"auth": client}, 1)
+            unread[client] += 1
+    assert max(unread.values()) == most
+    assert min(unread.values()) >= most - 1
+    limit.check("other", MEGABYTE)
 
 
 def test_a_read_that_waited_for_the_storage_is_503_if_too_much_is_unread_by_then(
