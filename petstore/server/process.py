@@ -232,8 +232,8 @@ class Server(SweepingServer):
     def sweep(self) -> None:
         """Disconnect clients that are too slow. Report when the limit on open files is reached.
 
-        The event loop does not report it: it accepts the connections beyond the limit and closes
-        them at once.
+        Neither `Listener` nor the event loop reports it: they accept the connections beyond the
+        limit and close them at once.
         """
         out_of_files = False
         try:
@@ -244,6 +244,8 @@ class Server(SweepingServer):
             _log.error("out of file descriptors (ulimit -n): cannot serve new connections")
         elif self._out_of_files and not out_of_files:
             _log.info("file descriptors are available again")
+        if self._listener is not None and not out_of_files:
+            self._listener.resume()
         self._out_of_files = out_of_files
         super().sweep()
         self._tick(len(self.server_state.connections))
