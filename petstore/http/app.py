@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
+from mmap import mmap
 from typing import Any, NamedTuple
 
 from litestar import Litestar, Router
@@ -82,7 +83,7 @@ def create_app(
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
         counters = shared.counters if shared else None
-        counters = counters or SharedCounters(bytearray(shared_counters_bytes(len(keys))))
+        counters = counters or SharedCounters(memoryview(mmap(-1, shared_counters_bytes())))
         guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)

@@ -10,6 +10,7 @@ from math import ceil, floor
 from time import monotonic
 from typing import Final, NamedTuple
 
+from petstore.config.keys import MAX_CLIENTS
 from petstore.config.settings import RateLimit
 from petstore.http.errors import ApiError, unavailable
 from petstore.http.headers import Header
@@ -34,7 +35,7 @@ class Row(NamedTuple):
 class SharedCounters:
     """What the workers of a service write down about clients: a hash table in shared memory.
 
-    Rows are never freed: there are as many as there are names of clients.
+    Rows are never freed, so each name that a key file has had since the start takes one.
 
     memory -- zeros, as many bytes as `shared_counters_bytes` says
     worker, workers -- which of how many workers this one is
@@ -73,9 +74,13 @@ class SharedCounters:
         return self._digests[row.position] == row.digest
 
 
-def shared_counters_bytes(clients: int, workers: int = 1) -> int:
-    """Return the size that has room for twice as many clients, and 2,000 at least."""
-    return 2 * max(clients, 1000) * _row_bytes(workers)
+def shared_counters_bytes(workers: int = 1) -> int:
+    """Return the size that has room for twice as many clients as there can be at once.
+
+    It is fixed, because a key file grows while the service runs. Memory that nobody has written to
+    costs nothing.
+    """
+    return 2 * MAX_CLIENTS * _row_bytes(workers)
 
 
 def _row_bytes(workers: int) -> int:
