@@ -20,6 +20,9 @@ from petstore.config.errors import ConfigurationError, count, why_unreadable
 WATCH_SECONDS: Final = 2
 """The seconds between two checks of the key file. The documentation promises five."""
 
+MAX_CLIENTS: Final = 65_536
+"""How many different names a key file may have: workers share a table with room for them."""
+
 _log = logging.getLogger("petstore.keys")
 
 _KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6750, section 2.1
@@ -182,5 +185,9 @@ def _parse(text: str, file: Path) -> dict[bytes, str]:
     if not clients:
         raise ConfigurationError(
             f"the key file {file} contains no key (to make one: petstore keys new NAME)"
+        )
+    if (names := len(set(clients.values()))) > MAX_CLIENTS:
+        raise ConfigurationError(
+            f"the key file {file} has {names:,} names; at most {MAX_CLIENTS:,} are possible"
         )
     return clients

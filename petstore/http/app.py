@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
+from mmap import mmap
 from typing import Any, NamedTuple
 
 from litestar import Litestar, Router
@@ -38,14 +39,12 @@ class Application(Struct, frozen=True):
     asgi -- what to serve
     state -- what the server reads and sets
     reject -- returns headers and body of the 400 for a malformed request
-    count_backlog -- counts bytes of a response, by its scope, that a client has not read
     tick -- called about once a second with the number of open connections
     """
 
     asgi: ASGIApp
     state: ServiceState
     reject: Callable[[str, list[Header], dict[str, Any] | None], tuple[list[Header], bytes]]
-    count_backlog: Callable[[dict[str, Any], int], None]
     tick: Callable[[int], None]
 
 
@@ -84,7 +83,7 @@ def create_app(
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
         counters = shared.counters if shared else None
-        counters = counters or SharedCounters(bytearray(shared_counters_bytes(len(keys))))
+        counters = counters or SharedCounters(memoryview(mmap(-1, shared_counters_bytes())))
         guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)
@@ -138,7 +137,7 @@ def create_app(
     )
     asgi = tracing.wrap(service) if tracing else service
     tick = metrics.tick if metrics else lambda _: None
-    return Application(asgi, state, service.reject, in_flight.count_backlog, tick)
+    return Application(asgi, state, service.reject, tick)
 
 
 def api_router(guards: Sequence[Guard] = ()) -> Router:

@@ -91,12 +91,13 @@ def in_flight_guard(in_flight: InFlight) -> Guard:
     """Return the guard that acquires a slot for a request; the response releases it.
 
     It is the last guard, so that a request that another guard refuses needs no slot. It raises
-    `ApiError` (503) if no slot is free, or if too much of earlier responses was not read.
+    `ApiError` (503) if no slot is free, or if the client must read earlier responses first.
     """
 
     @service_guard
     def acquire_slot(request: ServiceRequest, _: Any) -> None:
-        in_flight.acquire(request.scope["auth"])
+        request.service.check_backlog(request.scope["auth"], 0)
+        in_flight.acquire()
         request.slot = in_flight
 
     return acquire_slot

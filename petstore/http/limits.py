@@ -8,8 +8,9 @@ from hashlib import blake2b
 from itertools import chain
 from math import ceil, floor
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from petstore.config.keys import MAX_CLIENTS
 from petstore.config.settings import RateLimit
 from petstore.http.errors import ApiError, unavailable
 from petstore.http.headers import Header
@@ -34,7 +35,7 @@ class Row(NamedTuple):
 class SharedCounters:
     """What the workers of a service write down about clients: a hash table in shared memory.
 
-    Rows are never freed: there are as many as there are names of clients.
+    Rows are never freed, so each name that a key file has had since the start takes one.
 
     memory -- zeros, as many bytes as `shared_counters_bytes` says
     worker, workers -- which of how many workers this one is
@@ -73,9 +74,13 @@ class SharedCounters:
         return self._digests[row.position] == row.digest
 
 
-def shared_counters_bytes(clients: int, workers: int = 1) -> int:
-    """Return the size that has room for twice as many clients, and 2,000 at least."""
-    return 2 * max(clients, 1000) * _row_bytes(workers)
+def shared_counters_bytes(workers: int = 1) -> int:
+    """Return the size that has room for twice as many clients as there can be at once.
+
+    It is fixed, because a key file grows while the service runs. Memory that nobody has written to
+    costs nothing.
+    """
+    return 2 * MAX_CLIENTS * _row_bytes(workers)
 
 
 def _row_bytes(workers: int) -> int:
@@ -142,19 +147,18 @@ class RateLimiter:
 
 
 SMALL_BODY_BYTES: Final = 65536
-"""Bodies up to this size are not counted: the slots bound them."""
+"""Bodies up to this size are not counted.
+
+The slots bound those of requests, and the connections those of responses: each writes one at a
+time.
+"""
 
 LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
 """The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""
 
-BACKLOG_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes of responses may wait for clients to read them; one client may have half."""
-
 
 class InFlight:
     """The slots of the requests that are in flight in this process, and the size of their bodies.
-
-    Responses that are not read count, too: beyond a total, clients get no further ones.
 
     slots -- how many requests may be in flight at once
     max_body_bytes -- the maximum size of one body
@@ -163,15 +167,9 @@ class InFlight:
     def __init__(self, slots: int, max_body_bytes: int) -> None:
         self._free = slots
         self._free_bytes = max(LARGE_BODIES_BYTES, max_body_bytes)
-        self._backlog: dict[str, int] = {}  # by the names of clients that read slowly
 
-    def acquire(self, client: str) -> None:
-        """Acquire a slot for a client. Raises `ApiError` (503) if none is free.
-
-        Raises it also as `check_backlog` does.
-        """
-        if self._backlog:
-            self.check_backlog(client)
+    def acquire(self) -> None:
+        """Acquire a slot. Raises `ApiError` (503) if none is free."""
         if not self._free:
             raise _overloaded("Too many requests in flight.")
         self._free -= 1
@@ -179,24 +177,6 @@ class InFlight:
     def release(self) -> None:
         """Release a slot."""
         self._free += 1
-
-    def check_backlog(self, client: str) -> None:
-        """Raise `ApiError` (503) if too much waits for this client, or for all, to be read."""
-        if not self._backlog:  # usually
-            return
-        own = self._backlog.get(client, 0)
-        if own > BACKLOG_BYTES // 2 or sum(self._backlog.values()) > BACKLOG_BYTES:
-            raise _overloaded("Too much of earlier responses has not been read.")
-
-    def count_backlog(self, scope: Any, change: int) -> None:
-        """Count bytes of a response that wait for the client to read them.
-
-        A client without a key is not counted: all that it can request is in memory only once.
-        """
-        if (client := scope.get("auth")) is not None:
-            self._backlog[client] = self._backlog.get(client, 0) + change
-            if not self._backlog[client]:
-                del self._backlog[client]
 
     def acquire_bytes(self, size: int) -> None:
         """Acquire memory for a large body. Raises `ApiError` (503) if there is not enough."""

@@ -31,6 +31,7 @@ from petstore.http.errors import (
     unavailable,
 )
 from petstore.http.headers import JSON, Header
+from petstore.http.limits import SMALL_BODY_BYTES
 from petstore.http.request import ServiceRequest
 from petstore.http.response import CLOSE, FixedHeaders, Response, fixed_headers
 from petstore.http.routes import Operation, Routes
@@ -109,8 +110,6 @@ class Service:
                 if operation.body is not None:
                     arguments["data"] = decode(await request.body(), operation.body)
                 result = await operation.function(**arguments)
-                if operation.body is None and request.slot is not None:
-                    request.slot.check_backlog(scope["auth"])  # again: it may have waited for long
                 code, headers, fixed = operation.status, [], operation.fixed
                 if type(result) is Response:
                     headers = result.headers
@@ -120,6 +119,8 @@ class Service:
                         fixed = fixed_headers(result.media_type, cacheable=fixed.cacheable)
                     result = result.content
                 body = operation.encode(result)
+                if request.slot and operation.body is None and len(body) > SMALL_BODY_BYTES:
+                    self._state.check_backlog(scope["auth"], len(body))  # it may have waited
             if (sending := self._send(request, code, headers, body, fixed)) is not None:
                 await sending
             status = code

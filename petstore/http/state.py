@@ -21,6 +21,8 @@ class ServiceState:
     clock -- returns the current time in UTC; tests replace it
     token_clock -- derives the times of idempotency tokens from it; tests replace it
     draining -- True once the service is about to stop: it still responds, but closes connections
+    check_backlog -- given a client, and the size of its response if that is large, it raises
+        `ApiError` (503) if the client must read earlier responses first; the server sets it
     """
 
     repository: Repository
@@ -34,3 +36,4 @@ class ServiceState:
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
         self.token_clock = TokenClock(nanoseconds(self.clock()))
         self.draining = False
+        self.check_backlog: Callable[[str, int], None] = lambda _client, _size: None

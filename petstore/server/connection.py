@@ -19,7 +19,7 @@ from petstore.server import sockets
 from petstore.server.exchange import Exchange
 from petstore.server.head import HeaderList, MalformedError, parse_target
 from petstore.server.parser import MAX_HEAD_BYTES, Phase, RequestParser
-from petstore.server.send_backlog import CountBacklog, SendBacklog
+from petstore.server.send_backlog import BacklogLimit, SendBacklog
 
 _log = logging.getLogger("petstore.server")
 
@@ -63,7 +63,7 @@ class HttpConnection(asyncio.Protocol):
     server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
     app_state -- the state that the application's lifespan has set for its requests
     reject -- makes the response to a rejected request
-    count_backlog -- is told how much of responses a client leaves unread, if it is much
+    backlog_limit -- counts what clients leave unread, if it is much
     closed -- called once the connection is closed
     """
 
@@ -77,7 +77,7 @@ class HttpConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         reject: Reject,
-        count_backlog: CountBacklog | None = None,
+        backlog_limit: BacklogLimit | None = None,
         closed: Callable[[], None] | None = None,
     ) -> None:
         self._app = config.loaded_app
@@ -85,7 +85,7 @@ class HttpConnection(asyncio.Protocol):
         self._server = server_state
         self._app_state = app_state
         self._make_rejection = reject
-        self._count_unread = count_backlog
+        self._backlog_limit = backlog_limit
         self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
         self._parser = RequestParser(self)
@@ -100,7 +100,6 @@ class HttpConnection(asyncio.Protocol):
         # The other direction
         self.write_paused = False
         self._reading = True
-        self._read_until: float | None = None  # the deadline when it had last read everything
         self._defaults: HeaderList | None = None
         self._default_bytes = b""
 
@@ -109,7 +108,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock: a client that sends nothing is disconnected."""
         self.transport = transport  # type: ignore[assignment] # of a TCP or Unix socket
-        self._backlog = SendBacklog(self.transport, self._count_unread)
+        self._backlog = SendBacklog(self.transport, self._backlog_limit)
         self._server.connections.add(self)
         self._context = copy_context()  # so that no request inherits that of the one before it
         server, client = (_address(transport, name) for name in ("sockname", "peername"))
@@ -244,10 +243,7 @@ class HttpConnection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Disconnect a client that is too slow. Called once a second."""
-        if self._deadline is None or self._deadline != self._read_until:
-            self._backlog.check(now)
-            if not self._backlog.size:
-                self._read_until = self._deadline
+        self._backlog.sweep(now, self._deadline)
         if self._deadline is None or now < self._deadline or self.transport.is_closing():
             return
         if not self._reading:  # it is the application that is slow

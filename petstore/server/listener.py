@@ -1,10 +1,12 @@
 """The listening socket of one of several workers, which takes turns with the others."""
 
 import asyncio
+import os
 import select
 import socket
 import time
 from collections.abc import Callable, MutableSequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from petstore.server.sockets import BACKLOG, has_connection
@@ -43,6 +45,9 @@ class Listener:
     a while, they hang: it no longer waits for them until they look. The socket keeps what nobody
     has accepted, so no connection is lost with a worker.
 
+    A worker that is out of file descriptors leaves connections to those that are not, and closes
+    them at once if there is none: clients need not wait to learn that nobody serves them.
+
     uvicorn's server uses it in place of asyncio's, so `close` and `wait_closed` are asyncio's.
 
     sock -- the listening socket, or one that is bound
@@ -65,6 +70,8 @@ class Listener:
         self._arrivals = select.epoll()
         self._later: asyncio.TimerHandle | None = None
         self._leaving = False
+        self._full = False  # out of file descriptors
+        self._reserve: int | None = None  # one to accept with what is closed at once
         self._first: dict[int, int] = {}  # the workers that come first, and how often they looked
         self._first_since = 0.0
         self._hanging: dict[int, int] = {}  # those that did not look in time, likewise
@@ -74,18 +81,25 @@ class Listener:
         self._sock.listen(BACKLOG)
         self._sock.setblocking(False)
         self._turns.connections[self._turns.worker] = 0
+        self._reserve = os.open(os.devnull, os.O_RDONLY)
         # Edge-triggered: each arrival wakes this worker once, even if another one accepts it.
         self._arrivals.register(self._sock, select.EPOLLIN | select.EPOLLET)
         self._loop.add_reader(self._arrivals, self._look)
 
     def closed(self) -> None:
         """Count a connection less. Call it when one has closed."""
-        self._change(-1)
+        self._connections -= 1
+        self.resume()
+
+    def resume(self) -> None:
+        """Accept again, if file descriptors had run out: there are some."""
+        self._full = False
+        self._publish()
 
     def leave(self) -> None:
         """Let nobody wait for this worker from now on; it accepts what the others leave."""
         self._leaving = True
-        self._turns.connections[self._turns.worker] = NOT_LISTENING
+        self._publish()
 
     @property
     def is_waited_for(self) -> bool:
@@ -99,6 +113,8 @@ class Listener:
         self._arrivals.close()
         if self._later is not None:
             self._later.cancel()
+        if self._reserve is not None:
+            os.close(self._reserve)
 
     async def wait_closed(self) -> None:
         """Return at once: nothing is left to wait for."""
@@ -110,7 +126,6 @@ class Listener:
 
     def _look_again(self) -> None:
         self._later = None
-        self._change(0)
         if has_connection(self._sock):
             self._accept()
         else:
@@ -126,25 +141,44 @@ class Listener:
             if not self._has_turn():
                 break
             try:
+                if self._full:
+                    self._refuse()
+                    continue
                 connection, _address = self._sock.accept()
             except BlockingIOError:
                 return
             except ConnectionAbortedError:
                 continue
-            except OSError:  # out of file descriptors: another worker may have some
-                self._turns.connections[self._turns.worker] = NOT_LISTENING
-                self._look_later(PATIENCE_SECONDS)
-                return
+            except OSError:
+                if self._full:  # a thread has taken the reserve
+                    self._look_later(PATIENCE_SECONDS)
+                    return
+                self._full = True
+                self._publish()
+                continue
             task = self._loop.create_task(self._open(connection))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
-            self._change(1)
+            self._connections += 1
+            self._publish()
         self._look_later(PAUSE_SECONDS)
 
-    def _change(self, by: int) -> None:
-        self._connections += by
-        if not self._leaving:
-            self._turns.connections[self._turns.worker] = self._connections
+    def _refuse(self) -> None:
+        """Close a waiting connection at once. Raises `OSError` if it cannot be accepted."""
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
+        try:
+            self._sock.accept()[0].close()
+        finally:
+            with suppress(OSError):
+                self._reserve = os.open(os.devnull, os.O_RDONLY)
+
+    def _publish(self) -> None:
+        """Tell the other workers how many connections this one has."""
+        self._turns.connections[self._turns.worker] = (
+            NOT_LISTENING if self._leaving or self._full else self._connections
+        )
 
     async def _open(self, connection: socket.socket) -> None:
         try:
@@ -156,10 +190,11 @@ class Listener:
     def _has_turn(self) -> bool:
         """Return whether no worker that can accept a waiting connection has clearly fewer."""
         connections, looks, _ = self._turns
+        own = NOT_LISTENING if self._full else self._connections
         first = {
             worker: looks[worker]
             for worker, count in enumerate(connections)
-            if count + count // 4 < self._connections and self._hanging.get(worker) != looks[worker]
+            if count + count // 4 < own and self._hanging.get(worker) != looks[worker]
         }
         now = time.monotonic()
         if first != self._first:

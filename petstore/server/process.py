@@ -22,6 +22,7 @@ from petstore.http.app import Application
 from petstore.server import sockets as listening
 from petstore.server.connection import HttpConnection
 from petstore.server.listener import Listener, Turns
+from petstore.server.send_backlog import BacklogLimit
 from petstore.server.sockets import BACKLOG
 
 HANDSHAKE_SECONDS: Final = 0.1
@@ -231,8 +232,8 @@ class Server(SweepingServer):
     def sweep(self) -> None:
         """Disconnect clients that are too slow. Report when the limit on open files is reached.
 
-        The event loop does not report it: it accepts the connections beyond the limit and closes
-        them at once.
+        Neither `Listener` nor the event loop reports it: they accept the connections beyond the
+        limit and close them at once.
         """
         out_of_files = False
         try:
@@ -243,6 +244,8 @@ class Server(SweepingServer):
             _log.error("out of file descriptors (ulimit -n): cannot serve new connections")
         elif self._out_of_files and not out_of_files:
             _log.info("file descriptors are available again")
+        if self._listener is not None and not out_of_files:
+            self._listener.resume()
         self._out_of_files = out_of_files
         super().sweep()
         self._tick(len(self.server_state.connections))
@@ -274,10 +277,12 @@ def make_server(
     reload -- called at SIGHUP; None if that is a stop, like SIGTERM
     turns -- what several workers tell each other; None if there is one
     """
+    backlog_limit = BacklogLimit()
+    app.state.check_backlog = backlog_limit.check
     config = uvicorn.Config(
         app.asgi,
         http=partial(  # type: ignore[arg-type] # any callable works
-            HttpConnection, reject=app.reject, count_backlog=app.count_backlog
+            HttpConnection, reject=app.reject, backlog_limit=backlog_limit
         ),
         ws="none",
         lifespan="on",

@@ -3,15 +3,17 @@
 import resource
 
 from petstore.config.errors import ConfigurationError
+from petstore.http.limits import shared_counters_bytes
 
 
 def check_limits(workers: int) -> None:
     """Check that so many workers can serve a few clients. Raises `ConfigurationError`."""
+    shared = shared_counters_bytes(workers) if workers > 1 else 0  # a file, which each one maps
     for limit, least, what in (
         (resource.RLIMIT_NOFILE, 64 + 2 * workers, "open files (ulimit -n)"),
         (resource.RLIMIT_NPROC, 8 + 4 * workers, "processes and threads (ulimit -u)"),
-        (resource.RLIMIT_AS, 400 * 2**20, "bytes of address space (ulimit -v)"),
-        (resource.RLIMIT_FSIZE, 2**20, "bytes in a file (ulimit -f)"),
+        (resource.RLIMIT_AS, 400 * 2**20 + shared, "bytes of address space (ulimit -v)"),
+        (resource.RLIMIT_FSIZE, 2**20 + shared, "bytes in a file (ulimit -f)"),
     ):
         most = resource.getrlimit(limit)[0]
         if most != resource.RLIM_INFINITY and most < least:

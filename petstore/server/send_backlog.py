@@ -1,59 +1,141 @@
-"""What a client has not read yet of its responses: how much that is, and for how long."""
+"""Slow readers: what clients have not read yet of their responses, for how long, and how much.
+
+The kernel keeps a little of it for each connection, and the transport the rest, in this process. A
+client that reads nothing for too long is cut off, and one that leaves too much unread gets no
+further responses. What is read at once, or is small, is neither counted nor checked.
+"""
 
 import asyncio
-from collections.abc import Callable
+import fcntl
+import socket
+import struct
+import sys
+import termios
+from contextlib import suppress
 from typing import Any, Final
 
-from petstore.server import sockets
+from petstore.http.errors import unavailable
 
 RESPONSE_SECONDS: Final = 30.0
 """How long a client may read nothing of a response that is ready for it."""
 
-CountBacklog = Callable[[dict[str, Any], int], None]
-"""Counts the bytes of responses that wait in this process for clients to read them.
+BACKLOG_BYTES: Final = 64 * 1024 * 1024
+"""How much of all responses may wait in this process for clients to read them."""
 
-It is given the scope of a request and by how much its bytes have changed.
-"""
+KERNEL_BYTES: Final = 128 * 1024
+"""How much of an unread response the kernel keeps for each connection; the process has the rest."""
+
+GONE_SECONDS: Final = 60
+"""After how long the kernel drops a connection whose client takes nothing, also a closed one."""
+
+
+def limit_kernel(sock: socket.socket) -> None:
+    """Limit for all connections of a listening socket how much the kernel keeps, and how long."""
+    for name, value in (("NOTSENT_LOWAT", KERNEL_BYTES), ("USER_TIMEOUT", GONE_SECONDS * 1000)):
+        option = getattr(socket, f"TCP_{name}", None)
+        if option is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+class BacklogLimit:
+    """The limit on what all clients together leave unread in this process.
+
+    A client may have as much as is left for others: half of it all if it is the only one, a third
+    if there are two. Beyond the total, only clients that have read everything get responses, and
+    no large ones. So nobody shuts out the others by reading nothing.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[str, int] = {}  # bytes, by the names of those that read slowly
+        self._total = 0
+
+    def count(self, scope: dict[str, Any], change: int) -> None:
+        """Count bytes of the response to a request that wait for its client to read them.
+
+        A client without a key is not counted: all that it can request is in memory only once.
+        """
+        if (client := scope.get("auth")) is not None:
+            self._total += change
+            self._clients[client] = self._clients.get(client, 0) + change
+            if not self._clients[client]:
+                del self._clients[client]
+
+    def check(self, client: str, size: int) -> None:
+        """Raise `ApiError` (503) if a client must read earlier responses before it gets another.
+
+        size -- that of the response if it is large; 0 if it is small, or not known yet
+        """
+        if not self._clients:  # usually
+            return
+        own = self._clients.get(client, 0)
+        if own > BACKLOG_BYTES - self._total and (own or size):
+            message = "Too much of earlier responses has not been read."
+            raise unavailable(message, "overloaded")
 
 
 class SendBacklog:
     """What the client of one connection has not read yet.
 
     transport -- that of the connection
-    count -- is told how much waits in this process while the client reads slowly; None if it does
-        not matter
-    size -- the unread bytes when it was last checked, those in the kernel included
+    limit -- counts what waits in this process while the client reads slowly; None if it does not
+        matter
+    size -- the unread bytes when they were last measured, those in the kernel included
     """
 
-    def __init__(self, transport: asyncio.Transport, count: CountBacklog | None) -> None:
+    def __init__(self, transport: asyncio.Transport, limit: BacklogLimit | None) -> None:
         self._transport = transport
-        self._count = count
+        self._limit = limit
         self._scope: dict[str, Any] | None = None  # whose response is read slowly
         self._counted = 0  # bytes of that response
         self.size = 0
         self._since = 0.0  # when the size had last changed
+        self._read_until: float | None = None  # the deadline when it was last 0
 
     def begin(self, scope: dict[str, Any]) -> None:
         """Count what waits of the response to a request: the client reads it slowly."""
         self._scope = scope
-        self._recount(self._transport.get_write_buffer_size())
+        self._count(self._transport.get_write_buffer_size())
 
     def end(self) -> None:
         """Count nothing any more: the client has read enough, or is gone."""
-        self._recount(0)
+        self._count(0)
         self._scope = None
 
-    def check(self, now: float) -> None:
-        """Measure what is unread by now; cut off a client that has read nothing for too long."""
+    def sweep(self, now: float, deadline: float | None) -> None:
+        """Measure what is unread by now; cut off a client that has read nothing for too long.
+
+        deadline -- that of the connection: while it stays, there has been no further request
+        """
+        if deadline is not None and deadline == self._read_until:
+            return
         waiting = self._transport.get_write_buffer_size()
-        self._recount(waiting)
-        size = waiting + sockets.unread_bytes(self._transport)
+        self._count(waiting)
+        size = waiting + _unread_in_kernel(self._transport)
         if size != self.size:
             self.size, self._since = size, now
-        elif size and now - self._since >= RESPONSE_SECONDS:
-            sockets.reset(self._transport)
+        if not size:
+            self._read_until = deadline
+        elif now - self._since >= RESPONSE_SECONDS:
+            _reset(self._transport)
 
-    def _recount(self, waiting: int) -> None:
-        if self._count is not None and self._scope is not None:
-            self._count(self._scope, waiting - self._counted)
+    def _count(self, waiting: int) -> None:
+        if self._limit is not None and self._scope is not None:
+            self._limit.count(self._scope, waiting - self._counted)
             self._counted = waiting
+
+
+def _unread_in_kernel(transport: asyncio.Transport) -> int:
+    """Return how much of what was sent the client's system has not taken; 0 if unknown."""
+    try:
+        descriptor = transport.get_extra_info("socket").fileno()
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except (OSError, ValueError):  # it is closed, or the system does not say
+        return 0
+
+
+def _reset(transport: asyncio.Transport) -> None:
+    """Close a connection at once, so that neither process nor kernel keeps its unread data."""
+    with suppress(OSError):
+        linger = struct.pack("ii", 1, 0)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    transport.abort()

@@ -1,15 +1,13 @@
-"""The socket that the service listens on, and what Linux tells and does about its connections."""
+"""The socket that the service listens on, and what Linux tells about its connections."""
 
 import asyncio
 import ctypes
 import errno
-import fcntl
 import os
 import select
 import socket
 import struct
 import sys
-import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,17 +15,12 @@ from typing import Final
 
 from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
+from petstore.server.send_backlog import limit_kernel
 
 BACKLOG: Final = 2048
 """How many connections the kernel queues until the service accepts them."""
 
 MAX_PATH_BYTES: Final = 107
-
-KERNEL_BYTES: Final = 128 * 1024
-"""How much of an unread response the kernel keeps for each connection; the service has the rest."""
-
-GONE_SECONDS: Final = 60
-"""After how long the kernel drops a connection whose client takes nothing, also a closed one."""
 
 _SO_ATTACH_FILTER: Final = 26
 # A program of the packet filter: drop a segment if, of the flags SYN and ACK, it has only SYN.
@@ -58,32 +51,6 @@ _REASONS: Final = {
         "EINVAL": "it is not a bound stream socket that can listen",
     },
 }
-
-
-def unread_bytes(transport: asyncio.BaseTransport) -> int:
-    """Return how much of what was sent the client's system has not taken; 0 if unknown."""
-    return _queued(transport, termios.TIOCOUTQ)
-
-
-def has_data(transport: asyncio.BaseTransport) -> bool:
-    """Return whether something has arrived that was not read yet."""
-    return _queued(transport, termios.FIONREAD) > 0
-
-
-def _queued(transport: asyncio.BaseTransport, request: int) -> int:
-    try:
-        descriptor = transport.get_extra_info("socket").fileno()
-        return int.from_bytes(fcntl.ioctl(descriptor, request, bytes(4)), sys.byteorder)
-    except (OSError, ValueError):  # it is closed, or the system does not say
-        return 0
-
-
-def reset(transport: asyncio.WriteTransport) -> None:
-    """Close a connection at once, so that neither process nor kernel keeps its unread data."""
-    with suppress(OSError):
-        linger = struct.pack("ii", 1, 0)
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    transport.abort()
 
 
 def refuse(sock: socket.socket) -> None:
@@ -117,12 +84,12 @@ def has_connection(sock: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def _bound_memory(sock: socket.socket) -> None:
-    """Set for all connections of a listening socket how much the kernel keeps, and how long."""
-    for name, value in (("NOTSENT_LOWAT", KERNEL_BYTES), ("USER_TIMEOUT", GONE_SECONDS * 1000)):
-        option = getattr(socket, f"TCP_{name}", None)
-        if option is not None and sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+def has_data(transport: asyncio.BaseTransport) -> bool:
+    """Return whether something has arrived that was not read yet, or the end of the stream."""
+    try:
+        return has_connection(transport.get_extra_info("socket"))
+    except (OSError, ValueError):  # it is closed
+        return False
 
 
 @contextmanager
@@ -190,7 +157,7 @@ def bind_port(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        _bound_memory(sock)
+        limit_kernel(sock)
     except BaseException:
         sock.close()
         raise
@@ -236,7 +203,7 @@ def _inherit(fd: int) -> socket.socket:
     if sock.type == socket.SOCK_STREAM and address and address[1:2] != (0,):
         with suppress(OSError):
             sock.listen(BACKLOG)
-            _bound_memory(sock)
+            limit_kernel(sock)
             return sock
     sock.close()
     raise OSError(errno.EINVAL, "")

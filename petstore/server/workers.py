@@ -60,13 +60,13 @@ class Memory(NamedTuple):
     workers: int
 
     @classmethod
-    def create(cls, workers: int, clients: int | None) -> "Memory":
+    def create(cls, workers: int, *, counters: bool) -> "Memory":
         """Return new memory, in no directory: /dev/shm may be read-only, or full.
 
-        clients -- how many have a rate limit; None without one
+        counters -- whether there is a rate limit
         """
         size = 16 * workers + shared_store_bytes(workers)
-        size += 0 if clients is None else shared_counters_bytes(clients, workers)
+        size += shared_counters_bytes(workers) if counters else 0
         if sys.platform != "linux":
             return cls(Arena(size), 0, workers)
         fd = os.memfd_create("petstore")
@@ -111,8 +111,7 @@ class Supervisor:
         settings = configuration.settings
         self._arguments = (dict(environ), dict(flags), sock)
         self._sock = sock
-        clients = None if settings.rate_limit is None else len(configuration.keys)
-        self._memory = Memory.create(settings.workers, clients)
+        self._memory = Memory.create(settings.workers, counters=settings.rate_limit is not None)
         self._workers = settings.workers
         self._metrics = settings.metrics_listen is not None
         self._stop_seconds = stop_seconds(settings)

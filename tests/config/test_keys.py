@@ -145,6 +145,20 @@ class TestFile:
         text = f"petstore: warning: {warning}. Run: chmod o-w {{}}\n" if warning else ""
         assert shown == text.format(path, path)
 
+    def test_more_names_than_possible_are_reported_and_the_keys_stay_unchanged(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(keys_module, "MAX_CLIENTS", 1)
+        keys = Keys(file=file)
+        file.write_text(f"a:{DIGEST}\na:{OTHER}\n")
+        assert keys.reload(), "these are two keys, and one name"
+        file.write_text(f"a:{DIGEST}\nb:{OTHER}\n")
+        with pytest.raises(
+            ConfigurationError, match=f"^the key file {file} has 2 names; at most 1 "
+        ):
+            keys.reload()
+        assert keys.client(b"other") == "a"
+
     def test_keys_in_clear_are_valid_too(self, file: Path) -> None:
         keys = Keys(["other"], file)
         assert len(keys) == 2

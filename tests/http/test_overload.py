@@ -5,6 +5,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,10 +14,10 @@ import httpx
 import pytest
 
 from petstore.config.settings import RateLimit, Settings
-from petstore.http import limits
-from petstore.http.limits import BACKLOG_BYTES, LARGE_BODIES_BYTES
-from petstore.server import send_backlog, sockets
-from tests.support.interface import ORDERS
+from petstore.http.errors import ApiError
+from petstore.http.limits import LARGE_BODIES_BYTES
+from petstore.server import send_backlog
+from petstore.server.send_backlog import BACKLOG_BYTES, BacklogLimit
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
@@ -26,24 +27,26 @@ from tests.support.waiting import HANG_SECONDS, until
 
 @contextlib.contextmanager
 def held(live: Live, count: int) -> Iterator[list[Future[httpx.Response]]]:
-    """Let so many lists of orders wait for the storage until the block is left."""
+    """Let so many lists of pets wait for the storage until the block is left, and no further."""
     arrived, proceed = threading.Semaphore(0), threading.Event()
-    list_orders = live.state.repository.list_orders
+    list_pets = live.state.repository.list_pets
+    numbers = iter(range(count))
 
     async def wait(*arguments: object) -> object:
-        arrived.release()
-        while not proceed.is_set():  # noqa: ASYNC110 - another thread sets it
-            await asyncio.sleep(0.01)
-        return await list_orders(*arguments)  # type: ignore[arg-type]
+        if next(numbers, None) is not None:
+            arrived.release()
+            while not proceed.is_set():  # noqa: ASYNC110 - another thread sets it
+                await asyncio.sleep(0.01)
+        return await list_pets(*arguments)  # type: ignore[arg-type]
 
-    live.state.repository.list_orders = wait  # type: ignore[assignment,method-assign]
+    live.state.repository.list_pets = wait  # type: ignore[assignment,method-assign]
     with ThreadPoolExecutor(count) as pool:
-        waiting = [pool.submit(live.client.get, ORDERS) for _ in range(count)]
+        waiting = [pool.submit(live.client.get, "/v1/pets?limit=100") for _ in range(count)]
         try:
             assert all(arrived.acquire(timeout=HANG_SECONDS) for _ in waiting)
             yield waiting
         finally:
-            live.state.repository.list_orders = list_orders  # type: ignore[method-assign]
+            live.state.repository.list_pets = list_pets  # type: ignore[method-assign]
             proceed.set()
 
 
@@ -57,14 +60,14 @@ def add_much(live: Live) -> None:
         assert live.client.post("/v1/pets", json=body).status_code == 201
 
 
-def request_list(live: Live, buffer: int = 65536) -> socket.socket:
+def request_list(live: Live, buffer: int = 65536, key: str = KEY) -> socket.socket:
     """Request all pets over a connection with a small receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     connection.settimeout(HANG_SECONDS)
     connection.connect((live.host, live.port))
     request = "GET /v1/pets?limit=100 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
-    connection.sendall(f"{request}Authorization: Bearer {KEY}\r\n\r\n".encode())
+    connection.sendall(f"{request}Authorization: Bearer {key}\r\n\r\n".encode())
     return connection
 
 
@@ -128,7 +131,7 @@ def test_nothing_is_kept_for_a_client_that_reads_nothing(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 1)
-    monkeypatch.setattr(sockets, "GONE_SECONDS", 2)
+    monkeypatch.setattr(send_backlog, "GONE_SECONDS", 2)
     with in_thread(Settings(drain_seconds=0, max_body_bytes=4 * MEGABYTE)) as live:
         live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
         with request_list(live, buffer=4096) as connection:
@@ -153,10 +156,61 @@ def test_responses_that_are_not_read_are_bounded_together(start: Start) -> None:
     until(lambda: live.client.get("/v1/pets/1").status_code == 200)
 
 
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_clients_that_read_nothing_do_not_shut_out_the_others(start: Start, count: int) -> None:
+    slow = [f"slow-reader-number-{number}" for number in range(count)]
+    live = start(api_keys=",".join((KEY, OTHER_KEY, *slow)))
+    add_much(live)
+    before = live.resident()
+    with contextlib.ExitStack() as stack:
+        waiting = [
+            stack.enter_context(request_list(live, key=key)) for key in slow for _ in range(30)
+        ]
+        statuses = Counter(connection.recv(12) for connection in waiting)
+        assert statuses.keys() == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        other = stack.enter_context(live.new_client(OTHER_KEY))
+        assert {other.get("/v1/pets/1").status_code for _ in range(90)} == {200}
+        assert other.post("/v1/pets", json=REX).status_code == 201
+        assert live.resident() - before < BACKLOG_BYTES + 20 * MEGABYTE
+
+
+def test_beyond_the_total_only_who_has_read_everything_gets_a_response_and_no_large_one(
+    fresh: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", MEGABYTE)
+    add_much(fresh)
+    with fresh.new_client(OTHER_KEY) as other, fresh.anonymous() as anonymous:
+        with request_list(fresh) as slow:
+            assert slow.recv(12) == b"HTTP/1.1 200"
+            check_error(fresh.client.get("/v1/pets/1"), 503, "unavailable")
+            assert other.get("/v1/pets/1").status_code == 200
+            assert other.post("/v1/pets", json=REX).status_code == 201
+            check_error(other.get("/v1/pets?limit=100"), 503, "unavailable")
+            assert anonymous.get("/docs/swagger-ui-bundle.js").status_code == 200
+        until(lambda: other.get("/v1/pets?limit=100").status_code == 200)
+
+
+@pytest.mark.parametrize(("clients", "most"), [("a", 31), ("ab", 21), ("abcdefgh", 7)])
+def test_a_client_may_leave_as_much_unread_as_is_left_for_others(
+    monkeypatch: pytest.MonkeyPatch, clients: str, most: int
+) -> None:
+    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", 60)
+    limit = BacklogLimit()
+    unread = Counter[str]()
+    for client in clients * 60:
+        with contextlib.suppress(ApiError):
+            limit.check(client, 0)
+            limit.count({"auth": client}, 1)
+            unread[client] += 1
+    assert max(unread.values()) == most
+    assert min(unread.values()) >= most - 1
+    limit.check("other", MEGABYTE)
+
+
 def test_a_read_that_waited_for_the_storage_is_503_if_too_much_is_unread_by_then(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "BACKLOG_BYTES", 1000)
+    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", 1000)
     add_much(fresh)
     with contextlib.ExitStack() as stack:
         with held(fresh, 1) as [waiting]:
@@ -176,7 +230,7 @@ def test_a_client_without_a_key_takes_no_memory_for_what_it_does_not_read(start:
             stack.enter_context(connection)
             connection.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n")
             assert connection.recv(1)
-            assert (queued(live, connection) or 0) < 2 * sockets.KERNEL_BYTES
+            assert (queued(live, connection) or 0) < 2 * send_backlog.KERNEL_BYTES
         assert live.resident() - before < 10 * MEGABYTE
 
 

@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore.config.errors import ConfigurationError
+from petstore.config.keys import MAX_CLIENTS
 from petstore.config.settings import RateLimit, Settings
 from petstore.http.limits import RateLimiter, Row, SharedCounters, shared_counters_bytes
+from tests.support.key_files import key_line, replace
 from tests.support.responses import check_error
-from tests.support.services import ONE_OR_TWO_WORKERS, OTHER_KEY, Start, in_thread
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, OTHER_KEY, Start, in_thread
+from tests.support.waiting import until
 
 RATE_LIMIT = re.compile(r'"client";r=(\d+);t=(\d+)')
 
@@ -45,7 +48,7 @@ def test_no_period_admits_more_than_the_quota_and_what_was_refilled(
     limit: RateLimit, pauses: list[float]
 ) -> None:
     clock = Clock()
-    limiter = RateLimiter(limit, SharedCounters(bytearray(shared_counters_bytes(1))), clock)
+    limiter = RateLimiter(limit, SharedCounters(bytearray(shared_counters_bytes())), clock)
     admitted = []
     for pause in pauses:
         clock.now += pause
@@ -60,7 +63,7 @@ def test_no_period_admits_more_than_the_quota_and_what_was_refilled(
 @given(limits, st.floats(0, 1))
 def test_a_client_that_waits_for_retry_after_is_admitted(limit: RateLimit, pause: float) -> None:
     clock = Clock()
-    limiter = RateLimiter(limit, SharedCounters(bytearray(shared_counters_bytes(1))), clock)
+    limiter = RateLimiter(limit, SharedCounters(bytearray(shared_counters_bytes())), clock)
     waits = [limiter.take("a")[0] for _ in range(limit.quota + 1)]
     assert waits[:-1] == [0] * limit.quota
     clock.now += pause * waits[-1] / 2
@@ -119,6 +122,29 @@ def test_the_limit_is_that_of_the_service(start: Start, workers: str, tmp_path: 
     assert live.stop() == 0
 
 
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
+def test_clients_that_a_reload_adds_have_their_own_quota(
+    start: Start, workers: str, tmp_path: Path
+) -> None:
+    keys = [f"key-number-{number}-of-many" for number in range(5000)]
+    file = tmp_path / "keys"
+    file.write_text(key_line("first", KEY))
+    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite", "log": "off"}
+    live = start(
+        **settings, api_keys="", api_keys_file=str(file), workers=workers, rate_limit="1/h"
+    )
+    lines = [key_line(f"client-{number}", key) for number, key in enumerate(keys)]
+    replace(file, "\n".join([*lines, key_line("first", KEY)]).encode())
+    until(lambda: live.log.read_text().count("reloaded the key file") == int(workers))
+    pets = "GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n"
+    responses = Counter[bytes]()
+    for first in range(0, len(keys), 100):
+        requests = "".join(pets.format(key) for key in keys[first : first + 100])
+        received = live.raw(requests.encode(), half_close=True)
+        responses.update(re.findall(rb"HTTP/1.1 (\d+)", received))
+    assert responses == {b"404": len(keys)}
+
+
 PROCESSES = 8
 
 
@@ -136,7 +162,7 @@ def take_for_a_second(worker: int, limit: RateLimit, memory: Any, start: Any) ->
 def test_eight_processes_together_admit_what_the_limit_says(per_second: int) -> None:
     limit = RateLimit(per_second * 3600, 3600)
     context = multiprocessing.get_context("fork")  # cheaper, and this process has one thread
-    memory = context.RawArray("b", shared_counters_bytes(1, PROCESSES))
+    memory = context.RawArray("b", shared_counters_bytes(PROCESSES))
     start = context.Barrier(PROCESSES)
     counters = SharedCounters(memory, 0, PROCESSES)
     clock = Clock()
@@ -167,7 +193,7 @@ def test_eight_processes_together_admit_what_the_limit_says(per_second: int) -> 
 
 
 def test_clients_keep_apart_and_their_counts_whoever_counts_them() -> None:
-    memory = bytearray(shared_counters_bytes(1, 2))
+    memory = bytearray(shared_counters_bytes(2))
     limiters = [
         RateLimiter(RateLimit(2, 3600), SharedCounters(memory, n, 2), Clock()) for n in (0, 1)
     ]
@@ -175,6 +201,12 @@ def test_clients_keep_apart_and_their_counts_whoever_counts_them() -> None:
         assert [limiter.take(client)[0] > 0 for limiter in limiters * 2] == [0, 0, 1, 1]
     replaced = RateLimiter(RateLimit(2, 3600), SharedCounters(memory, 1, 2), Clock())
     assert replaced.take("client-7")[0] > 0
+
+
+def test_there_is_room_for_all_clients_that_a_key_file_may_have() -> None:
+    counters = SharedCounters(bytearray(shared_counters_bytes()))
+    limiter = RateLimiter(RateLimit(1, 3600), counters, Clock())
+    assert not any(limiter.take(f"client-{number}")[0] for number in range(MAX_CLIENTS))
 
 
 def test_a_client_whose_row_was_taken_by_another_worker_at_that_instant_gets_another() -> None:
@@ -187,7 +219,7 @@ def test_a_client_whose_row_was_taken_by_another_worker_at_that_instant_gets_ano
             return row
 
     lost: list[Row] = []
-    memory = bytearray(shared_counters_bytes(1))
+    memory = bytearray(shared_counters_bytes())
     limiter = RateLimiter(RateLimit(2, 3600), Losing(memory), Clock())
     assert [limiter.take("loses")[0] > 0 for _ in range(4)] == [0, 0, 0, 1]
     assert limiter.take("other")[0] == 0

@@ -40,8 +40,8 @@ SERVED: Final = {
     "few files": "ulimit -n 68",
     "few processes": "chown 54321 . && exec setpriv --reuid=54321 --clear-groups"
     ' --inh-caps=+dac_override --ambient-caps=+dac_override prlimit --nproc=16 "$@"',
-    "little memory": "ulimit -v 409600",
-    "small files": "ulimit -f 2048",
+    "little memory": "ulimit -v 416000",
+    "small files": "ulimit -f 16384",
     "small stack": "ulimit -s 256",
     "directory deleted": DELETED,
     "locale C": "export LC_ALL=C PETSTORE_SQLITE_PATH=$PWD/tür",
@@ -80,7 +80,7 @@ REFUSED: Final = {
         "the limit is 5 processes and threads (ulimit -u); at least ",
     ),
     "little memory": ("ulimit -v 204800", "the limit is 209,715,200 bytes of address space"),
-    "no files": ("ulimit -f 0", "the limit is 0 bytes in a file (ulimit -f); at least 1,048,576"),
+    "no files": ("ulimit -f 0", "the limit is 0 bytes in a file (ulimit -f); at least "),
     "directory deleted, relative path": (
         f"{DELETED} && export PETSTORE_SQLITE_PATH=pets",
         "PETSTORE_SQLITE_PATH is 'pets', and the working directory was deleted",

@@ -39,13 +39,36 @@ class Worker:
         return Connection()
 
 
-class Workers:
-    """Workers that share a socket, of which some are started, and their clients."""
+class OutOfFiles:
+    """A socket from which nothing can be accepted at first, for lack of a file descriptor."""
 
-    def __init__(self, sock: socket.socket, count: int) -> None:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._tried = False
+
+    def accept(self) -> Any:
+        if self._tried:
+            return self._sock.accept()
+        self._tried = True
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class Workers:
+    """Workers that share a socket, of which some are started, and their clients.
+
+    full -- whether the first worker is out of file descriptors
+    """
+
+    def __init__(self, sock: socket.socket, count: int, *, full: bool) -> None:
         self.connections = [NOT_LISTENING] * count
         looks = [0] * count
-        self.all = [Worker(sock, Turns(self.connections, looks, n)) for n in range(count)]
+        socks = [sock] * count
+        if full:
+            socks[0] = cast("socket.socket", OutOfFiles(sock))
+        self.all = [Worker(socks[n], Turns(self.connections, looks, n)) for n in range(count)]
         self.socket = sock
         self.clients: list[socket.socket] = []
 
@@ -64,10 +87,12 @@ class Workers:
 
 
 @asynccontextmanager
-async def workers(count: int, *, started: int | None = None) -> AsyncIterator[Workers]:
+async def workers(
+    count: int, *, started: int | None = None, full: bool = False
+) -> AsyncIterator[Workers]:
     """Run workers on one socket."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        running = Workers(sock, count)
+        running = Workers(sock, count, full=full)
         for worker in running.all[:started]:
             worker.listener.start()
         try:
@@ -125,42 +150,37 @@ def test_nobody_waits_for_a_worker_that_hangs_or_leaves(monkeypatch: pytest.Monk
     asyncio.run(share())
 
 
-class OutOfFiles:
-    """A socket from which nothing can be accepted for lack of a file descriptor."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self.tried = False
-
-    def accept(self) -> None:
-        self.tried = True
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
-@pytest.mark.parametrize(("patience", "count"), [(3600, NOT_LISTENING), (0.01, 0)])
-def test_nobody_waits_for_a_worker_without_file_descriptors_until_it_tries_again(
-    monkeypatch: pytest.MonkeyPatch, patience: float, count: int
-) -> None:
+def test_a_worker_without_file_descriptors_leaves_connections_to_others_until_it_has_some() -> None:
     async def share() -> None:
-        async with workers(2, started=0) as running:
-            turns = Turns(running.connections, [0, 0], 0)
-            sock = OutOfFiles(running.socket)
-            first = Worker(cast("socket.socket", sock), turns)
-            for worker in (first, running.all[1]):
-                worker.listener.start()
+        async with workers(2, full=True) as running:
             await running.connect(1)
             assert running.shares == [0, 1]
             async with asyncio.timeout(HANG_SECONDS):
-                while not sock.tried or running.connections[0] != count:  # noqa: ASYNC110 - nor here
+                while running.connections != [NOT_LISTENING, 1]:  # noqa: ASYNC110 - nor here
                     await asyncio.sleep(0.001)
-            for worker in (first, running.all[1]):
-                worker.listener.close()
-            running.all[1].transports[0].close()
+            running.all[0].listener.resume()
+            await running.connect(1)
+            assert running.shares == [1, 1]
 
-    monkeypatch.setattr(listener, "PATIENCE_SECONDS", patience)
+    asyncio.run(share())
+
+
+@pytest.mark.parametrize("count", [NOT_LISTENING, 0], ids=["is gone", "hangs"])
+def test_a_worker_without_file_descriptors_closes_connections_if_the_other(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    async def share() -> None:
+        async with workers(2, started=1, full=True) as running, asyncio.timeout(HANG_SECONDS):
+            running.connections[1] = count
+            for _ in range(3):
+                with socket.create_connection(running.socket.getsockname()) as client:
+                    client.setblocking(False)
+                    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+            running.all[0].listener.resume()
+            await running.connect(1)
+            assert running.shares == [1, 0]
+
+    monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.05)
     asyncio.run(share())
 
 

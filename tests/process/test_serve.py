@@ -4,7 +4,7 @@ import os
 import signal
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -93,17 +93,32 @@ cli.main()
 """
 
 
-def test_the_limit_of_open_files_is_one_line_in_the_log(tmp_path: Path) -> None:
-    with process(tmp_path, script=FEW_FILES, log="off") as live:
-        for times in (1, 2):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
+    tmp_path: Path, workers: int
+) -> None:
+    """The log has one line of each worker when it is reached, and one when it is not any more."""
+    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
+    with process(tmp_path, script=FEW_FILES, log="off", workers=str(workers), **storage) as live:
+
+        def connect() -> socket.socket:
+            connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            return connection
+
+        def logged(text: str) -> int:
+            return live.log.read_text().count(text)
+
+        for lines in (workers, 2 * workers):
             with ExitStack() as stack:
-                for _ in range(100):
-                    address = (live.host, live.port)
-                    stack.enter_context(socket.create_connection(address, timeout=HANG_SECONDS))
-                until(lambda: live.log.read_text().count("out of file descriptors") == times)  # noqa: B023 - called at once
-            health = f"{live.url}/livez"
-            until(lambda: httpx.get(health, timeout=HANG_SECONDS).status_code == 200)  # noqa: B023 - called at once
-            until(lambda: live.log.read_text().count("available again") == times)  # noqa: B023 - called at once
+                for _ in range(70 * workers):
+                    stack.enter_context(connect())
+                until(lambda: logged("out of file descriptors") == lines)  # noqa: B023 - called at once
+                for _ in range(20):
+                    with connect() as refused, suppress(ConnectionResetError):
+                        assert refused.recv(100) == b""
+            until(lambda: httpx.get(f"{live.url}/livez", timeout=HANG_SECONDS).is_success)
+            until(lambda: logged("available again") == lines)  # noqa: B023 - called at once
         assert live.stop() == 0
-    assert live.log.read_text().count("out of file descriptors") == 2
+    assert logged("out of file descriptors") == 2 * workers
     assert "Traceback" not in live.log.read_text()
