@@ -4,11 +4,13 @@ import resource
 
 from petstore.config.errors import ConfigurationError
 from petstore.http.limits import shared_counters_bytes
+from petstore.http.store import shared_store_bytes
 
 
 def check_limits(workers: int) -> None:
     """Check that so many workers can serve a few clients. Raises `ConfigurationError`."""
-    shared = shared_counters_bytes(workers) if workers > 1 else 0  # a file, which each one maps
+    # A file, which each worker maps.
+    shared = shared_counters_bytes(workers) + shared_store_bytes(workers) if workers > 1 else 0
     for limit, least, what in (
         (resource.RLIMIT_NOFILE, 64 + 2 * workers, "open files (ulimit -n)"),
         (resource.RLIMIT_NPROC, 8 + 4 * workers, "processes and threads (ulimit -u)"),
