@@ -175,7 +175,7 @@ class Service:
         if respond is None:
             headers = [*fixed.headers, *headers, (b"x-request-id", id_)]
             return _send_messages(request, status, headers, body)
-        respond(status, headers, body, b"%b\r\nx-request-id: %b" % (fixed.encoded, id_))
+        respond(status, headers, body, (fixed.encoded, b"\r\nx-request-id: ", id_))
         return None
 
     async def _fail(
