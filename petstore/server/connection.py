@@ -343,7 +343,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._active = exchange
-        exchange.task = self.loop.create_task(exchange.run(self._app), context=self._context.copy())
+        # Not `create_task`, which gives each task a name of its own: both take 0.3 us.
+        run, context = exchange.run(self._app), self._context.copy()
+        exchange.task = asyncio.Task(run, loop=self.loop, name="request", context=context)
         self._server.tasks.add(exchange.task)
 
     def _scope(self, method: str, version: str) -> dict[str, Any]:
