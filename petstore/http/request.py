@@ -7,9 +7,9 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.types import Receive, Send
 
-from petstore.http.body import read
+from petstore.http.body import check_whole, read
 from petstore.http.headers import Header
-from petstore.http.limits import InFlight
+from petstore.http.limits import SMALL_BODY_BYTES, InFlight
 from petstore.http.state import ServiceState
 
 
@@ -56,6 +56,18 @@ class ServiceRequest(Request[Any, str, State]):
         self.slot: InFlight | None = None
         self.limit_headers: tuple[Header, ...] = ()
         self._content: bytes | None = None
+
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it has arrived and it is small; None if `body` must wait.
+
+        Raises `ApiError` as `body` does.
+        """
+        take = getattr(self.send, "take_body", None)
+        if take is not None and (body := take(SMALL_BODY_BYTES)) is not None:
+            limit = self.route_handler.resolve_request_max_body_size()
+            check_whole(self.scope["headers"], body, limit)
+            self._content = body
+        return self._content
 
     async def body(self) -> bytes:
         """Return the body as it was sent. Raises `ApiError` as `petstore.http.body.read` does."""

@@ -107,7 +107,10 @@ class Service:
                 if operation.takes_request:
                     arguments["request"] = request
                 if operation.body is not None:
-                    arguments["data"] = decode(await request.body(), operation.body)
+                    content = request.whole_body()
+                    if content is None:
+                        content = await request.body()
+                    arguments["data"] = decode(content, operation.body)
                 result = await operation.function(**arguments)
                 if operation.body is None and request.slot is not None:
                     request.slot.check_backlog(scope["auth"])  # again: it may have waited for long

@@ -1,8 +1,9 @@
 """One request and its response: the ASGI 3.0 side of a connection.
 
 What an application is given as `send` is the `Exchange`. An application that knows it hands over a
-whole response in one call: see `Exchange.respond`. Any other sends two ASGI messages, the second
-with the whole body: nothing streams. Every header is checked before the first byte is written.
+whole response in one call, and takes a body that has arrived: see `Exchange.respond` and
+`Exchange.take_body`. Any other receives ASGI messages, and sends two, the second with the whole
+body: nothing streams. Every header is checked before the first byte is written.
 """
 
 import asyncio
@@ -154,6 +155,25 @@ class Exchange:
             self._news.clear()
             await self._news.wait()
         return {"type": "http.disconnect"}
+
+    def take_body(self, most: int) -> bytes | None:
+        """Return what is not yet received of the body, if all of it has arrived; otherwise None.
+
+        This is `receive` without a coroutine, for an application whose `send` is the exchange.
+
+        most -- the number of bytes from which on it is left to `receive`, too
+        """
+        if (
+            self.more_body
+            or self._delivered
+            or self.disconnected
+            or self.complete
+            or self.expects_continue
+            or len(self._body) > most
+        ):
+            return None
+        body, self._body, self._delivered = bytes(self._body), b"", True
+        return body
 
     def respond(
         self,
