@@ -38,9 +38,7 @@ async def read(
     and a declared length of too many digits, 503 for a large one while too many are in flight.
     """
     limit = sys.maxsize if limit is None else limit
-    declared = _check_head(headers)
-    if declared > limit:
-        raise _too_large(limit)
+    declared = _check_head(headers, limit)
     # Memory is acquired for a large body: at once, or as it comes if it is chunked.
     acquired, acquire_over = 0, limit
     if limit > SMALL_BODY_BYTES and slot is not None:
@@ -66,11 +64,21 @@ async def read(
         if slot is not None and acquired:
             slot.release_bytes(acquired)
     if not size:
-        raise invalid("body: expected JSON, but it is empty.")
+        raise _empty()
     return b"".join(parts)
 
 
-def _check_head(headers: Iterable[Header]) -> int:
+def check_whole(headers: Iterable[Header], body: bytes, limit: int | None) -> None:
+    """Check a body of at most `SMALL_BODY_BYTES` that has arrived. Raises as `read` does."""
+    limit = sys.maxsize if limit is None else limit
+    _check_head(headers, limit)
+    if len(body) > limit:
+        raise _too_large(limit)
+    if not body:
+        raise _empty()
+
+
+def _check_head(headers: Iterable[Header], limit: int) -> int:
     """Return the declared length, or 0. Refuse a body that is not declared as plain JSON."""
     types, encoded, length = [], False, 0
     for name, value in headers:
@@ -88,6 +96,8 @@ def _check_head(headers: Iterable[Header]) -> int:
     if encoded:
         message = "Content-Encoding: not supported; send the body uncompressed."
         raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, message)
+    if length > limit:
+        raise _too_large(limit)
     return length
 
 
@@ -127,6 +137,10 @@ def _decoder(type_: Any) -> tuple[msgspec.json.Decoder[Any], int, tuple[str, ...
     fields = msgspec.structs.fields(type_) if struct else ()
     optional = tuple(field.name for field in fields if field.default is UNSET)
     return msgspec.json.Decoder(type_), sum(field.required for field in fields), optional
+
+
+def _empty() -> ApiError:
+    return invalid("body: expected JSON, but it is empty.")
 
 
 def _too_large(limit: int) -> ApiError:

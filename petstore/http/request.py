@@ -3,13 +3,36 @@
 from typing import Any, Final
 
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.types import Receive, Send
 
-from petstore.http.body import read
+from petstore.http.body import check_whole, read
 from petstore.http.headers import Header
-from petstore.http.limits import InFlight
+from petstore.http.limits import SMALL_BODY_BYTES, InFlight
 from petstore.http.state import ServiceState
+
+
+class LateSlot:
+    """A slot of Litestar's own part of a request, which is made when something asks for it.
+
+    Not `__getattr__`: with that, Python specializes no access to any attribute of a request.
+    """
+
+    def __init__(self, slot: Any) -> None:
+        self._slot = slot
+
+    def __get__(self, request: "ServiceRequest", owner: object) -> Any:
+        """Return the value of the slot."""
+        try:
+            return self._slot.__get__(request, owner)
+        except AttributeError:
+            super(ServiceRequest, request).__init__(request.scope, request.receive, request.send)
+            return self._slot.__get__(request, owner)
+
+    def __set__(self, request: "ServiceRequest", value: object) -> None:
+        """Set the value of the slot."""
+        self._slot.__set__(request, value)
 
 
 class ServiceRequest(Request[Any, str, State]):
@@ -22,7 +45,7 @@ class ServiceRequest(Request[Any, str, State]):
     `auth`, a property of Litestar, is the name of the client.
     """
 
-    __slots__ = ("_content", "_whole", "limit_headers", "service", "slot")
+    __slots__ = ("_content", "limit_headers", "service", "slot")
 
     def __init__(self, scope: Any, receive: Receive, send: Send, service: ServiceState) -> None:
         # Litestar's own part is made when something asks for it: it would cost each request 3 %.
@@ -33,15 +56,18 @@ class ServiceRequest(Request[Any, str, State]):
         self.slot: InFlight | None = None
         self.limit_headers: tuple[Header, ...] = ()
         self._content: bytes | None = None
-        self._whole = False
 
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of Litestar's own part, which is not there at first."""
-        if self._whole:
-            raise AttributeError(f"a request has no attribute {name!r}")
-        self._whole = True
-        super().__init__(self.scope, self.receive, self.send)
-        return getattr(self, name)
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it has arrived and it is small; None if `body` must wait.
+
+        Raises `ApiError` as `body` does.
+        """
+        take = getattr(self.send, "take_body", None)
+        if take is not None and (body := take(SMALL_BODY_BYTES)) is not None:
+            limit = self.route_handler.resolve_request_max_body_size()
+            check_whole(self.scope["headers"], body, limit)
+            self._content = body
+        return self._content
 
     async def body(self) -> bytes:
         """Return the body as it was sent. Raises `ApiError` as `petstore.http.body.read` does."""
@@ -58,3 +84,8 @@ class ServiceRequest(Request[Any, str, State]):
         if self.slot is not None:
             self.slot.release()
             self.slot = None
+
+
+for _class in (Request, ASGIConnection):
+    for _name in {*_class.__slots__} - {"scope", "receive", "send"}:
+        setattr(ServiceRequest, _name, LateSlot(getattr(_class, _name)))

@@ -108,7 +108,10 @@ class Service:
                 if operation.takes_request:
                     arguments["request"] = request
                 if operation.body is not None:
-                    arguments["data"] = decode(await request.body(), operation.body)
+                    content = request.whole_body()
+                    if content is None:
+                        content = await request.body()
+                    arguments["data"] = decode(content, operation.body)
                 result = await operation.function(**arguments)
                 code, headers, fixed = operation.status, [], operation.fixed
                 if type(result) is Response:
@@ -176,7 +179,7 @@ class Service:
         if respond is None:
             headers = [*fixed.headers, *headers, (b"x-request-id", id_)]
             return _send_messages(request, status, headers, body)
-        respond(status, headers, body, b"%b\r\nx-request-id: %b" % (fixed.encoded, id_))
+        respond(status, headers, body, (fixed.encoded, b"\r\nx-request-id: ", id_))
         return None
 
     async def _fail(

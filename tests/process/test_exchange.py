@@ -258,6 +258,33 @@ def test_the_body_is_asked_for_when_the_application_reads_it() -> None:
         assert send(address, old + b"ok").startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_body_that_has_arrived_is_taken_whole_or_left_to_be_received() -> None:
+    async def takes(scope: Any, receive: Any, send: Any) -> None:
+        taken = send.take_body(5)
+        if taken is None:
+            await echo(scope, receive, send)
+        else:
+            assert send.take_body(5) is None
+            send.respond(200, [(b"x-taken", b"1")], taken)
+
+    post = b"POST / HTTP/1.1\r\n" + CLOSE
+    chunked = REQUESTS["chunked"]
+    with served(takes) as address:
+        for whole in (REQUESTS["POST"], chunked, GET):
+            assert b"x-taken" in send(address, whole, pause=0)
+        assert send(address, chunked, pause=0).endswith(b"\r\nhello")
+        for head, body_ in (
+            (b"Content-Length: 6\r\n\r\n", b"hello!"),
+            (b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n", b"hello"),
+        ):
+            raw = send(address, post + head + body_, pause=0)
+            assert b"x-taken" not in raw
+            assert raw.endswith(body_)
+        raw = send(address, post + b"Content-Length: 5\r\n\r\nhe", b"llo")
+        assert b"x-taken" not in raw
+        assert raw.endswith(b"hello")
+
+
 def test_all_tasks_of_an_application_that_wait_for_the_disconnect_get_it() -> None:
     seen: list[str] = []
     expected = ["http.request", "http.disconnect", "http.disconnect"]
