@@ -27,6 +27,9 @@ TOGETHER_SECONDS: Final = 0.005
 """While a batch is in flight, later calls wait this long to form the next. Then another connection
 takes them: one slow call does not delay all that follow."""
 
+LOCKED: Final = object()
+"""The result of a call that did nothing, because another transaction has locked what it changes."""
+
 UNKNOWN: Final = "; a write may have taken effect. See the log of the server"
 
 _UNDONE: Final = (
@@ -49,6 +52,7 @@ class Statement(NamedTuple):
     serialized -- whether only one call with the same first argument, the id of what it locks, is
         sent at a time
     split -- takes the rows and the arguments of all calls; returns a result for each call
+    waiting -- sends calls again whose result is `LOCKED`; without it, the same statement does
     """
 
     sql: str
@@ -56,6 +60,7 @@ class Statement(NamedTuple):
     joined: int
     serialized: bool
     split: Callable[[Sequence[Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
+    waiting: "Statement | None" = None
 
 
 _Queue = tuple[Statement, Any]
@@ -116,17 +121,7 @@ class Pool:
     def call(self, statement: Statement, *arguments: Any) -> "asyncio.Future[Any]":
         """Return the future of a result. It raises `UnavailableError`."""
         future = self._loop.create_future()
-        if self._failure:
-            future.set_exception(UnavailableError(self._failure))
-            return future
-        call = _Call(arguments, future, self._loop.time() + self._seconds)
-        queue = statement, arguments[0] if statement.serialized else None
-        self._waiting.setdefault(queue, deque()).append(call)
-        if not self._scheduled:  # at the end of this turn, so that its calls travel together
-            self._scheduled = True
-            self._loop.call_soon(self._dispatch)
-        if self._timer is None:
-            self._timer = self._loop.call_at(call.end, self._expire)
+        self._add(statement, _Call(arguments, future, self._loop.time() + self._seconds))
         return future
 
     async def close(self) -> None:
@@ -176,6 +171,19 @@ class Pool:
             connection.terminate()
         while self._idle:
             self._timelines.pop(self._idle.pop())
+
+    def _add(self, statement: Statement, call: _Call) -> None:
+        """Let a call wait for its turn."""
+        if self._failure:
+            call.future.set_exception(UnavailableError(self._failure))
+            return
+        queue = statement, call.arguments[0] if statement.serialized else None
+        self._waiting.setdefault(queue, deque()).append(call)
+        if not self._scheduled:  # at the end of this turn, so that its calls travel together
+            self._scheduled = True
+            self._loop.call_soon(self._dispatch)
+        if self._timer is None:
+            self._timer = self._loop.call_at(call.end, self._expire)
 
     def _dispatch(self) -> None:
         """Give the calls that wait to idle connections; open another one if there is none."""
@@ -245,9 +253,7 @@ class Pool:
             if isinstance(error, WrongStoreError):
                 self.refuse(str(error))
         else:
-            for call, result in zip(calls, results, strict=True):
-                if not call.future.done():
-                    call.future.set_result(result)
+            self._pass_on(statement, calls, results)
         finally:
             timer.cancel()
             self._writing -= statement.writes
@@ -256,6 +262,18 @@ class Pool:
             else:
                 self._idle.append(connection)
             self._release(queue)
+
+    def _pass_on(
+        self, statement: Statement, calls: Sequence[_Call], results: Sequence[Any]
+    ) -> None:
+        """Give each caller its result, unless it was cancelled; send again what is locked."""
+        for call, result in zip(calls, results, strict=True):
+            if call.future.done():
+                continue
+            if result is LOCKED:
+                self._add(statement.waiting or statement, call)
+            else:
+                call.future.set_result(result)
 
     def _release(self, queue: _Queue) -> None:
         """Send the next calls of a queue: those before them have a reply, or take long."""

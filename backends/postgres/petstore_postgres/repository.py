@@ -32,6 +32,7 @@ from petstore_postgres.rows import (
     split_items,
     split_pages,
     split_rows,
+    split_unlocked,
     to_order,
     to_pet,
 )
@@ -52,6 +53,7 @@ class WriteOutcome(StrEnum):
     MISSING = "missing"
     CONFLICT = "conflict"
     DELETED = "deleted"
+    LOCKED = "locked"
 
 
 _ERRORS: Final[dict[str, tuple[type[RefusedError], str]]] = {
@@ -78,8 +80,14 @@ class PostgresRepository(Repository):
         self._check = check
         self._schema = schema = store.schema
 
-        def single(function: str, parameters: int, *, serialized: bool) -> Statement:
-            return Statement(_select(schema, function, parameters), True, 1, serialized, split_rows)
+        def single(function: str, parameters: int) -> Statement:
+            return Statement(_select(schema, function, parameters), True, 1, False, split_rows)
+
+        def skipping(function: str, parameters: int) -> Statement:
+            wait = _select(schema, function, parameters, "true")
+            skip = _select(schema, function, parameters, "false")
+            waiting = Statement(wait, True, 100, True, split_unlocked)
+            return Statement(skip, True, 100, False, split_unlocked, waiting)
 
         def reading(function: str, parameters: int, split: Any) -> Statement:
             return Statement(_select(schema, function, parameters), False, 100, False, split)
@@ -90,11 +98,11 @@ class PostgresRepository(Repository):
         self._create_pets_once = Statement(
             _select(schema, "create_pets_once", 7), True, 100, False, split_each
         )
-        self._place_order = single("place_order", 6, serialized=True)
-        self._update_order = single("update_order", 3, serialized=True)
-        self._restore_pets = single("restore_pets", 4, serialized=False)
-        self._restore_orders = single("restore_orders", 5, serialized=False)
-        self._restore_tokens = single("restore_tokens", 4, serialized=False)
+        self._place_orders = skipping("place_orders", 6)
+        self._update_orders = skipping("update_orders", 3)
+        self._restore_pets = single("restore_pets", 4)
+        self._restore_orders = single("restore_orders", 5)
+        self._restore_tokens = single("restore_tokens", 4)
         self._list_tokens = Statement(
             _select(schema, "list_tokens", 3), False, 1, False, lambda rows, _: [rows]
         )
@@ -128,9 +136,9 @@ class PostgresRepository(Repository):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        """Make the pet pending and store its order."""
+        """Make the pet pending and store its order, together with the others that wait."""
         arguments = _to_arguments(token) if token else _NO_TOKEN
-        result = await self._call(self._place_order, pet_id, at, *arguments)
+        result = await self._call(self._place_orders, pet_id, at, *arguments)
         return self._receipt(result, "order", token)
 
     async def get_order(self, order_id: int) -> Order | None:
@@ -146,10 +154,10 @@ class PostgresRepository(Repository):
         return orders
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Complete or cancel the order and change the status of its pet."""
+        """Complete or cancel the order, together with the others that wait."""
         pet_status = PET_STATUS_BY_ORDER[status]
-        outcome, pet_id, _, placed_at = await self._call(
-            self._update_order, order_id, status, pet_status
+        outcome, pet_id, placed_at = await self._call(
+            self._update_orders, order_id, status, pet_status
         )
         _check(outcome)
         return Order(order_id, pet_id, status, placed_at)
@@ -231,9 +239,9 @@ class PostgresRepository(Repository):
             raise ConflictError(f"a different record has the token {token}")
 
 
-def _select(schema: str, function: str, parameters: int) -> str:
-    places = ", ".join(f"${number}" for number in range(1, parameters + 1))
-    return f'SELECT * FROM "{schema}".{function}({places})'
+def _select(schema: str, function: str, parameters: int, *constants: str) -> str:
+    places = (f"${number}" for number in range(1, parameters + 1))
+    return f'SELECT * FROM "{schema}".{function}({", ".join([*places, *constants])})'
 
 
 def _to_arguments(token: IdempotencyToken) -> tuple[bytes, bytes, int, int]:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from msgspec import UNSET, UnsetType
 
 from petstore.contract import Order, OrderStatus, Pet, PetStatus
+from petstore_postgres.pool import LOCKED
 
 _Item = TypeVar("_Item", Pet, Order)
 
@@ -61,6 +62,11 @@ def split_ids(rows: _Rows, _: _Calls) -> Sequence[int]:
 def split_each(rows: _Rows, _: _Calls) -> _Rows:
     """Return the row of each call; they are in the order of the calls."""
     return rows
+
+
+def split_unlocked(rows: _Rows, _: _Calls) -> list[Any]:
+    """Return the row of each call, or `LOCKED`, if its outcome, the first column, says so."""
+    return [LOCKED if row[0] == "locked" else row for row in rows]
 
 
 def split_rows(rows: _Rows, _: _Calls) -> list[Any]:

@@ -21,17 +21,6 @@ BEGIN
 END
 $$;
 
--- Returns 'replayed' and the recorded id, 'reused' if the fingerprint differs, or no row.
-CREATE FUNCTION {schema}.find_token(
-    the_token bytea, the_fingerprint bytea, the_time bigint, OUT outcome text, OUT item_id bigint
-) RETURNS SETOF record LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN QUERY
-    SELECT CASE WHEN t.fingerprint = the_fingerprint THEN 'replayed' ELSE 'reused' END, t.id
-    FROM {schema}.tokens t WHERE t.token = the_token AND t.valid_until > the_time;
-END
-$$;
-
 -- Deletes up to so many records that have expired by the server's clock and by the caller's.
 CREATE FUNCTION {schema}.delete_tokens(up_to bigint, the_time bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -40,26 +29,6 @@ BEGIN
         SELECT o.token FROM {schema}.tokens o WHERE o.expires <= now()
         ORDER BY o.expires LIMIT up_to FOR UPDATE SKIP LOCKED
     ) old WHERE t.token = old.token AND t.valid_until <= the_time;
-END
-$$;
-
--- Records a token, unless another call has recorded it meanwhile. Returns whether it did. Deletes
--- two expired records: more than it adds, so that they do not pile up.
-CREATE FUNCTION {schema}.record_token(
-    the_token bytea, the_fingerprint bytea, the_time bigint, until bigint, item_id bigint
-) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO {schema}.tokens AS t (token, fingerprint, id, valid_until, expires)
-    VALUES (the_token, the_fingerprint, item_id, until,
-        now() + make_interval(secs => until - the_time))
-    ON CONFLICT (token) DO UPDATE SET fingerprint = excluded.fingerprint, id = excluded.id,
-        valid_until = excluded.valid_until, expires = excluded.expires
-        WHERE t.valid_until <= the_time;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM {schema}.delete_tokens(2, the_time);
-    RETURN true;
 END
 $$;
 
@@ -127,71 +96,126 @@ BEGIN
 END
 $$;
 
--- Makes the pet pending, on the condition that it is available, and stores its order. A call that
--- has waited for the row of the pet looks for the token again: another may have used it meanwhile.
--- 'deleted' means that the token was recorded with an order that is no longer there.
-CREATE FUNCTION {schema}.place_order(
-    the_pet bigint, at timestamptz,
-    the_token bytea, the_fingerprint bytea, the_time bigint, until bigint,
-    OUT outcome text, OUT item_id bigint
-) LANGUAGE plpgsql {plans} AS $$
+-- Makes pets pending, each on the condition that it is available, and stores their orders. Returns a
+-- row for each position. Of the calls with one token, and of those for one pet, only the first takes
+-- effect; the others find what it has done. 'deleted' means that the token was recorded with an
+-- order that is no longer there.
+--
+-- A call that does not wait skips pets that other transactions have locked: 'locked' means that
+-- nothing was done for a position, and that it must be sent again, by a call that waits. Tokens come
+-- after pets, in ascending order, so that two calls do not wait for each other.
+CREATE FUNCTION {schema}.place_orders(
+    the_pets bigint[], moments timestamptz[],
+    the_tokens bytea[], fingerprints bytea[], times bigint[], untils bigint[], waits boolean
+) RETURNS TABLE (outcome text, item_id bigint) LANGUAGE plpgsql {plans} AS $$
 DECLARE
-    reserved boolean;
+    reserved bigint[];
+    ids bigint[];
+    to_record bigint;
+    recorded bigint;
 BEGIN
-    FOR attempt IN 1..2 LOOP
-        IF the_token IS NOT NULL THEN
-            SELECT f.outcome, f.item_id INTO outcome, item_id
-            FROM {schema}.find_token(the_token, the_fingerprint, the_time) f;
-            IF FOUND THEN
-                IF outcome = 'replayed' AND NOT EXISTS (
-                    SELECT FROM {schema}.orders o WHERE o.id = item_id
-                ) THEN
-                    outcome := 'deleted';
-                END IF;
-                RETURN;
-            END IF;
-        END IF;
+    IF waits THEN
+        PERFORM FROM {schema}.pets p WHERE p.id = ANY (the_pets) ORDER BY p.id FOR NO KEY UPDATE;
+    END IF;
+    WITH unrecorded AS (
+        SELECT DISTINCT ON (u.token, u.own) u.pet_id, u.position
+        FROM (
+            SELECT c.*, CASE WHEN c.token IS NULL THEN c.position END AS own
+            FROM unnest(the_pets, the_tokens, times) WITH ORDINALITY
+                AS c (pet_id, token, moment, position)
+        ) u
+        WHERE NOT EXISTS (
+            SELECT FROM {schema}.tokens t WHERE t.token = u.token AND t.valid_until > u.moment)
+        ORDER BY u.token, u.own, u.position
+    ), firsts AS (
+        SELECT DISTINCT ON (u.pet_id) u.pet_id, u.position
+        FROM unrecorded u ORDER BY u.pet_id, u.position
+    ), changed AS (
         UPDATE {schema}.pets p SET status = 'pending'
-        WHERE p.id = the_pet AND p.status = 'available';
-        reserved := FOUND;
-        EXIT WHEN reserved OR the_token IS NULL;
-    END LOOP;
-    IF NOT reserved THEN
-        PERFORM FROM {schema}.pets p WHERE p.id = the_pet;
-        outcome := CASE WHEN FOUND THEN 'conflict' ELSE 'missing' END;
-        RETURN;
+        FROM (
+            SELECT a.id, f.position FROM firsts f JOIN {schema}.pets a ON a.id = f.pet_id
+            WHERE a.status = 'available' FOR NO KEY UPDATE OF a SKIP LOCKED
+        ) free
+        WHERE p.id = free.id RETURNING free.position
+    )
+    SELECT array_agg(c.position) INTO reserved FROM changed c;
+    SELECT array_agg(CASE WHEN u.position = ANY (reserved)
+        THEN nextval('{schema}.order_ids') END) INTO ids
+    FROM unnest(the_pets) WITH ORDINALITY AS u (pet_id, position);
+    INSERT INTO {schema}.orders (id, pet_id, placed_at, status)
+    SELECT u.id, u.pet_id, u.placed_at, 'placed'
+    FROM unnest(ids, the_pets, moments) AS u (id, pet_id, placed_at) WHERE u.id IS NOT NULL;
+    SELECT count(u.token) INTO to_record
+    FROM unnest(ids, the_tokens) AS u (id, token) WHERE u.id IS NOT NULL;
+    INSERT INTO {schema}.tokens AS t (token, fingerprint, id, valid_until, expires)
+    SELECT u.token, u.fingerprint, u.id, u.until,
+        now() + make_interval(secs => u.until - u.moment)
+    FROM unnest(the_tokens, fingerprints, ids, times, untils)
+        AS u (token, fingerprint, id, moment, until)
+    WHERE u.id IS NOT NULL AND u.token IS NOT NULL ORDER BY u.token
+    ON CONFLICT (token) DO UPDATE SET fingerprint = excluded.fingerprint, id = excluded.id,
+        valid_until = excluded.valid_until, expires = excluded.expires
+        WHERE t.valid_until <= (SELECT max(moment) FROM unnest(times) moment);
+    GET DIAGNOSTICS recorded = ROW_COUNT;
+    IF recorded < to_record THEN  -- with an order of another pet; all is undone, and tried again
+        RAISE serialization_failure USING MESSAGE = 'a token was used at the same time';
     END IF;
-    item_id := nextval('{schema}.order_ids');
-    INSERT INTO {schema}.orders VALUES (item_id, the_pet, at, 'placed');
-    IF the_token IS NOT NULL AND NOT {schema}.record_token(
-        the_token, the_fingerprint, the_time, until, item_id
-    ) THEN  -- by an order of another pet; this one is undone, and the caller tries again
-        RAISE serialization_failure USING MESSAGE = 'the token was used at the same time';
+    RETURN QUERY
+    SELECT CASE WHEN u.id IS NOT NULL THEN 'done'
+        WHEN t.fingerprint <> u.fingerprint THEN 'reused'
+        WHEN t.id IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {schema}.orders o WHERE o.id = t.id) THEN 'deleted'
+        WHEN t.id IS NOT NULL THEN 'replayed'
+        WHEN p.id IS NULL THEN 'missing'
+        WHEN p.status = 'available' THEN 'locked'
+        ELSE 'conflict' END, coalesce(u.id, t.id)
+    FROM unnest(the_pets, the_tokens, fingerprints, times, ids) WITH ORDINALITY
+        AS u (pet_id, token, fingerprint, moment, id, position)
+    LEFT JOIN {schema}.tokens t ON t.token = u.token AND t.valid_until > u.moment
+    LEFT JOIN {schema}.pets p ON p.id = u.pet_id
+    ORDER BY u.position;
+    IF recorded > 0 THEN
+        PERFORM {schema}.delete_tokens(
+            2 * recorded, (SELECT min(moment) FROM unnest(times) moment));
     END IF;
-    outcome := 'done';
 END
 $$;
 
--- Completes or cancels a placed order and gives its pet the matching status.
-CREATE FUNCTION {schema}.update_order(
-    the_order bigint, new_status text, new_pet_status text,
-    OUT outcome text, OUT the_pet bigint, OUT status text, OUT at timestamptz
-) LANGUAGE plpgsql {plans} AS $$
+-- Completes or cancels placed orders and gives their pets the matching statuses. Returns a row for
+-- each position: of those for one order the first takes effect. Skips orders that are locked, or
+-- whose pets are, as place_orders does; calls that wait take an order, then its pet.
+CREATE FUNCTION {schema}.update_orders(
+    the_orders bigint[], new_statuses text[], new_pet_statuses text[], waits boolean
+) RETURNS TABLE (outcome text, the_pet bigint, at timestamptz) LANGUAGE plpgsql {plans} AS $$
 BEGIN
-    IF new_status <> 'placed' THEN
-        UPDATE {schema}.orders o SET status = new_status
-        WHERE o.id = the_order AND o.status = 'placed'
-        RETURNING o.pet_id, o.status, o.placed_at INTO the_pet, status, at;
-        IF FOUND THEN
-            UPDATE {schema}.pets p SET status = new_pet_status WHERE p.id = the_pet;
-            outcome := 'done';
-            RETURN;
-        END IF;
+    IF waits THEN
+        PERFORM FROM {schema}.orders o WHERE o.id = ANY (the_orders) AND o.status = 'placed'
+        ORDER BY o.id FOR NO KEY UPDATE;
+        PERFORM FROM {schema}.orders o JOIN {schema}.pets p ON p.id = o.pet_id
+        WHERE o.id = ANY (the_orders) AND o.status = 'placed'
+        ORDER BY p.id FOR NO KEY UPDATE OF p;
     END IF;
-    SELECT o.pet_id, o.status, o.placed_at INTO the_pet, status, at
-    FROM {schema}.orders o WHERE o.id = the_order;
-    outcome := CASE
-        WHEN NOT FOUND THEN 'missing' WHEN status = new_status THEN 'done' ELSE 'conflict' END;
+    WITH firsts AS (
+        SELECT DISTINCT ON (u.id) u.id, u.status, u.pet_status
+        FROM unnest(the_orders, new_statuses, new_pet_statuses) WITH ORDINALITY
+            AS u (id, status, pet_status, position)
+        WHERE u.status <> 'placed' ORDER BY u.id, u.position
+    ), free AS (
+        SELECT o.id, o.pet_id, f.status, f.pet_status
+        FROM firsts f JOIN {schema}.orders o ON o.id = f.id JOIN {schema}.pets p ON p.id = o.pet_id
+        WHERE o.status = 'placed' FOR NO KEY UPDATE OF o, p SKIP LOCKED
+    ), changed AS (
+        UPDATE {schema}.orders o SET status = f.status FROM free f WHERE o.id = f.id
+    )
+    UPDATE {schema}.pets p SET status = f.pet_status FROM free f WHERE p.id = f.pet_id;
+    RETURN QUERY
+    SELECT CASE WHEN o.id IS NULL THEN 'missing'
+        WHEN o.status = u.status THEN 'done'
+        WHEN o.status = 'placed' THEN 'locked'
+        ELSE 'conflict' END, o.pet_id, o.placed_at
+    FROM unnest(the_orders, new_statuses) WITH ORDINALITY AS u (id, status, position)
+    LEFT JOIN {schema}.orders o ON o.id = u.id
+    ORDER BY u.position;
 END
 $$;
 
