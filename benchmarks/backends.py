@@ -22,7 +22,7 @@ from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
 from benchmarks import floors
 from benchmarks.floors import floor
-from benchmarks.load import GOOD, Load
+from benchmarks.load import GOOD, WRITES, Load
 from benchmarks.subjects import (
     PEERS,
     PETSTORE,
@@ -154,9 +154,12 @@ def main() -> None:
         urls = f"redis://127.0.0.1:{redis.port}", postgres.url(sslmode="disable")
         raw = compare(
             *prepare([*services(Path(folder), *urls), *on_postgres(postgres)]),
-            {operation: partial(turn, operation=operation) for operation in GOOD},
+            {operation: partial(turn, operation=operation) for operation in GOOD | WRITES},
             options.rounds,
-            lambda operation, one: one.cores == "0" or operation in {"list 20", "create"},
+            lambda operation, one: (
+                (one.cores == "0" or operation in {"list 20", "create"})
+                and (one.is_petstore or operation in GOOD)
+            ),
             others=without_service(Path(folder), redis.port, postgres, options.seconds),
         )
     keep("backends", raw)

@@ -1,6 +1,7 @@
 """The requests that wrk sends to a server, and the figures of one turn."""
 
 import subprocess
+import time
 
 from benchmarks.smoke import PETS
 from benchmarks.subjects import BUILD, KEY, Running
@@ -64,19 +65,40 @@ Time counts from when a request was due, so that those that had to wait for a co
 full. If it was sent less than 2 ms late, it counts from then: wrk's timers tick by the millisecond.
 """
 
+NUMBERED = """
+local n = FIRST
+wrk.headers['Content-Type'] = 'application/json'
+request = function()
+  n = n + 1
+  wrk.headers['Idempotency-Key'] = KEY
+  return wrk.format(REQUEST)
+end
+"""
+
 
 def random_paths(path: str) -> str:
     """Return a wrk script that picks requests at random; `path` is a Lua expression of `i`."""
     return RANDOM.format(n=PETS, path=path)
 
 
+PET = '{"name":"pet01234","categoryId":7,"status":"available"}'
+ORDER = """'POST', '/v1/store/orders', nil, '{"petId":' .. n .. '}'"""
+COMPLETE = """'PATCH', '/v1/store/orders/' .. n, nil, '{"status":"completed"}'"""
 GOOD = {
     "get": random_paths("'/v1/pets/' .. i"),
     "list 20": random_paths("'/v1/pets?cursor=p' .. string.format('%014x', i)"),
     "filtered list": random_paths("'/v1/pets?status=sold&cursor=p' .. string.format('%014x', i)"),
     "create": "wrk.method = 'POST'; wrk.headers['Content-Type'] = 'application/json'; "
-    'wrk.body = \'{"name":"pet01234","categoryId":7,"status":"available"}\'',
+    f"wrk.body = '{PET}'",
 }
+WRITES = {
+    "create with key": f"'POST', nil, nil, '{PET}'",
+    "order": ORDER,
+    "order with key": ORDER,
+    "complete": COMPLETE,
+}
+"""The arguments of wrk.format, where `n` is a number that no request has had before: the id of one
+of the pets that turns of creates have made, or of an order. So they take turns in this order."""
 REFUSED = {
     "400 (limit=0)": random_paths("'/v1/pets?limit=0'"),
     "401 (wrong key)": "wrk.headers['Authorization'] = 'Bearer wrong'"
@@ -102,6 +124,7 @@ class Load:
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
+        self._numbers: dict[tuple[str, str], int] = {}
 
     def __call__(
         self, server: Running, operation: str, seconds: int = 0, connections: int = CONNECTIONS
@@ -110,19 +133,33 @@ class Load:
 
         Raises `RuntimeError` for unexpected responses.
         """
-        script = (GOOD | REFUSED)[operation] + DONE
+        if operation in WRITES:
+            script = self._number(server, operation) + DONE
+        else:
+            script = (GOOD | REFUSED)[operation] + DONE
         cpu = server.cpu_seconds()
         figures = wrk(server, script, connections, seconds or self.seconds)
         cpu = server.cpu_seconds() - cpu
         completed, microseconds, refused, broken, *latencies = figures
         if broken or refused != (completed if operation in REFUSED else 0):
             raise RuntimeError(f"{server.subject.title}, {operation}: {figures}")
+        if operation in WRITES:
+            self._numbers[server.url, WRITES[operation]] += int(completed) + connections + 1
         return {
             "rate": completed / microseconds * 1e6,
             "cpu": cpu / completed * 1e6,
             "requests": completed,
             **percentiles(latencies),
         }
+
+    def _number(self, server: Running, operation: str) -> str:
+        """Return a script whose requests have numbers that follow those of earlier turns."""
+        request = WRITES[operation]
+        before = 0 if request == COMPLETE else PETS + CONNECTIONS  # some, made by the first check
+        first = self._numbers.setdefault((server.url, request), before)
+        key = f"'{time.time_ns()} ' .. n" if operation.endswith("key") else "nil"
+        script = NUMBERED.replace("FIRST", str(first)).replace("KEY", key)
+        return script.replace("REQUEST", request)
 
     def at_rate(self, server: Running, rate: int, connections: int) -> dict[str, float]:
         """Return the latencies of gets that are sent at a fixed rate.

@@ -10,6 +10,7 @@ the last full run are recorded in history.json as those of this version.
 import argparse
 import json
 import textwrap
+from collections.abc import Iterable
 from statistics import median
 
 from benchmarks import plot
@@ -26,6 +27,7 @@ from benchmarks.figures import (
     ratio,
     table,
 )
+from benchmarks.load import WRITES
 from benchmarks.subjects import ALL, BUILD, ROOT
 from benchmarks.targets import targets
 
@@ -52,7 +54,6 @@ CAVEATS = """\
   nginx responds with a constant, the same to every request."""
 
 HEAD = "In each cell: get / list 20 / filtered list / create."
-WORKERS = ("list 20: requests/s", "CPU us", "create: requests/s", "CPU us")
 
 FORMS = (("cpu", ".1f"), ("p50", ".2f"), ("p99", ".2f"))
 TITLES = {subject.name: subject.title for subject in ALL}
@@ -170,25 +171,36 @@ def latency(raw: Raw) -> str:
 
 def backends(raw: Raw) -> str:
     """Return the tables of a run of `benchmarks.backends`."""
-    heads = (word for op in raw["figures"][RAW] for word in (f"{op}: requests/s", "CPU us"))
-    rows, workers = [["", *heads]], [["workers on SQLite", *WORKERS]]
-    for name, title in raw["titles"].items():
-        cells = []
-        for op in raw["figures"][RAW]:
+
+    def heads(ops: Iterable[str]) -> list[str]:
+        return [word for op in ops for word in (f"{op}: requests/s", "CPU us")]
+
+    def cells(name: str, ops: Iterable[str]) -> list[str]:
+        found = []
+        for op in ops:
             rate, cpu, server = (middle(raw, name, op, what) for what in ("rate", "cpu", "server"))
             cpus = [cell(one, ".1f") for one in (cpu, server) if one is None or one >= 0.05]
-            cells += [cell(rate, ",.0f"), " + ".join(filter(None, cpus))]
+            found += [cell(rate, ",.0f"), " + ".join(filter(None, cpus))]
+        return found
+
+    all_have, some_have = raw["figures"][RAW], ("list 20", "create")
+    rows, workers = [["", *heads(all_have)]], [["workers on SQLite", *heads(some_have)]]
+    writes = [["", *heads(WRITES)]]
+    for name, title in raw["titles"].items():
         if "workers" in name:
-            workers.append([name[-1], *cells[2:4], *cells[6:8]])
-        else:
-            rows.append([title, *cells])
+            workers.append([name[-1], *cells(name, some_have)])
+            continue
+        rows.append([title, *cells(name, all_have)])
+        if WRITES.keys() <= raw["figures"][name].keys():
+            writes.append([title, *cells(name, WRITES)])
     note = (
         "CPU is that of the service (or of the load generator, if there is no service) + that of "
         "the database's server. Creates are durable on all but memory. PostgreSQL alone has 8 "
         "connections, as petstore; Redis alone 48, SQLite one. The workers share two cores with "
         "wrk."
     )
-    parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows), table(*workers)]
+    parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows)]
+    parts += [table(*writes), table(*workers)]
     return "\n\n".join(parts)
 
 

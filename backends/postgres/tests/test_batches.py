@@ -306,3 +306,28 @@ def test_batches_over_the_same_pets_in_opposite_orders_never_wait_for_each_other
 
     asyncio.run(run())
     assert server.log().count("deadlock detected") == deadlocks
+
+
+def test_batches_with_the_same_tokens_in_opposite_orders_never_wait_for_each_other(
+    server: Server,
+) -> None:
+    """Two processes place orders of different pets with them: one of each token takes effect."""
+    schema = fresh()
+    deadlocks = server.log().count("deadlock detected")
+
+    async def run() -> None:
+        async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
+            for turn in range(TURNS):
+                ids = await create(one, 120)
+                numbers = range(turn * 60, turn * 60 + 60)
+                placed = await asyncio.gather(
+                    *(one.place_order(ids.pop(), AT, make_token(n)) for n in numbers),
+                    *(two.place_order(ids.pop(), AT, make_token(n, 1)) for n in reversed(numbers)),
+                    return_exceptions=True,
+                )
+                for first, second in zip(placed[:60], placed[:59:-1], strict=True):
+                    assert {type(first), type(second)} == {Receipt, TokenReusedError}
+            assert (await count_statuses(one))[PetStatus.PENDING] == TURNS * 60
+
+    asyncio.run(run())
+    assert server.log().count("deadlock detected") == deadlocks
