@@ -311,23 +311,35 @@ def test_batches_over_the_same_pets_in_opposite_orders_never_wait_for_each_other
 def test_batches_with_the_same_tokens_in_opposite_orders_never_wait_for_each_other(
     server: Server,
 ) -> None:
-    """Two processes place orders of different pets with them: one of each token takes effect."""
+    """Both wait for a token in their middle first; for each token one of two orders is placed."""
     schema = fresh()
     deadlocks = server.log().count("deadlock detected")
 
     async def run() -> None:
-        async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
-            for turn in range(TURNS):
-                ids = await create(one, 120)
-                numbers = range(turn * 60, turn * 60 + 60)
-                placed = await asyncio.gather(
-                    *(one.place_order(ids.pop(), AT, make_token(n)) for n in numbers),
-                    *(two.place_order(ids.pop(), AT, make_token(n, 1)) for n in reversed(numbers)),
-                    return_exceptions=True,
-                )
-                for first, second in zip(placed[:60], placed[:59:-1], strict=True):
-                    assert {type(first), type(second)} == {Receipt, TokenReusedError}
-            assert (await count_statuses(one))[PetStatus.PENDING] == TURNS * 60
+        async with (
+            opened(server, schema=schema) as one,
+            opened(server, schema=schema) as two,
+            session(server) as other,
+        ):
+            ids = iter(await create(one, 120))
+            await other.execute(
+                f"BEGIN; INSERT INTO {schema}.tokens"
+                f" SELECT '\\x{make_token(30).value.hex()}', '', 1, 1000, now()"
+            )
+            placing = []
+            for repository, numbers in ((one, range(60)), (two, range(59, -1, -1))):
+                placing += [
+                    asyncio.create_task(
+                        repository.place_order(next(ids), AT, make_token(number, body=len(placing)))
+                    )
+                    for number in numbers
+                ]
+                await until_waiting(server, len(placing) // 60)
+            await other.execute("ROLLBACK")
+            placed = await asyncio.gather(*placing, return_exceptions=True)
+            for first, second in zip(placed[:60], placed[:59:-1], strict=True):
+                assert {type(first), type(second)} == {Receipt, TokenReusedError}
+            assert (await count_statuses(one))[PetStatus.PENDING] == 60
 
     asyncio.run(run())
     assert server.log().count("deadlock detected") == deadlocks
