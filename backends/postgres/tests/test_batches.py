@@ -262,9 +262,9 @@ def test_a_locked_order_is_not_sent_again_once_the_repository_is_closed(server: 
                         for pet in ids
                     ]
                     await until_waiting(server, 1)
-                    asyncio.get_running_loop().call_later(
-                        0.1, asyncio.create_task, one.execute("COMMIT")
-                    )
+                    # It ends while the repository waits for the call that was sent.
+                    committing = asyncio.create_task(one.execute("COMMIT"))
+                await committing
                 assert "closed" in await unavailable(placing[0])
                 await placing[1]
             statuses = {pet.id: pet.status for pet in await pets(watching)}
