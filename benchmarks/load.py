@@ -157,7 +157,7 @@ class Load:
         request = WRITES[operation]
         before = 0 if request == COMPLETE else PETS + CONNECTIONS  # some, made by the first check
         first = self._numbers.setdefault((server.url, request), before)
-        key = f"'{time.time_ns()} ' .. n" if operation.endswith("key") else "nil"
+        key = f"'{time.time_ns()}-' .. n" if operation.endswith("key") else "nil"
         script = NUMBERED.replace("FIRST", str(first)).replace("KEY", key)
         return script.replace("REQUEST", request)
 

@@ -1,4 +1,7 @@
-"""The repository: each call is one function in the database, so one round trip."""
+"""The repository: each call is one function in the database, so one round trip.
+
+Orders, and changes of orders, take a second one if what they change is locked.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -84,6 +87,7 @@ class PostgresRepository(Repository):
             return Statement(_select(schema, function, parameters), True, 1, False, split_rows)
 
         def skipping(function: str, parameters: int) -> Statement:
+            """Return a statement that skips what is locked, with the one that waits for it."""
             wait = _select(schema, function, parameters, "true")
             skip = _select(schema, function, parameters, "false")
             waiting = Statement(wait, True, 100, True, split_unlocked)
