@@ -21,6 +21,8 @@ _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 # JSON is UTF-8 and has no charset parameter (RFC 8259), but charset=utf-8 does no harm.
 _CHARSET: Final = re.compile(rb';[ \t]*charset=(?!"?utf-8"?[ \t]*(;|$))', re.IGNORECASE)
 
+_OF_A_NAME: Final = re.compile(r"(unknown member|expected each member once)\b.*", re.DOTALL)
+
 MAX_LENGTH_DIGITS: Final = 20
 """The maximum number of digits of a ``Content-Length``, which is less than 2**64."""
 
@@ -122,11 +124,11 @@ def decode(content: bytes, type_: Any) -> Any:
     except UnicodeDecodeError:
         raise invalid("body: expected UTF-8.") from None
     except msgspec.ValidationError as error:
-        raise invalid(f"{explain(error, type_, 'body')}.") from None
+        raise _invalid(explain(error, type_, "body")) from None
     except msgspec.DecodeError as error:
         raise invalid(f"body: expected JSON: {why_malformed(content, error)}.") from None
     except ValueError as error:
-        raise invalid(f"body: {error}.") from None
+        raise _invalid(f"body: {error}") from None
     return value
 
 
@@ -141,6 +143,12 @@ def _decoder(type_: Any) -> tuple[msgspec.json.Decoder[Any], int, tuple[str, ...
 
 def _empty() -> ApiError:
     return invalid("body: expected JSON, but it is empty.")
+
+
+def _invalid(what: str) -> ApiError:
+    """Return a 400; the log does not get the name of a member that the client has made up."""
+    reason = _OF_A_NAME.sub(r"\1", what)
+    return invalid(f"{what}.", f"{reason}.")
 
 
 def _too_large(limit: int) -> ApiError:

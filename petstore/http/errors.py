@@ -75,6 +75,7 @@ class ApiError(Exception):
     message -- what is wrong and what was expected, for the client's developer
     headers -- headers of this response, names in lower case
     refusal -- why, if a guard or a limit refuses the request
+    reason -- what the log says of it; the message, unless that has what the client has sent
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ApiError(Exception):
         message: str,
         headers: dict[str, str] | None = None,
         refusal: Refusal | None = None,
+        reason: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -90,11 +92,15 @@ class ApiError(Exception):
         self.message = message
         self.headers = headers or {}
         self.refusal = refusal
+        self.reason = message if reason is None else reason
 
 
-def invalid(message: str) -> ApiError:
-    """Return a 400: which part of the request is wrong, and what was expected of it."""
-    return ApiError(ErrorCode.INVALID_REQUEST, message)
+def invalid(message: str, reason: str | None = None) -> ApiError:
+    """Return a 400: which part of the request is wrong, and what was expected of it.
+
+    reason -- the same for the log, if the message has what the client has sent
+    """
+    return ApiError(ErrorCode.INVALID_REQUEST, message, reason=reason)
 
 
 def not_found(what: str) -> ApiError:
@@ -156,13 +162,21 @@ def to_api_error(error: Exception) -> ApiError:
     """
     if isinstance(error, ApiError):
         return error
-    for class_ in type(error).__mro__:
-        if (row := TABLE.get(class_)) is not None:
-            return row()
     if isinstance(error, HTTPException) and error.status_code < 500:  # one of Litestar's
         code = CODES.get(error.status_code, ErrorCode.INVALID_REQUEST)
-        return ApiError(code, f"{error.detail}.", error.headers)
-    return internal()
+        return ApiError(code, f"{error.detail}.", error.headers, reason=name_of(error))
+    rows = (TABLE[class_] for class_ in type(error).__mro__ if class_ in TABLE)
+    response = next(rows, internal)()
+    if response.status >= 500:
+        response.reason = name_of(error)
+    return response
+
+
+def name_of(error: Exception) -> str:
+    """Return what an exception is, and what it comes from; its message may have anything."""
+    cause = error.__cause__ or error.__context__
+    name = type(error).__name__
+    return f"{name} ({type(cause).__name__})" if cause else name
 
 
 def encode(error: ApiError) -> bytes:

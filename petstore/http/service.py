@@ -10,6 +10,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPMethod
 from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,9 @@ from petstore.observability.logs import RequestLine, request_log
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
+
+_METHODS: Final = frozenset(map(str, HTTPMethod))
+"""Those that the log names; a client may make up others."""
 
 _WRITES: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
@@ -92,6 +96,7 @@ class Service:
         operation, segment = self._routes.find(scope["method"], path)
         request = ServiceRequest(scope, receive, send, self._state)
         status = 0  # of the response, once there is one
+        failure: ApiError | None = None
         try:
             if operation is None:
                 code, headers = self._unrouted(scope["method"], path)
@@ -129,12 +134,15 @@ class Service:
             status = code
         except asyncio.CancelledError:  # the time for requests in flight is over
             if not status:
-                await self._fail(request, operation, unavailable("The service is stopping."))
+                failure = unavailable("The service is stopping.")
+                status = failure.status
+                await self._fail(request, operation, failure)
             raise
         except Exception as error:  # noqa: BLE001 - every exception becomes a response
             response = to_api_error(error)
             self._report(error, response, scope)
             if not status:
+                failure = response
                 await self._fail(request, operation, response)
                 status = response.status
             error.__traceback__ = None  # its frames refer to the error: a reference cycle
@@ -142,7 +150,7 @@ class Service:
             request.release_slot()
             if observed:
                 name = "unknown" if operation is None else operation.id
-                self._observe(scope, name, status, perf_counter() - begin)
+                self._observe(scope, name, status, perf_counter() - begin, failure)
 
     def _unrouted(self, method: str, path: str) -> tuple[int, list[Header]]:
         """Return the response to OPTIONS: the methods of a path, or of all (RFC 9110, 9.3.7).
@@ -199,18 +207,28 @@ class Service:
 
         It is logged, unless the application has the request and logs it.
 
-        message -- what is wrong
+        message -- what is wrong, without what the client has sent
         headers -- those that have arrived
         scope -- that of the request, if the application has it
         """
+        error = invalid(f"HTTP: {message}.")
         id_: bytes | None = None if scope is None else scope.get("request_id")
         if id_ is None:
             id_ = request_id(headers)
             request_log.write(
-                RequestLine(level="info", event="request", request_id=id_.decode(), status=400)
+                RequestLine(
+                    level="info",
+                    event="request",
+                    request_id=id_.decode(),
+                    status=400,
+                    code=error.code,
+                    reason=error.reason,
+                )
             )
+        elif scope is not None:
+            scope["rejected"] = error.reason  # which its application cannot know
         fixed = fixed_headers(JSON).headers
-        return [*fixed, (b"x-request-id", id_)], encode(invalid(f"HTTP: {message}."))
+        return [*fixed, (b"x-request-id", id_)], encode(error)
 
     def _report(self, error: Exception, response: ApiError, scope: Any) -> None:
         """Log what the client does not get to see; count failures of the storage and refusals."""
@@ -230,24 +248,29 @@ class Service:
             text = str(error) or type(error).__name__
             _log.error("%s", text, exc_info=unexpected, extra={"request_id": id_})
 
-    def _observe(self, scope: Any, operation: str, status: int, seconds: float) -> None:
+    def _observe(
+        self, scope: Any, operation: str, status: int, seconds: float, failure: ApiError | None
+    ) -> None:
         """Count and log a request, whether or not the client stayed for the response."""
         if self._metrics is not None:
             self._metrics.end(operation, status, seconds)
         if request_log.on:
-            request_log.write(
-                RequestLine(
-                    level="info",
-                    event="request",
-                    request_id=scope["request_id"].decode(),
-                    trace_id=self._trace_id and self._trace_id(),
-                    method=scope["method"],
-                    route=scope.get("path_template"),
-                    status=status,
-                    milliseconds=round(seconds * 1e6) / 1000,  # `round(x, 3)` takes twice as long
-                    client=(client := scope.get("auth")) and short_name(client),
-                )
+            line = RequestLine(
+                level="info",
+                event="request",
+                request_id=scope["request_id"].decode(),
+                trace_id=self._trace_id and self._trace_id(),
+                method=scope["method"],
+                route=scope.get("path_template"),
+                status=status,
+                milliseconds=round(seconds * 1e6) / 1000,  # `round(x, 3)` takes twice as long
+                client=(client := scope.get("auth")) and short_name(client),
             )
+            if failure is not None:
+                line.code, line.reason = failure.code, scope.get("rejected", failure.reason)
+                if line.method not in _METHODS:  # which is an error: no other response has one
+                    line.method = "unknown"
+            request_log.write(line)
 
 
 def request_id(headers: Iterable[Header]) -> bytes:

@@ -19,7 +19,9 @@ _FIELDS: Final = ("request_id",)
 class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The log line of a request; it never contains a key or a body.
 
-    For malformed HTTP it has only the request id and the status.
+    For malformed HTTP it has only the request id, the status, and what is wrong.
+
+    code, reason -- of an error: as the client gets it, and why, without what the client has sent
     """
 
     time: str = ""
@@ -30,8 +32,10 @@ class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     method: str | None = None
     route: str | None = None
     status: int
+    code: str | None = None
     milliseconds: float | None = None
     client: str | None = None
+    reason: str | None = None
 
 
 _to_json: Final[Callable[[list[RequestLine]], bytes]] = msgspec.json.Encoder().encode_lines

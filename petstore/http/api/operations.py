@@ -14,7 +14,7 @@ from litestar import Controller, MediaType, get
 from litestar.params import FromPath
 
 from petstore.contract import PetQuery, StorageError
-from petstore.http.errors import not_found, unavailable
+from petstore.http.errors import name_of, not_found, unavailable
 from petstore.http.headers import JSON, Header
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
@@ -78,7 +78,9 @@ class OperationsController(Controller):
         except (StorageError, TimeoutError) as error:
             reason = str(error) or "the storage did not respond in time"
             service.storage_health.not_ready(reason)
-            raise unavailable("The storage does not respond.") from None
+            response = unavailable("The storage does not respond.")
+            response.reason = name_of(error)
+            raise response from None
         return "ok\n"
 
     @get("/openapi.json", operation_id="openapi", media_type=JSON, opt=_CACHEABLE)
