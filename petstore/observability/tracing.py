@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from litestar.types import ASGIApp, Receive, Send
 
+from petstore import __version__
 from petstore.config.errors import ConfigurationError
 from petstore.observability import trace_variables
 
@@ -52,6 +53,7 @@ class Tracing:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
         from opentelemetry.propagate import set_global_textmap
+        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.trace import get_current_span
@@ -63,7 +65,9 @@ class Tracing:
         self._middleware = OpenTelemetryMiddleware
         self._excluded_urls = get_excluded_urls("ASGI")
         self._current_span = get_current_span
-        self._provider = TracerProvider(shutdown_on_exit=False)
+        version = Resource({"service.version": __version__})  # unless the environment has one
+        resource = version.merge(Resource.create())
+        self._provider = TracerProvider(shutdown_on_exit=False, resource=resource)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
 
     @classmethod

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -132,3 +134,28 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     missed = [int(text.split()[0].replace(",", "")) for text in events if " dropped: " in text]
     assert 0 < counted <= sum(missed)  # some were dropped after they were counted
     assert events.count("request") + sum(missed) == count + 1
+
+
+@pytest.mark.parametrize(("mode", "zeros"), [("ab", False), ("wb", True)])
+def test_the_log_is_rotated_by_copying_and_truncating(
+    mode: str, zeros: bool, tmp_path: Path
+) -> None:
+    log, settings = tmp_path / "log", {"api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
+    with log.open(mode) as file:
+        env = environment(**settings, backend="memory", drain_seconds="0")
+        run = subprocess.Popen([*COMMAND, "serve"], env=env, stderr=file)
+    with run:
+        get = f"http://{settings['listen']}/livez"
+        until(lambda: httpx.get(get))
+        until(lambda: "/livez" in log.read_text())
+        os.truncate(log, 0)  # as logrotate does with copytruncate
+        httpx.get(get)
+        until(lambda: log.read_bytes().endswith(b"}\n"))
+        assert log.read_bytes().startswith(b"\0") == zeros
+        renamed = log.rename(tmp_path / "log.1")  # as it does without
+        run.send_signal(signal.SIGHUP)
+        httpx.get(get)
+        until(lambda: renamed.read_text().count("/livez") == 2)
+        assert not log.exists()
+        run.terminate()
+        assert run.wait(HANG_SECONDS) == 0

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from petstore import __version__
 from petstore.config.errors import ConfigurationError
 from petstore.observability import trace_variables
 from petstore.observability.tracing import Tracing
@@ -33,6 +34,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, Any]] = []
+        self.versions: set[str] = set()
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -42,6 +44,7 @@ class Collector:
                     body = gzip.decompress(body)
                 for group in ExportTraceServiceRequest.FromString(body).resource_spans:
                     names = {a.key: a.value.string_value for a in group.resource.attributes}
+                    collector.versions.add(names["service.version"])
                     for scope in group.scope_spans:
                         collector.spans += [(names["service.name"], span) for span in scope.spans]
                 self.send_response(200)
@@ -114,6 +117,26 @@ def test_a_collector_that_never_responds_delays_neither_responses_nor_the_end(
         with process(tmp_path, drain_seconds="0") as live:
             assert live.client.get("/v1/pets").status_code == 200
             assert live.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("attributes", "version"),
+    [("service.name=shop", __version__), ("service.name=shop,service.version=9-rc", "9-rc")],
+)
+def test_the_service_has_the_configured_name_and_its_version(
+    collector: Collector,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    attributes: str,
+    version: str,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.url}/v1/traces")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", attributes)
+    with process(tmp_path, drain_seconds="0") as live:
+        live.client.get("/livez")
+        assert live.stop() == 0  # the remaining spans are sent as the process ends
+    assert [service for service, _ in collector.spans] == ["shop"]
+    assert collector.versions == {version}
 
 
 def test_check_says_whether_traces_can_be_sent(
