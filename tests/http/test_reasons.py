@@ -20,7 +20,7 @@ from tests.support.command import log_restored
 from tests.support.hostile_inputs import BAD_BODIES, BAD_QUERIES, pet_body
 from tests.support.pets import REX
 from tests.support.plugins import plugin_of
-from tests.support.raw_http import JSON, begin_body, request
+from tests.support.raw_http import AUTHORIZED, HOST, JSON, begin_body, head, request
 from tests.support.services import Live, in_thread
 from tests.support.waiting import until
 
@@ -47,7 +47,10 @@ class Failing(MemoryRepository):
 class Hanging(MemoryRepository):
     """Never lists pets."""
 
+    called = False
+
     async def list_pets(self, *_: Any) -> Any:
+        self.called = True
         await asyncio.Event().wait()
 
 
@@ -165,6 +168,19 @@ def test_the_reason_of_a_failure_of_the_storage_says_which(
     with logged(plugin=plugin_of(Hanging())) as live:
         live.client.get("/readyz")
         assert why(capfd)[2].startswith("TimeoutError")
+
+
+def test_a_request_that_a_stop_cuts_off_is_logged_as_the_503_that_it_gets(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    hanging, brief = Hanging(), Settings(drain_seconds=0, shutdown_seconds=1)
+    with logged(settings=brief, plugin=plugin_of(hanging)) as live:
+        connection = socket.create_connection((live.host, live.port))
+        connection.sendall(head("GET /v1/pets", HOST, AUTHORIZED))
+        until(lambda: hanging.called)
+    with connection:
+        assert connection.recv(65536).startswith(b"HTTP/1.1 503 ")
+    assert why(capfd) == (503, "unavailable", "The service is stopping.")
 
 
 PARTS = st.sampled_from(
