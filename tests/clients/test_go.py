@@ -27,4 +27,4 @@ def test_the_script_of_the_page_prints_the_output_shown(fresh: Live, tmp_path: P
     (tmp_path / "first.go").write_text(addressed(block("go"), fresh))
     again = "go vet . ./petstore && go run ."  # on a store with pets and orders
     for script in (START, again):
-        assert run(script, fresh, tmp_path, path) == block("text", "listed")
+        assert run(script, fresh, tmp_path, path) == block("text", "replayed")

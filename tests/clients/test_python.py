@@ -13,7 +13,7 @@ import pytest
 
 from tests.clients.page import addressed, block, commands, run
 from tests.support.environments import programs
-from tests.support.services import Live
+from tests.support.services import Live, Start
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
@@ -38,9 +38,9 @@ def client(path: str, fresh: Live, tmp_path: Path) -> Path:
 def test_the_script_of_the_page_prints_the_output_shown(
     client: Path, fresh: Live, path: str
 ) -> None:
-    (client / "first.py").write_text(addressed(block("python"), fresh))
+    (client / "first.py").write_text(addressed(block("python", "petstore_client"), fresh))
     for _ in range(2):  # the second time on a store with pets and orders
-        assert run(START, fresh, client, path) == block("text", "listed")
+        assert run(START, fresh, client, path) == block("text", "replayed")
 
 
 def test_a_client_walks_through_the_interface(client: Path, fresh: Live, path: str) -> None:
@@ -49,3 +49,12 @@ def test_a_client_walks_through_the_interface(client: Path, fresh: Live, path: s
     mypy = f"{sys.executable} -m mypy --strict --follow-imports=silent"
     run(f"{mypy} {walk}", fresh, client, path)
     run(f"PYTHONPATH=. python {walk} {fresh.url} $KEY", fresh, client, path)
+
+
+def test_the_short_client_of_the_page_waits_and_repeats(
+    start: Start, tmp_path: Path, path: str
+) -> None:
+    live = start(rate_limit="3/s")
+    (tmp_path / "petstore.py").write_text(addressed(block("python", "class Petstore:"), live))
+    assert run("python petstore.py", live, tmp_path, path) == block("text", "ordered")
+    assert '"status":429' in live.log.read_text()

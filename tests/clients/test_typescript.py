@@ -14,13 +14,14 @@ import pytest
 
 from tests.clients.page import addressed, block, commands, run
 from tests.support.environments import node_modules
-from tests.support.services import Live
+from tests.support.services import Live, Start
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 HERE: Final = Path(__file__).parent / "typescript"
 PATH: Final = os.environ["PATH"]
 GENERATE, START = commands("openapi-typescript")
+(START_SHORT,) = commands("petstore.mts")
 
 
 @pytest.fixture
@@ -32,11 +33,19 @@ def client(fresh: Live, tmp_path: Path) -> Path:
 
 
 def test_the_script_of_the_page_prints_the_output_shown(client: Path, fresh: Live) -> None:
-    (client / "first.mts").write_text(addressed(block("ts"), fresh))
+    (client / "first.mts").write_text(addressed(block("ts", "openapi-fetch"), fresh))
     for _ in range(2):  # the second time on a store with pets and orders
-        assert run(START, fresh, client, PATH) == block("text", "listed")
+        assert run(START, fresh, client, PATH) == block("text", "replayed")
 
 
 def test_a_client_walks_through_the_interface(client: Path, fresh: Live) -> None:
     (client / "walk.mts").write_text(addressed((HERE / "walk.mts").read_text(), fresh))
     run(START.replace("first", "walk"), fresh, client, PATH)
+
+
+def test_the_short_client_of_the_page_waits_and_repeats(start: Start, tmp_path: Path) -> None:
+    live = start(rate_limit="3/s")
+    (tmp_path / "node_modules").symlink_to(node_modules(HERE))
+    (tmp_path / "petstore.mts").write_text(addressed(block("ts", "class Petstore"), live))
+    assert run(START_SHORT, live, tmp_path, PATH) == block("text", "ordered")
+    assert '"status":429' in live.log.read_text()
