@@ -52,7 +52,7 @@ MIGRATIONS: Final = [
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX retries_by_until ON retries (until);
     """,
-    # When a record was written, by the clock of idempotency.py.
+    # When a record was written, by a clock in the file.
     """
     ALTER TABLE retries ADD COLUMN minute INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE record_clock (minute INTEGER NOT NULL) STRICT;
@@ -65,6 +65,14 @@ MIGRATIONS: Final = [
     CREATE INDEX tokens_by_until ON tokens (until);
     CREATE TABLE store (identity TEXT NOT NULL, changes INTEGER NOT NULL) STRICT;
     INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
+    """,
+    # When a record was written, by another clock: see tokens.py. By that one, it was before the
+    # machine was last restarted.
+    """
+    ALTER TABLE tokens RENAME COLUMN minute TO written;
+    DROP TABLE record_clock;
+    CREATE TABLE record_clock (boot TEXT NOT NULL, restarts INTEGER NOT NULL) STRICT;
+    INSERT INTO record_clock VALUES ('', 0);
     """,
 ]
 

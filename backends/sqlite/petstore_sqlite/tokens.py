@@ -2,10 +2,12 @@
 
 The caller's clock decides whether a record counts, as the contract says. It is deleted only after
 its lifetime has also passed on a clock that cannot be set, the `RecordClock`. So a caller whose
-clock jumps, or is wrong, deletes no record that another caller still needs.
+clock jumps, or is wrong, deletes no record that another caller still needs, unless the machine has
+been restarted twice since.
 """
 
-from time import monotonic
+import time
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import apsw
@@ -21,15 +23,16 @@ from petstore.contract import (
 from petstore_sqlite.rows import check_types
 
 _FIND: Final = "SELECT fingerprint, id FROM tokens WHERE token = ? AND until > ?"
-_RECORD: Final = "REPLACE INTO tokens (token, fingerprint, id, until, minute) VALUES (?,?,?,?,?)"
+_RECORD: Final = "REPLACE INTO tokens (token, fingerprint, id, until, written) VALUES (?,?,?,?,?)"
 
 # Two are more than the one record that a write may add, so that expired records do not pile up.
-# Only the two that expired first are looked at. Records of a caller whose clock is slow, expired
+# Only the two that expired first are considered. Records of a caller whose clock is slow, expired
 # but too young to be deleted, hold up the others until they are old enough; no write gets slow.
-_DROP: Final = """DELETE FROM tokens WHERE minute <= ? AND token IN
+# What seems to have been written later than now was written before a restart that went unnoticed.
+_DROP: Final = """DELETE FROM tokens WHERE (written <= ? OR written > ?) AND token IN
     (SELECT token FROM tokens WHERE until <= ? ORDER BY until LIMIT 2)"""
 
-_RESTORE: Final = """INSERT INTO tokens (token, fingerprint, id, until, minute)
+_RESTORE: Final = """INSERT INTO tokens (token, fingerprint, id, until, written)
     VALUES (?, ?, ?, ?, ?) ON CONFLICT (token) DO NOTHING"""
 _STORED_RECORD: Final = "SELECT fingerprint, id, until FROM tokens WHERE token = ?"
 
@@ -38,33 +41,50 @@ _STORED: Final = {
     "order": "SELECT 1 FROM orders WHERE id = ?",
 }
 
-_SLACK: Final = 3
-"""Minutes by which the clock of the store may be ahead of the minute in a record."""
+_RESTART: Final = 2**32
+"""How far the clock goes ahead when the machine is restarted: more seconds than it ever runs."""
+
+# On Linux, the clock that also counts while the machine sleeps.
+_UPTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _find_boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:  # not on Linux: about when it was started, by a clock that can be set
+        return str(round(time.time() - time.clock_gettime(_UPTIME), -3))
+
+
+BOOT: Final = _find_boot()
+"""Identifies this run of the machine."""
 
 
 class RecordClock:
-    """The clock of the store: it counts the minutes in which records were written.
+    """The clock of the store: how often its machine was restarted, and its uptime, as one number.
 
-    The file holds it. A process that writes a record a minute or more after it last looked moves
-    it on by one minute, unless another process has. So it is never faster than time, it does not
-    depend on the time of day, and while nothing is written it stands still, as the table does.
+    All processes of a machine read the same; only the restarts are in the file. So it goes on while
+    nothing is written, is never faster than time, and does not depend on the time of day.
+
+    It cannot tell for how long the machine was off. Records from before a restart are old enough
+    when the machine has been running for as long as a record lasts, or is restarted again.
     """
 
     def __init__(self) -> None:
-        self._minute = -1
-        self._looked = 0.0
+        self._begin = -1  # until the restarts are known
 
     def read(self, connection: apsw.Connection) -> int:
-        """Return the minute. Called in a transaction that writes."""
-        now = monotonic()
-        if self._minute < 0 or now - self._looked >= 60:
-            found: Any = connection.execute("SELECT minute FROM record_clock").get
-            check_types((found, int))
-            if self._minute >= 0 and found <= self._minute:
-                found = self._minute + 1
-                connection.execute("UPDATE record_clock SET minute = ?", (found,))
-            self._minute, self._looked = found, now
-        return self._minute
+        """Return the time. Called in a transaction that writes."""
+        if self._begin < 0:
+            row = connection.execute("SELECT boot, restarts FROM record_clock").fetchone()
+            found: Any = row or (None, None)
+            boot, restarts = found
+            check_types((boot, str), (restarts, int))
+            if boot != BOOT:
+                restarts += 1
+                statement = "UPDATE record_clock SET boot = ?, restarts = ?"
+                connection.execute(statement, (BOOT, restarts))
+            self._begin = restarts * _RESTART
+        return self._begin + int(time.clock_gettime(_UPTIME))
 
 
 def find(
@@ -97,10 +117,12 @@ def record(
     connection: apsw.Connection, token: IdempotencyToken, id_: int, clock: RecordClock
 ) -> None:
     """Record the id that a write with this token has been assigned; delete what is old."""
-    minute = clock.read(connection)
-    old = minute - (token.until - token.now) // 60 - _SLACK
-    connection.execute(_DROP, (old, token.now))
-    connection.execute(_RECORD, (token.value, token.fingerprint, id_, token.until, minute))
+    now = clock.read(connection)
+    running, seconds = now % _RESTART, token.until - token.now
+    # Whatever was written before the last two restarts is old, however long ago that was.
+    old = now - seconds if seconds <= running else now - running - _RESTART - 1
+    connection.execute(_DROP, (old, now, token.now))
+    connection.execute(_RECORD, (token.value, token.fingerprint, id_, token.until, now))
 
 
 def restore(connection: apsw.Connection, item: TokenRecord, clock: RecordClock) -> None:

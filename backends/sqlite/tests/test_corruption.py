@@ -186,7 +186,7 @@ def test_the_check_of_types_notices_a_wrong_one() -> None:
         "UPDATE orders SET pet_id = 'x' || id",
         "UPDATE tokens SET id = 'x'",
         "UPDATE tokens SET fingerprint = 7",
-        "UPDATE record_clock SET minute = 'x'",
+        "UPDATE record_clock SET restarts = 'x'",
         "DELETE FROM record_clock",
     ],
 )
