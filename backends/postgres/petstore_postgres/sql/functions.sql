@@ -21,7 +21,9 @@ BEGIN
 END
 $$;
 
--- Deletes up to so many records that have expired by the server's clock and by the caller's.
+-- Deletes up to so many records that have expired by the server's clock and by the caller's. If
+-- there are only some that have not expired by the caller's, they are left for later, a day at most:
+-- otherwise those of one caller whose clock was ahead would hold up all others.
 CREATE FUNCTION {schema}.delete_tokens(up_to bigint, the_time bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -29,6 +31,14 @@ BEGIN
         SELECT o.token FROM {schema}.tokens o WHERE o.expires <= now()
         ORDER BY o.expires LIMIT up_to FOR UPDATE SKIP LOCKED
     ) old WHERE t.token = old.token AND t.valid_until <= the_time;
+    IF NOT FOUND THEN
+        UPDATE {schema}.tokens t
+        SET expires = now() + make_interval(secs => least(t.valid_until - the_time, 86400))
+        FROM (
+            SELECT o.token FROM {schema}.tokens o WHERE o.expires <= now()
+            ORDER BY o.expires LIMIT up_to FOR UPDATE SKIP LOCKED
+        ) old WHERE t.token = old.token;
+    END IF;
 END
 $$;
 
