@@ -234,9 +234,11 @@ class Repository(Protocol):
     - A record expires at its `until`: a call whose `now` is `until` or later ignores it, and a
       replay does not extend it. After such a call the record may be deleted, so that a later call
       with an earlier `now` does not find it. [token-expired]
-
-    Expired records must not pile up: a write that adds one deletes two that have expired, or the
-    engine does it. A backend may keep them until they have expired by a clock of its own, too.
+    - Expired records do not pile up, however unevenly writes come, however often the store is
+      opened, and whatever records callers with other clocks have left: a write that adds a record
+      deletes two that have expired by its `now`, or the engine deletes all of them. A backend may
+      keep a record until it has expired by a clock of its own, too, which must go on while nothing
+      is written. [token-deleted]
 
     A store has an identity: random text that is made and kept with it. A process that opens
     the store again sees that it is the same one and not an empty one that has taken its place.

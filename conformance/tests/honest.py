@@ -263,8 +263,18 @@ class Honest(Repository):
 
     def record(self, token: Token, id_: int) -> None:
         if token is not None:
+            self.delete_expired(token.now)
             record = TokenRecord(token.value, token.fingerprint, token.until, id_)
             self.data.records[token.value] = record
+
+    def delete_expired(self, now: int) -> None:
+        records = self.data.records
+        expired = [record for record in records.values() if record.until <= now]
+        for record in [record for record in expired if self.may_delete(record)][:2]:
+            del records[record.value]
+
+    def may_delete(self, _expired: TokenRecord) -> bool:
+        return True
 
     def require_open(self) -> None:
         if not self.open:

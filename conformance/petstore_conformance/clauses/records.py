@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import count
 
 import pytest
@@ -36,6 +37,11 @@ from petstore_conformance.model.values import (
 MANY_RECORDS = 2500
 """More than an engine returns at once, or takes in one statement."""
 
+BATCH = 10
+"""How many records expire together, and how many writes come after that."""
+
+LIFE_SECONDS = 2
+"""How long these records last, so that a backend's own clock does not hold up the clause."""
 
 RESTORED_ORDER = Order(2**42, 2**40, OrderStatus.COMPLETED, AT)
 
@@ -157,6 +163,46 @@ class RecordClauses(Kit):
         last = replace(make_token("last", REX, now), until=now + 2 * DAY_SECONDS)
         left = record_of(last, (await repository.create_pet(REX, last)).id)
         assert await read_records(repository, 50, now + DAY_SECONDS) == {left}, "all others expire"
+
+    @location_clause("token-deleted")
+    async def test_expired_records_do_not_pile_up(self, location: Location) -> None:
+        """Its clock stands still between writes, or the records of a fast clock come first."""
+        async with location.new() as other:
+            batches = [self._write_batches(location, reopened=False)]
+            if location.backend.durable:
+                batches.append(self._write_batches(other, reopened=True))
+            await asyncio.gather(*batches)
+
+    async def _write_batches(self, location: Location, *, reopened: bool) -> None:
+        """Write a batch, wait until its records have expired by any clock, and write another one.
+
+        reopened -- whether the location is opened for each write, and closed after it
+        """
+        async with nullcontext() if reopened else location.open() as handle:
+
+            def use() -> AbstractAsyncContextManager[Repository]:
+                return location.open() if handle is None else nullcontext(handle)
+
+            async def write(name: str, now: int) -> set[bytes]:
+                values = set()
+                for number in range(BATCH):
+                    token = make_token(f"{name} {number}", REX, now)
+                    token = replace(token, until=now + LIFE_SECONDS)
+                    async with use() as repository:
+                        if number % 2:
+                            await repository.create_pet(REX, token)
+                        else:
+                            await repository.place_order(await add_pet(repository), AT, token)
+                    values.add(token.value)
+                return values
+
+            await write("ahead", NOW)
+            expired = await write("expired", PAST)
+            await asyncio.sleep(2 * LIFE_SECONDS)
+            await write("later", PAST + DAY_SECONDS)
+            async with use() as repository:
+                left = {record.value for record in await read_records(repository, 100, now=0)}
+        assert len(left & expired) <= BATCH // 2, "expired records are still stored"
 
     @location_clause("restore-token")
     async def test_a_restored_record_is_in_force_at_once(self, location: Location) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from time import time
+from time import monotonic, time
 from typing import Any
 
 from msgspec.structs import replace
@@ -73,16 +73,76 @@ class EndsAfterAThousand(Honest):
 class ContinuesAtARecordThatMayBeDeleted(Honest):
     """The record that a cursor names has been deleted: it expired after its page was read."""
 
-    def record(self, token: Token, id_: int) -> None:
-        if token is not None:
-            expired = [r.value for r in self.data.records.values() if r.until <= token.now]
-            for value in expired[:2]:
-                del self.data.records[value]
-        super().record(token, id_)
-
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         gone = cursor and bytes.fromhex(cursor) not in self.data.records
         return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
+
+
+@breaks("token-deleted")
+class KeepsExpiredRecords(Honest):
+    def may_delete(self, _expired: TokenRecord) -> bool:
+        return False
+
+
+@breaks("token-deleted")
+class DeletesOnlyWhatItHasWritten(Honest):
+    """What has expired is found by a queue in memory, which is empty after reopening."""
+
+    def record(self, token: Token, id_: int) -> None:
+        super().record(token, id_)
+        if token is not None:
+            self.noted.add(token.value)
+
+    def may_delete(self, expired: TokenRecord) -> bool:
+        return expired.value in self.noted
+
+
+@breaks("token-deleted")
+class IsHeldUpByFastClocks(Honest):
+    """Considers only the two oldest records, whether or not the caller may delete them."""
+
+    def may_delete(self, expired: TokenRecord) -> bool:
+        return expired.value in [*self.data.records][:2]
+
+
+class Clocked(Honest):
+    """Keeps a record until it has expired by a clock of its own, too."""
+
+    def clock(self) -> float:
+        return monotonic()
+
+    def record(self, token: Token, id_: int) -> None:
+        super().record(token, id_)
+        if token is not None:
+            ends = self.data.extra.setdefault("ends", {})
+            ends[token.value] = self.clock() + token.until - token.now
+
+    def may_delete(self, expired: TokenRecord) -> bool:
+        return bool(self.data.extra["ends"][expired.value] <= self.clock())
+
+
+@breaks("token-deleted")
+class BeginsItsClockWhenItIsOpened(Clocked):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.opened = monotonic()
+
+    def clock(self) -> float:
+        return super().clock() - self.opened
+
+
+@breaks("token-deleted")
+class CountsTheSecondsInWhichItWrites(Clocked):
+    """Its clock goes on by a second at most with each write, however long ago the last one was."""
+
+    def clock(self) -> float:
+        return float(self.data.extra.get("clock", 0))
+
+    def record(self, token: Token, id_: int) -> None:
+        last = self.data.extra.get("last", monotonic())
+        self.data.extra["clock"] = self.clock() + min(monotonic() - last, 1)
+        self.data.extra["last"] = monotonic()
+        super().record(token, id_)
 
 
 def restoring(name: str, restore: Callable[[Honest, TokenRecord], None]) -> None:

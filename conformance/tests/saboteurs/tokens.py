@@ -20,6 +20,7 @@ from petstore.contract import (
     Pet,
     PetStatus,
     Receipt,
+    TokenRecord,
     TokenReusedError,
 )
 
@@ -246,6 +247,9 @@ class ReuseProlongsTheRecord(Honest):
 @breaks("token-expired")
 class RefusalRevivesTheRecord(Honest):
     """Renews an expired record before it is known whether the write is refused."""
+
+    def may_delete(self, _expired: TokenRecord) -> bool:
+        return False
 
     def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
