@@ -235,10 +235,9 @@ class Repository(Protocol):
       replay does not extend it. After such a call the record may be deleted, so that a later call
       with an earlier `now` does not find it. [token-expired]
     - Expired records do not pile up, however unevenly writes come, however often the store is
-      opened, and whatever records callers with other clocks have left: a write that adds a record
-      deletes two that have expired by its `now`, or the engine deletes all of them. A backend may
-      keep a record until it has expired by a clock of its own, too, which must go on while nothing
-      is written. [token-deleted]
+      opened, and whatever other clocks have left: a write that adds a record deletes two that have
+      expired by its `now`, or the engine deletes all. A backend may keep them until they have also
+      expired by its own clock, which must go on while nothing is written. [token-deleted]
 
     A store has an identity: random text that is made and kept with it. A process that opens
     the store again sees that it is the same one and not an empty one that has taken its place.
@@ -396,7 +395,7 @@ class Notes(Protocol):
     """
 
     def read(self) -> list[bytes]:
-        """Return the last note of each process that has written one; it takes microseconds."""
+        """Return the last note of each process that has one; it takes microseconds."""
 
     def write(self, note: bytes) -> None:
         """Replace the note of this process: at most `MAX_NOTE_BYTES`. It takes microseconds."""
@@ -414,8 +413,7 @@ class Expected(Struct, frozen=True):
     snapshot -- whether the store is read as it is now, whatever is written later. Only a backend
         with `Backend.snapshots` is asked for it. No write is made then
     notes -- what the processes of the service know of the store; None outside a service
-    unchanged -- whether nobody else may have written since the last notes. The store was lost: if
-        the backend cannot tell, `open` raises `WrongStoreError`
+    unchanged -- whether it must be as last noted, or else `open` raises `WrongStoreError`
     """
 
     store: str | None = None
