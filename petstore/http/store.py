@@ -160,20 +160,7 @@ class WatchedStore:
             self._opening = True
             try:
                 async with self._open(self._expected) as repository:
-                    self._opening, self._shared.lost = False, ""
-                    if opened.done():
-                        self._serve(repository)
-                    else:
-                        self._use(repository)
-                        opened.set_result(None)
-                    watching = asyncio.create_task(self._watch(repository))
-                    await asyncio.wait((watching, stop), return_when=asyncio.FIRST_COMPLETED)
-                    if watching.cancel():
-                        continue
-                    self._refuse(str(watching.result()))
-                    self._expected = replace(
-                        self._expected, store=repository.store, create=False, upgrade=False
-                    )
+                    await self._use_until_lost(repository, opened, stop)
             except StorageError:
                 if not opened.done():
                     raise
@@ -183,6 +170,29 @@ class WatchedStore:
                 _log.exception("the store could not be opened again")
             await asyncio.wait((stop,), timeout=CHECK_SECONDS)
             self._expected = replace(self._expected, unchanged=bool(self._shared.lost))
+
+    async def _use_until_lost(
+        self,
+        repository: Repository,
+        opened: "asyncio.Future[None]",
+        stop: "asyncio.Future[None]",
+    ) -> None:
+        self._opening = False
+        if self._expected.unchanged:  # else it may have been found lost since
+            self._shared.lost = ""
+        if opened.done():
+            self._serve(repository)
+        else:
+            self._use(repository)
+            opened.set_result(None)
+        watching = asyncio.create_task(self._watch(repository))
+        await asyncio.wait((watching, stop), return_when=asyncio.FIRST_COMPLETED)
+        if watching.cancel():
+            return
+        self._refuse(str(watching.result()))
+        self._expected = replace(
+            self._expected, store=repository.store, create=False, upgrade=False
+        )
 
     async def _watch(self, repository: Repository) -> WrongStoreError:
         """Check the store once a second until it is lost; return how it was found.

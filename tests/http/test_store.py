@@ -61,6 +61,25 @@ class Losing:
         yield Lost()
 
 
+async def test_a_worker_that_starts_does_not_take_back_that_the_store_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "CHECK_SECONDS", 0.01)
+    backend, used = Losing(notes=True), list[Repository]()
+    shared = SharedStore(bytearray(shared_store_bytes(1)))
+
+    @asynccontextmanager
+    async def open_(expected: Expected) -> AsyncIterator[Repository]:
+        async with backend.open(expected) as repository:
+            shared.lost = "lost"  # another worker has found that
+            yield repository
+
+    async with WatchedStore(open_, Expected(), shared, used.append, None).opened():
+        await asyncio.sleep(0.1)
+        with pytest.raises(WrongStoreError, match="lost"):
+            await used[-1].list_pets(PetQuery(0, 1))
+
+
 @pytest.mark.parametrize("notes", [True, False])
 def test_a_store_that_is_lost_is_opened_again_by_backends_that_write_notes(
     monkeypatch: pytest.MonkeyPatch, *, notes: bool
