@@ -168,6 +168,16 @@ def test_a_process_has_too_little_of_a_core_if_it_waits_for_one_longer_than_it_r
     assert bool(counted.shortage()) is short
 
 
+def test_what_fails_at_once_is_not_slow_however_busy_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lock that was still held, or an empty pool, was inconclusive after a tenth of a second."""
+    monkeypatch.setattr(cores, "monotonic", iter([0.0, 0.1]).__next__)
+    counted = Cores()
+    monkeypatch.setattr(cores, "read", lambda: {"new": (10**6, 9 * 10**7)})
+    assert counted.shortage() is None
+
+
 def test_the_system_tells_what_a_thread_had_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     me = str(threading.get_native_id())

@@ -28,9 +28,9 @@ class Cores:
     def shortage(self) -> str | None:
         """Return a sentence if these processes had too little of the cores to be judged by time.
 
-        They had too little if they waited for a core for a quarter of the time or more, and longer
-        than they had one. To wait for anything else, such as a call that never returns, does not
-        count.
+        They had too little if they waited for a core for a second and a quarter of the time or
+        more, and longer than they had one: what failed sooner was not slow. To wait for anything
+        else, such as a call that never returns, does not count.
         """
         seconds = monotonic() - self._begin
         ran = waited = 0
@@ -39,7 +39,7 @@ class Cores:
             ran_before, waited_before = self._before.get(thread, (0, 0))
             ran += ran_now - ran_before
             waited += waited_now - waited_before
-        if waited <= ran or waited / 1e9 < seconds / 4:
+        if waited <= ran or waited / 1e9 < max(1, seconds / 4):
             return None
         return (
             f"the machine is too busy: in {seconds:.0f} s this process and those that it started"
