@@ -45,7 +45,7 @@ $(VENV)/dev: $(VENV)/runtime requirements-dev.lock conformance/pyproject.toml
 run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 	@exec $(BIN)/petstore serve --dev
 
-test: install ## the tests for every change: three minutes on two cores
+test: install ## the tests for every change: four minutes on two cores
 	$(PYTEST) --dist worksteal
 
 lint: install ## format, lint, types, rooms
@@ -57,7 +57,7 @@ lint: install ## format, lint, types, rooms
 
 check: lint test ## what every commit passes
 
-check-all: install ## what CI adds: the tests marked slow, other backends: 25 minutes on two cores
+check-all: install ## what CI adds: the tests marked slow, other backends: half an hour on two cores
 	tests/clients/linters/lint
 	$(PYTEST) --dist loadgroup -m slow
 	PETSTORE_FAULT_MINUTES=0.5 $(PYTEST) -m "" conformance/tests/test_faults_backends.py
