@@ -130,13 +130,13 @@ class Metrics:
             buckets=DURATION_BUCKETS,
             registry=registry,
         )
-        self._looked = Gauge(
+        self._checked = Gauge(
             "petstore_storage_check_timestamp_seconds",
             "When the store was last seen to be the same; of several workers, the earliest time.",
             registry=registry,
             multiprocess_mode="livemin",
         )
-        self._looked.set_to_current_time()
+        self._checked.set_to_current_time()
         read_only_workers = Gauge(
             "petstore_read_only",
             "Workers that refuse writes, because PETSTORE_READ_ONLY is set.",
@@ -243,7 +243,7 @@ class Metrics:
 
     def storage_checked(self) -> None:
         """Show that the store was checked, and is the same."""
-        self._looked.set_to_current_time()
+        self._checked.set_to_current_time()
 
     def storage_failed(self) -> None:
         """Count a request that failed because of the storage."""

@@ -299,9 +299,9 @@ class RedisStore:
     def _level(self, number: int, address: ServerAddress) -> _Level:
         level = self._levels.get(number)
         if level is None or level.address != address:
-            settled = (one.settled for one in self._noted_of(number, address))
-            highest = tuple(map(max, zip((0,) * len(_COUNTERS), *settled, strict=True)))
-            level = self._levels[number] = _Level(address, highest)
+            settled = [one.settled for one in self._noted_of(number, address)]
+            level = _Level(address, _highest([(0,) * len(_COUNTERS), *settled]))
+            self._levels[number] = level
         return level
 
     def _noted_of(self, number: int, address: ServerAddress) -> Iterator[_Noted]:
@@ -316,9 +316,8 @@ class RedisStore:
         The revision may be higher: each new connection raises it.
         """
         for number, level in self._levels.items():
-            seen = [one.seen for one in self._noted_of(number, level.address)]
-            last = tuple(map(max, *seen)) if len(seen) > 1 else next(iter(seen), None)
-            if last is None or level.seen[:-1] != last[:-1] or level.seen[-1] < last[-1]:
+            last = _highest([one.seen for one in self._noted_of(number, level.address)])
+            if not last or level.seen[:-1] != last[:-1] or level.seen[-1] < last[-1]:
                 owner, meta = self._masters.owners[number], self._keys[number]["meta"]
                 raise self._wrong(owner, "has a store that others may have written to", meta)
 
@@ -336,6 +335,11 @@ class RedisStore:
             f"{master.name} {what} ({meta}). Restore its data, or"
             f" {use if len(self._keys) == 1 else _GIVE_UP}"
         )
+
+
+def _highest(counters: Sequence[_Counters]) -> _Counters:
+    """Return the highest of each counter; nothing of none."""
+    return tuple(map(max, zip(*counters, strict=True)))
 
 
 def _is_damaged(rows: Sequence[_Row]) -> bool:

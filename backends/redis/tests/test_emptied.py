@@ -120,6 +120,47 @@ class Clock:
             self.now += store.CRASH_LOSS_SECONDS
 
 
+class Noted:
+    """The notes of one worker."""
+
+    def __init__(self) -> None:
+        self.notes: list[bytes] = []
+
+    def read(self) -> list[bytes]:
+        return self.notes
+
+    def write(self, note: bytes) -> None:
+        self.notes = [note]
+
+
+async def test_a_worker_that_starts_knows_what_the_others_have_seen(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would serve an older copy, or one that others have written to."""
+    clock, notes, prefix = Clock(monkeypatch), Noted(), fresh()
+    meta = f"{{{prefix}:0}}:meta"
+    noted, unchanged = Expected(notes=notes), Expected(notes=notes, unchanged=True)
+    async with opened(server, prefix=prefix, expected=noted) as repository:
+        await repository.create_pet(REX)
+        await clock.settle(repository)
+    async with opened(server, prefix=prefix, expected=unchanged) as repository:
+        assert len(await pets(repository)) == 1
+    seen = notes.notes
+    async with opened(server, prefix=prefix) as stranger:
+        await stranger.create_pet(REX)
+    with pytest.raises(WrongStoreError, match="that others may have written to"):
+        async with opened(server, prefix=prefix, expected=unchanged):
+            pass
+    assert notes.notes == seen
+    async with opened(server, prefix=prefix, expected=noted):
+        pass
+    notes.notes = seen
+    server.call("HSET", meta, "pets", 0)
+    with pytest.raises(WrongStoreError, match="an older copy of the store"):
+        async with opened(server, prefix=prefix, expected=noted):
+            pass
+
+
 CHANGES: dict[str, Callable[[RedisRepository, int], Any]] = {
     "a pet": lambda repository, _: repository.create_pet(REX),
     "a status": lambda repository, order: repository.update_order(order, OrderStatus.CANCELLED),
