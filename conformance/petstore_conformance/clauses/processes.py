@@ -28,6 +28,7 @@ from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.clauses.sharing import sell_once
 from petstore_conformance.harness.child import Child, child
 from petstore_conformance.harness.kit import Kit, Location, location_clause
+from petstore_conformance.model.calls import read_all
 from petstore_conformance.model.values import AT, REX, TIMES, make_token
 
 
@@ -98,8 +99,12 @@ class ProcessClauses(Kit):
             order_ids.add((await writer.place_order(max(pet_ids), AT, token)).id)
 
         async def restore() -> None:
-            id_ = min(max(*pet_ids, *order_ids) + 1, MAX_ID)
-            await writer.restore(pet_and_order(id_))
+            # Ids of two processes need not be in order: the other may have assigned the next one.
+            stored = await read_all(writer)
+            taken = {item.id for item in (*stored.pets, *stored.orders)}
+            last = max(*pet_ids, *order_ids)
+            free = (id_ for id_ in range(last + 1, MAX_ID + 1) if id_ not in taken)
+            await writer.restore(pet_and_order(next(free)))
 
         for write in (
             create,
