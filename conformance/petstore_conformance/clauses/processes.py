@@ -101,7 +101,7 @@ class ProcessClauses(Kit):
         async def restore() -> None:
             # Ids of two processes need not be in order: the other may have assigned the next one.
             stored = await read_all(writer)
-            taken = {item.id for item in (*stored.pets, *stored.orders)}
+            taken = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
             last = max(*pet_ids, *order_ids)
             free = (id_ for id_ in range(last + 1, MAX_ID + 1) if id_ not in taken)
             await writer.restore(pet_and_order(next(free)))
