@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections import Counter
 
 from benchmarks.smoke import PETS
 from benchmarks.subjects import BUILD, KEY, Running
@@ -127,6 +128,7 @@ class Load:
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
         self._numbers: dict[tuple[str, str], int] = {}
+        self._created = Counter[str]()
 
     def __call__(
         self, server: Running, operation: str, seconds: int = 0, connections: int = CONNECTIONS
@@ -139,12 +141,16 @@ class Load:
             script = self._number(server, operation) + DONE
         else:
             script = (GOOD | REFUSED)[operation] + DONE
+        # Creates take longer than orders, so that there are enough pets for them.
+        seconds = seconds or self.seconds + operation.startswith("create")
         cpu = server.cpu_seconds()
-        figures = wrk(server, script, connections, seconds or self.seconds)
+        figures = wrk(server, script, connections, seconds)
         cpu = server.cpu_seconds() - cpu
         completed, microseconds, refused, broken, *latencies = figures
         if broken or refused != (completed if operation in REFUSED else 0):
             raise RuntimeError(f"{server.subject.title}, {operation}: {figures}")
+        if operation.startswith("create"):
+            self._created[server.url] += int(completed)
         if operation in WRITES:
             self._numbers[server.url, WRITES[operation]] += int(completed) + connections + 1
         return {
@@ -179,6 +185,8 @@ class Load:
         if operation in WRITES:
             number, request = self._last(server, operation), WRITES[operation]
             self._numbers[server.url, request] += rate * (self.seconds + 1) + connections
+            while PETS + self._created[server.url] < self._numbers[server.url, request]:
+                self(server, "create")
         script = RATE.format(rate=rate, number=number, request=request, **slots)
         broken, *latencies = wrk(server, script, connections, self.seconds + 1)
         if broken:
