@@ -29,7 +29,7 @@ from backends.redis.tests.servers import Server as RedisServer
 from benchmarks import floors
 from benchmarks.floors import floor
 from benchmarks.load import GOOD, WRITES, Load
-from benchmarks.pages import fill, pet_items
+from benchmarks.pages import fill
 from benchmarks.smoke import PETS
 from benchmarks.subjects import (
     PEERS,
@@ -123,7 +123,7 @@ class Databases(NamedTuple):
         async def create() -> None:
             settings = PostgresSettings(f"{url}?sslmode=disable", timeout_seconds=10)
             async with open_postgres(settings, Expected()) as repository:
-                await fill(repository, PETS, pet_items)
+                await fill(repository, PETS)
 
         asyncio.run(create())
         return url

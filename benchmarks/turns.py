@@ -114,6 +114,7 @@ def compare(  # noqa: PLR0913 - what a comparison needs
 
 def keep(name: str, raw: dict[str, Any]) -> None:
     """Keep figures in build/bench."""
+    BUILD.mkdir(parents=True, exist_ok=True)
     kept = BUILD / f"{name}.json"
     kept.write_text(json.dumps(raw, indent=1))
     print(f"The figures are in {kept}", file=sys.stderr)
