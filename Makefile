@@ -74,16 +74,15 @@ torture: install ## power cuts, kills, partitions, hostile clients: an hour, or 
 mutants: install ## random small changes of the code: which does make test not notice? COUNT=, SEED=
 	$(BIN)/python -m tests.mutants --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
-# Each benchmark leaves its output in build/bench; benchmarks.report combines it at the end.
-bench: install ## all of benchmarks/README.md: 25 minutes; needs wrk
+# Each benchmark leaves its figures in build/bench; benchmarks.report combines them at the end.
+bench: install ## all of benchmarks/README.md: less than 30 minutes; needs wrk
 	@mkdir -p build/bench
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.backends
-	$(BIN)/python -m benchmarks.shares > build/bench/shares.txt
-	$(BIN)/python -m benchmarks.cold > build/bench/cold.txt
-	$(BIN)/python -m benchmarks.stages > build/bench/stages.txt
-	$(BIN)/python -m benchmarks.start > build/bench/start.txt
+	$(BIN)/python -m benchmarks.shares
+	$(BIN)/python -m benchmarks.cold
+	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt
 	@$(BIN)/python -m benchmarks.report
 

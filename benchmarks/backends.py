@@ -9,20 +9,28 @@ workers on SQLite share both cores with wrk.
 """
 
 import argparse
+import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
+from petstore_postgres import PostgresSettings, open_postgres
 
 from backends.postgres.tests.servers import Server
 from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
+from backends.redis.tests.servers import Server as RedisServer
 from benchmarks import floors
 from benchmarks.floors import floor
 from benchmarks.load import GOOD, WRITES, Load
+from benchmarks.pages import fill
+from benchmarks.smoke import PETS
 from benchmarks.subjects import (
     PEERS,
     PETSTORE,
@@ -35,6 +43,7 @@ from benchmarks.subjects import (
     stock,
 )
 from benchmarks.turns import Floor, compare, keep
+from petstore.contract import Expected
 
 RAW_POSTGRES = [sys.executable, str(PEERS / "raw_postgres.py"), "{port}"]
 
@@ -46,84 +55,113 @@ def service(name: str, title: str, cores: str = "0", **settings: str) -> Subject
     return Subject(f"petstore-{name}", f"petstore, {title}", SERVE, "", environ, cores=cores)
 
 
-def services(directory: Path, redis: str, postgres: str) -> list[Subject]:
-    """Return the raw function and the services.
+class Databases(NamedTuple):
+    """Where SQLite's files go, and the servers of Redis and PostgreSQL, which sync each commit."""
 
-    directory -- where SQLite's files go
-    redis -- the address of a Redis server
-    postgres -- that of a PostgreSQL server
-    """
-    sqlite = partial(service, BACKEND="sqlite")
-    return [
-        *named(("petstore-log", "raw")),
-        service("memory", "memory"),
-        sqlite("sqlite", "SQLite", SQLITE_PATH=str(directory / "0")),
-        service("redis", "Redis", BACKEND="redis", REDIS_URL=redis),
-        service("postgres", "PostgreSQL", BACKEND="postgres", POSTGRES_URL=postgres),
-        *(
-            sqlite(
-                f"workers-{count}",
-                f"SQLite, workers: {count}",
-                "0,1",
-                SQLITE_PATH=str(directory / count),
-                WORKERS=count,
-            )
+    directory: Path
+    redis: RedisServer
+    postgres: Server
+
+    def services(self) -> list[Subject]:
+        """Return the service on each backend."""
+        redis = f"redis://127.0.0.1:{self.redis.port}"
+        postgres = self.postgres.url(sslmode="disable")
+        return [
+            service("memory", "memory"),
+            self.on_sqlite("sqlite", "SQLite"),
+            service("redis", "Redis", BACKEND="redis", REDIS_URL=redis),
+            service("postgres", "PostgreSQL", BACKEND="postgres", POSTGRES_URL=postgres),
+        ]
+
+    def on_sqlite(self, name: str, title: str, cores: str = "0", **settings: str) -> Subject:
+        """Return the service on a file of SQLite."""
+        path = str(self.directory / name)
+        return service(name, title, cores, BACKEND="sqlite", SQLITE_PATH=path, **settings)
+
+    def workers(self) -> list[Subject]:
+        """Return the service with more and more workers on SQLite."""
+        return [
+            self.on_sqlite(f"workers-{count}", f"SQLite, workers: {count}", "0,1", WORKERS=count)
             for count in ("1", "2", "4", "8")
-        ),
-    ]
+        ]
 
-
-def filled(server: Server, name: str) -> str:
-    """Create a database with a plain table of pets; return its URL."""
-    url = f"postgresql://postgres@{server.host}:{server.port}/{name}"
-    server.fetch(f"CREATE DATABASE {name}")
-    for statement in floors.FILLED:
-        server.fetch_from(url, statement.format("bigserial PRIMARY KEY"))
-    return url
-
-
-def on_postgres(server: Server) -> list[Subject]:
-    """Return the peers, each on its own database."""
-    (raw,), (fastify,) = named(("raw",)), named(("fastify",))
-    peers = (
-        replace(raw, title="raw ASGI function + asyncpg", command=RAW_POSTGRES),
-        replace(stock("litestar_postgres", "Litestar + Advanced Alchemy"), name="litestar"),
-        replace(stock("fastapi_postgres", "FastAPI + SQLAlchemy"), name="fastapi"),
-        replace(fastify, title="Fastify + pg (Node.js)"),
-    )
-    return [
-        replace(
-            peer,
-            name=f"{peer.name}-postgres",
-            environ=peer.environ | {"DATABASE_URL": filled(server, peer.name)},
-            only=("get", "create"),
+    def peers(self) -> list[Subject]:
+        """Return the peers, each on its own database of PostgreSQL."""
+        (raw,), (fastify,) = named(("raw",)), named(("fastify",))
+        fastapi = replace(stock("fastapi_postgres", "FastAPI + SQLAlchemy"), name="fastapi")
+        peers = (
+            replace(raw, title="raw ASGI function + asyncpg", command=RAW_POSTGRES),
+            fastapi,
+            replace(fastify, title="Fastify + pg (Node.js)"),
         )
-        for peer in peers
-    ]
+        return [
+            replace(
+                peer,
+                name=f"{peer.name}-postgres",
+                environ=peer.environ | {"DATABASE_URL": self.plain(peer.name)},
+                only=("get", "create", "order"),
+            )
+            for peer in peers
+        ]
+
+    def database(self, name: str) -> str:
+        """Create an empty database of PostgreSQL; return its URL."""
+        self.postgres.fetch(f"CREATE DATABASE {name}")
+        return f"postgresql://postgres@{self.postgres.host}:{self.postgres.port}/{name}"
+
+    def plain(self, name: str) -> str:
+        """Create a database with plain tables and the pets; return its URL."""
+        url = self.database(name)
+        for statement in floors.FILLED:
+            self.postgres.fetch_from(url, statement.format("bigserial PRIMARY KEY"))
+        return url
+
+    def own(self, name: str) -> str:
+        """Create a database with petstore's schema and the pets; return its URL."""
+        url = self.database(name)
+
+        async def create() -> None:
+            settings = PostgresSettings(f"{url}?sslmode=disable", timeout_seconds=10)
+            async with open_postgres(settings, Expected()) as repository:
+                await fill(repository, PETS)
+
+        asyncio.run(create())
+        return url
+
+    def floors(self, seconds: int) -> list[Floor]:
+        """Return the databases without a service."""
+        own, pgbench = self.own("own"), partial(floors.pgbench, seconds)
+
+        def first() -> int:
+            used = "SELECT coalesce(max(pet_id), $1) + 1 FROM petstore.orders"
+            return int(self.postgres.fetch_from(own, used, PETS)[0][0])
+
+        one, many = (
+            pgbench(own, floors.functions(count), items=count, first=first) for count in (1, 16)
+        )
+        sqlite = floors.sqlite(self.directory / "plain.sqlite", seconds)
+        return [
+            floor(
+                "postgres-plain",
+                "PostgreSQL alone: plain",
+                pgbench(self.plain("plain"), floors.PLAIN),
+            ),
+            floor("postgres-functions", "PostgreSQL alone: petstore's functions", one),
+            floor("postgres-functions-16", "the same, 16 at once", many),
+            floor("redis-plain", "Redis alone: plain", floors.redis_benchmark(self.redis.port)),
+            floor("sqlite-plain", "SQLite alone: plain, apsw", sqlite),
+        ]
 
 
-def without_service(directory: Path, redis: int, server: Server, seconds: int) -> list[Floor]:
-    """Return the databases alone.
-
-    redis -- the port of a Redis server
-    server -- a PostgreSQL server
-    """
-    plain, own = filled(server, "plain"), server.url()
-    functions, pgbench = floors.functions, partial(floors.pgbench, seconds)
-    sqlite = floors.sqlite(directory / "plain.sqlite", seconds)
-    return [
-        floor("postgres-plain", "PostgreSQL alone: plain", pgbench(plain, floors.PLAIN)),
-        floor(
-            "postgres-functions",
-            "PostgreSQL alone: petstore's functions",
-            pgbench(own, functions(1)),
-        ),
-        floor(
-            "postgres-functions-16", "the same, 16 at once", pgbench(own, functions(16), items=16)
-        ),
-        floor("redis-plain", "Redis alone: plain", floors.redis_benchmark(redis)),
-        floor("sqlite-plain", "SQLite alone: plain, apsw", sqlite),
-    ]
+@contextmanager
+def databases() -> Iterator[Databases]:
+    """Run the servers until the block exits."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        single(Path(folder), *AOF) as redis,
+        postgres_server() as postgres,
+    ):
+        yield Databases(Path(folder), redis, postgres)
 
 
 def main() -> None:
@@ -135,14 +173,10 @@ def main() -> None:
     if not shutil.which("pgbench") or not shutil.which("redis-benchmark"):
         raise SystemExit("this benchmark needs pgbench and redis-benchmark")
     load = Load(options.seconds)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        single(Path(folder), *AOF) as redis,
-        postgres_server() as postgres,
-    ):
+    with databases() as data:
 
         def server_cpu(name: str) -> float:
-            used = (("redis", redis.process), ("postgres", postgres.process))
+            used = (("redis", data.redis.process), ("postgres", data.postgres.process))
             return sum(cpu_seconds(one.pid) for word, one in used if one and word in name)
 
         def turn(one: Running | Floor, operation: str) -> dict[str, float]:
@@ -151,16 +185,16 @@ def main() -> None:
             used = server_cpu(one.subject.name) - before
             return found | {"server": used / found["requests"] * 1e6}
 
-        urls = f"redis://127.0.0.1:{redis.port}", postgres.url(sslmode="disable")
+        subjects = [*named(("petstore-log", "raw")), *data.services(), *data.workers()]
         raw = compare(
-            *prepare([*services(Path(folder), *urls), *on_postgres(postgres)]),
+            *prepare([*subjects, *data.peers()]),
             {operation: partial(turn, operation=operation) for operation in GOOD | WRITES},
             options.rounds,
             lambda operation, one: (
                 (one.cores == "0" or operation in {"list 20", "create"})
-                and (one.is_petstore or operation in GOOD)
+                and (one.is_petstore or bool(one.only) or operation in GOOD)
             ),
-            others=without_service(Path(folder), redis.port, postgres, options.seconds),
+            others=data.floors(options.seconds),
         )
     keep("backends", raw)
 

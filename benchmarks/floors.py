@@ -1,6 +1,8 @@
 """What databases take without a service: their own load generators, and SQLite in this process.
 
-`benchmarks.backends` lets them take turns with services, at get and create.
+`benchmarks.backends` lets them take turns with services, at get, create and order. A plain order
+changes a random pet on a condition and inserts a row, in one transaction or one script. The pet's
+status goes to and fro, so that each order finds one that it can change.
 """
 
 import random
@@ -8,7 +10,7 @@ import re
 import resource
 import subprocess
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -20,10 +22,26 @@ from benchmarks.turns import Floor, Measure
 SELECT = "SELECT id, name, category_id, status FROM pets WHERE id = {}"
 INSERT = "INSERT INTO pets (name, category_id, status) VALUES ('pet01234', 7, 'available')"
 ID = "\\set id{} random(1, 10000)\n"
-PLAIN = {"get": ID.format("") + SELECT.format(":id"), "create": f"{INSERT} RETURNING id"}
+RESERVE = """UPDATE pets SET status = CASE status WHEN 'available' THEN 'pending'
+    ELSE 'available' END WHERE id = {0} AND status IS NOT NULL"""
+PLACE = "INSERT INTO orders (pet_id, status, placed_at) VALUES ({0}, 'placed', CURRENT_TIMESTAMP)"
+ORDER = f"BEGIN; {RESERVE}; {PLACE} RETURNING id; COMMIT"
+PLAIN = {
+    "get": ID.format("") + SELECT.format(":id"),
+    "create": f"{INSERT} RETURNING id",
+    "order": ID.format("") + ORDER.format(":id"),
+}
+SCRIPT = """local pet = redis.call('GET', KEYS[1])
+if not pet then return false end
+redis.call('SET', KEYS[1], pet)
+local id = redis.call('INCR', 'orders')
+redis.call('SET', 'order:' .. id, pet)
+return id"""
 FILLED = (
     "CREATE TABLE pets (id {}, name text NOT NULL, category_id bigint NOT NULL, status text)",
     "CREATE INDEX pets_by_status ON pets (status, id) WHERE status IS NOT NULL",
+    """CREATE TABLE orders (id {}, pet_id bigint NOT NULL REFERENCES pets (id),
+    status text NOT NULL, placed_at timestamptz NOT NULL)""",
     """INSERT INTO pets (name, category_id, status)
     WITH RECURSIVE r (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM r WHERE n < 9999)
     SELECT 'pet' || substr('0000' || n, length('0000' || n) - 4), n % 10,
@@ -34,7 +52,7 @@ FILLED = (
 
 def floor(name: str, title: str, measure: Measure) -> Floor:
     """Return a floor."""
-    return Floor(Subject(name, title, [], only=("get", "create")), measure)
+    return Floor(Subject(name, title, [], only=tuple(PLAIN)), measure)
 
 
 def functions(count: int) -> dict[str, str]:
@@ -44,9 +62,18 @@ def functions(count: int) -> dict[str, str]:
     arrays = (f"ARRAY[{', '.join([value] * count)}]::{kind}[]" for value, kind in columns)
     call = "SELECT * FROM petstore.{}({})".format
     set_ids = "".join(map(ID.format, range(count)))
+    free = "".join(
+        f"\\set id{n} FIRST + (:n * 8 + :client_id) * {count} + {n}\n" for n in range(count)
+    )
+    kinds = "bytea", "bytea", "bigint", "bigint"
+    nothing = ", ".join(f"ARRAY[{', '.join(['NULL'] * count)}]::{kind}[]" for kind in kinds)
+    moments = f"ARRAY[{', '.join(['now()'] * count)}]"
+    order = call("place_orders", f"ARRAY[{ids}]::bigint[], {moments}, {nothing}, false")
     return {
         "get": set_ids + call("get_pets", f"ARRAY[{ids}]::bigint[]"),
         "create": call("create_pets", ", ".join(arrays)),
+        # It fails if it refuses an order.
+        "order": "\\set n :n + 1\n" + free + order.replace("*", "1 / (outcome = 'done')::int", 1),
     }
 
 
@@ -64,13 +91,22 @@ def client(*command: str) -> tuple[str, float]:
     return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def pgbench(seconds: int, url: str, scripts: dict[str, str], items: int = 1) -> Measure:
-    """Return what measures scripts of so many items, on 8 connections, petstore's default."""
+def pgbench(
+    seconds: int,
+    url: str,
+    scripts: dict[str, str],
+    items: int = 1,
+    first: Callable[[], int] = lambda: 0,
+) -> Measure:
+    """Return what measures scripts of so many items, on 8 connections, petstore's default.
+
+    first -- returns what stands for FIRST in a script: the first pet that nobody has ordered
+    """
 
     def measure(operation: str) -> dict[str, float]:
         script = BUILD / "pgbench.sql"
-        script.write_text(scripts[operation] + ";")
-        command = f"pgbench -n -M prepared -c 8 -T {seconds} -f {script} {url}"
+        script.write_text(scripts[operation].replace("FIRST", str(first())) + ";")
+        command = f"pgbench -n -M prepared -c 8 -D n=-1 -T {seconds} -f {script} {url}"
         output, cpu = client(*command.split())
         count, rate = re.findall(r"(?:processed: |tps = )([\d.]+)", output)
         return figures(items * int(count), int(count) / float(rate), cpu)
@@ -79,13 +115,17 @@ def pgbench(seconds: int, url: str, scripts: dict[str, str], items: int = 1) -> 
 
 
 def redis_benchmark(port: int) -> Measure:
-    """Return what measures gets and sets of 60 bytes, on as many connections as wrk has."""
+    """Return what measures gets, sets of 60 bytes, a script; as many connections as wrk has."""
     key, count = "pet:__rand_int__", 50_000
+    commands = {
+        "get": ("get", key),
+        "create": ("set", key, "x" * 60),
+        "order": ("eval", SCRIPT, "1", key),
+    }
 
     def measure(operation: str) -> dict[str, float]:
-        words = f"get {key}" if operation == "get" else f"set {key} {'x' * 60}"
-        load = f"redis-benchmark -p {port} -c {CONNECTIONS} -n {count} -r 10000 -q {words}"
-        output, cpu = client(*load.split())
+        load = f"redis-benchmark -p {port} -c {CONNECTIONS} -n {count} -r 10000 -q".split()
+        output, cpu = client(*load, *commands[operation])
         return figures(
             count, count / float(re.findall(r"([\d.]+) requests per s", output)[-1]), cpu
         )
@@ -101,16 +141,19 @@ def sqlite(path: Path, seconds: int) -> Measure:
     connection.pragma("synchronous", "FULL")
     for statement in FILLED:
         connection.execute(statement.format("INTEGER PRIMARY KEY AUTOINCREMENT"))
-    get = partial(connection.execute, SELECT.format("?"))
+
+    statements = {
+        "get": SELECT.format(":id"),
+        "create": INSERT,
+        "order": ORDER.format(":id"),
+    }
 
     def measure(operation: str) -> dict[str, float]:
+        statement = statements[operation]
         begin, cpu, count = time.monotonic(), time.process_time(), 0
         while time.monotonic() < begin + seconds:
             for _ in range(10):
-                if operation == "get":
-                    get((random.randint(1, 10_000),)).fetchall()
-                else:
-                    connection.execute(INSERT)
+                connection.execute(statement, {"id": random.randint(1, 10_000)}).fetchall()
             count += 10
         return figures(count, time.monotonic() - begin, time.process_time() - cpu)
 

@@ -1,24 +1,25 @@
-"""Compare latencies, and CPU per request, at 48, 256 and 1,000 connections.
+"""Compare latencies, and CPU per request, at 48, 256 and 1,000 connections; and those of orders.
 
-Run: .venv/bin/python -m benchmarks.latency [--rate N] [--seconds N] [--rounds N] [NAME ...]
+Run: .venv/bin/python -m benchmarks.latency [--rate N] [--orders N] [--seconds N] [--rounds N]
 
-Gets of random pets by the subjects of `benchmarks.peers`: at a fixed rate that leaves room, the
-same for all (about half of what the slowest serves), and at saturation. At the fixed rate time
-counts from when a request was due. wrk does both: only it can be scripted to spread a rate over
-1,000 connections. h2load and autocannon send in bursts, hey waits for responses.
+Gets of random pets by subjects of `benchmarks.peers`: at a fixed rate that leaves room, the
+same for all (about half of what the slowest serves), and at saturation. Then orders at a fixed
+rate, by the service on each backend and by peers on PostgreSQL. At a fixed rate time counts from
+when a request was due. wrk does both: only it can be scripted to spread a rate over 1,000
+connections. h2load and autocannon send in bursts, hey waits for responses.
 """
 
 import argparse
 from functools import partial
 
+from benchmarks.backends import databases
 from benchmarks.figures import kept, middle
 from benchmarks.load import CONNECTIONS, Load
 from benchmarks.subjects import ALL, named, prepare
 from benchmarks.turns import Cases, compare, keep
 
 COUNTS = (CONNECTIONS, 256, 1000)
-LEFT_OUT = ("nginx", "litestar")  # it does not look up pets; FastAPI tells the same
-NAMES = tuple(subject.name for subject in ALL if subject.name not in LEFT_OUT)
+NAMES = tuple(one.name for one in ALL if one.name != "litestar")  # FastAPI tells the same
 
 
 def half_of_slowest() -> int:
@@ -31,10 +32,10 @@ def half_of_slowest() -> int:
 def main() -> None:
     """Measure and keep the figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.latency", description=__doc__)
-    parser.add_argument("--rate", type=int, help="default: half of the slowest peer's")
+    parser.add_argument("--rate", type=int, help="of gets; default: half of the slowest peer's")
+    parser.add_argument("--orders", type=int, default=1000, help="the rate of orders")
     parser.add_argument("--seconds", type=int, default=2, help="how long the rate is measured")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES)
     options = parser.parse_args()
     load, rate = Load(options.seconds), options.rate or half_of_slowest()
     cases: Cases = {}
@@ -42,8 +43,13 @@ def main() -> None:
         seconds = 1 + count // 1000  # long enough for connecting to weigh little
         cases[f"{count} at rate"] = partial(load.at_rate, rate=rate, connections=count)
         cases[f"{count}"] = partial(load, operation="get", seconds=seconds, connections=count)
-    raw = compare(*prepare(named(options.names)), cases, options.rounds)
-    keep("latency", raw | {"rate": rate, "seconds": load.seconds, "counts": COUNTS})
+    raw = compare(*prepare(named(NAMES)), cases, options.rounds)
+    order = partial(load.at_rate, rate=options.orders, connections=CONNECTIONS, operation="order")
+    with databases() as data:
+        subjects = prepare([*data.services(), *data.peers()])
+        orders = compare(*subjects, {"order": order}, options.rounds)
+    rates = {"rate": rate, "order rate": options.orders, "orders": orders}
+    keep("latency", raw | rates | {"seconds": load.seconds, "counts": COUNTS})
 
 
 if __name__ == "__main__":

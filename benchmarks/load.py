@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from collections import Counter
 
 from benchmarks.smoke import PETS
 from benchmarks.subjects import BUILD, KEY, Running
@@ -41,8 +42,9 @@ delay = function()  -- a connection is idle: it takes the next slot, be it late 
 end
 request = function()
   table.insert(sent, now())
-  local headers = {{Authorization = wrk.headers.Authorization, ['X-Request-Id'] = #sent}}
-  return wrk.format('GET', '/v1/pets/' .. math.random({n}), headers)
+  local n = {number} + #sent
+  wrk.headers['Content-Type'], wrk.headers['X-Request-Id'] = 'application/json', #sent
+  return wrk.format({request})
 end
 response = function(status, headers)
   local slot = tonumber(headers['x-request-id'] or headers['X-Request-Id'])
@@ -84,6 +86,7 @@ def random_paths(path: str) -> str:
 PET = '{"name":"pet01234","categoryId":7,"status":"available"}'
 ORDER = """'POST', '/v1/store/orders', nil, '{"petId":' .. n .. '}'"""
 COMPLETE = """'PATCH', '/v1/store/orders/' .. n, nil, '{"status":"completed"}'"""
+GET = f"'GET', '/v1/pets/' .. math.random({PETS})"
 GOOD = {
     "get": random_paths("'/v1/pets/' .. i"),
     "list 20": random_paths("'/v1/pets?cursor=p' .. string.format('%014x', i)"),
@@ -125,6 +128,7 @@ class Load:
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
         self._numbers: dict[tuple[str, str], int] = {}
+        self._created = Counter[str]()
 
     def __call__(
         self, server: Running, operation: str, seconds: int = 0, connections: int = CONNECTIONS
@@ -137,12 +141,16 @@ class Load:
             script = self._number(server, operation) + DONE
         else:
             script = (GOOD | REFUSED)[operation] + DONE
+        # Creates take longer than orders, so that there are enough pets for them.
+        seconds = seconds or self.seconds + operation.startswith("create")
         cpu = server.cpu_seconds()
-        figures = wrk(server, script, connections, seconds or self.seconds)
+        figures = wrk(server, script, connections, seconds)
         cpu = server.cpu_seconds() - cpu
         completed, microseconds, refused, broken, *latencies = figures
         if broken or refused != (completed if operation in REFUSED else 0):
             raise RuntimeError(f"{server.subject.title}, {operation}: {figures}")
+        if operation.startswith("create"):
+            self._created[server.url] += int(completed)
         if operation in WRITES:
             self._numbers[server.url, WRITES[operation]] += int(completed) + connections + 1
         return {
@@ -154,21 +162,32 @@ class Load:
 
     def _number(self, server: Running, operation: str) -> str:
         """Return a script whose requests have numbers that follow those of earlier turns."""
+        key = f"'{time.time_ns()}-' .. n" if operation.endswith("key") else "nil"
+        script = NUMBERED.replace("FIRST", str(self._last(server, operation)))
+        return script.replace("KEY", key).replace("REQUEST", WRITES[operation])
+
+    def _last(self, server: Running, operation: str) -> int:
+        """Return the last number of earlier turns."""
         request = WRITES[operation]
         before = 0 if request == COMPLETE else PETS + CONNECTIONS  # some, made by the first check
-        first = self._numbers.setdefault((server.url, request), before)
-        key = f"'{time.time_ns()}-' .. n" if operation.endswith("key") else "nil"
-        script = NUMBERED.replace("FIRST", str(first)).replace("KEY", key)
-        return script.replace("REQUEST", request)
+        return self._numbers.setdefault((server.url, request), before)
 
-    def at_rate(self, server: Running, rate: int, connections: int) -> dict[str, float]:
-        """Return the latencies of gets that are sent at a fixed rate.
+    def at_rate(
+        self, server: Running, rate: int, connections: int, operation: str = "get"
+    ) -> dict[str, float]:
+        """Return the latencies of gets or orders that are sent at a fixed rate.
 
         The first and the last half second are not counted; a request of the time between that has
         no response at the end took infinitely long. Raises `RuntimeError` for unexpected responses.
         """
         slots = {"first": rate // 2, "last": rate // 2 + rate * self.seconds - 1}
-        script = RATE.format(rate=rate, n=PETS, **slots)
+        number, request = 0, GET
+        if operation in WRITES:
+            number, request = self._last(server, operation), WRITES[operation]
+            self._numbers[server.url, request] += rate * (self.seconds + 1) + connections
+            while PETS + self._created[server.url] < self._numbers[server.url, request]:
+                self(server, "create")
+        script = RATE.format(rate=rate, number=number, request=request, **slots)
         broken, *latencies = wrk(server, script, connections, self.seconds + 1)
         if broken:
             raise RuntimeError(f"{server.subject.title}, {rate} a second: {broken:.0f} errors")

@@ -10,7 +10,7 @@ the last full run are recorded in history.json as those of this version.
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from benchmarks import plot
@@ -28,35 +28,22 @@ from benchmarks.figures import (
     table,
 )
 from benchmarks.load import WRITES
-from benchmarks.subjects import ALL, BUILD, ROOT
-from benchmarks.targets import targets
+from benchmarks.subjects import BUILD, ROOT
+from benchmarks.targets import bar
 
 HISTORY = ROOT / "benchmarks" / "history.json"
-PARTS = {
-    "stages": "## Stages of a request",
-    "start": "## Start-up and memory",
-    "pages": "## Pages in small and large stores",
-    "shares": "## Connections of the fuller of two workers",
-    "cold": "## SQLite on a cold disk",
-}
 CAVEATS = """\
 - **Read CPU and ratios.** Other work shared this machine, and both cores may be threads of one.
   Requests per second and latencies vary with that far more than CPU per request. A ratio is the
   median over the rounds, so it may differ a little from the ratio of two medians.
-- Latencies are those of 48 connections that never pause: they show the queue, not one request.
-  Those of requests that need not wait are under "Latency".
 - petstore stands first as it is by default: with a log line for each request.
 - Frameworks run with their defaults (`pip install "uvicorn[standard]"`, access log off), but on
   petstore's version of uvloop, as the raw function. The newer 0.23 writes a response with two
   system calls instead of one, so petstore pins 0.22.
 - Peers do the work that is compared and no more: no safe retries, no limits on bodies and
-  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1.
-  nginx responds with a constant, the same to every request."""
+  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1."""
 
 HEAD = "In each cell: get / list 20 / filtered list / create."
-
-FORMS = (("cpu", ".1f"), ("p50", ".2f"), ("p99", ".2f"))
-TITLES = {subject.name: subject.title for subject in ALL}
 
 
 def operations(raw: Raw) -> list[str]:
@@ -65,57 +52,22 @@ def operations(raw: Raw) -> list[str]:
     return [name for name in names if name not in raw["refused"]]
 
 
-def overview(raw: Raw) -> str:
-    """Return the table of CPU per request, with the ratio to the raw function."""
+def overview(raw: Raw, what: str, form: str, base: str) -> str:
+    """Return the table of a figure of each operation, with its ratio to that of a subject."""
     rows = [["subject", *operations(raw)]]
     for name in ordered(raw, operations(raw)[0]):
         cells = []
         for op in operations(raw):
-            over = ratio(raw, "cpu", (name, op), (RAW, op))
-            cpu = cell(middle(raw, name, op, "cpu"), ".1f")
-            cells.append(cpu if over is None else f"{cpu} ({over:.2f})")
+            over = ratio(raw, what, (name, op), (base, op))
+            figure = cell(middle(raw, name, op, what), form)
+            cells.append(figure if over is None else f"{figure} ({over:.2f})")
         mark = "**" if name == DEFAULT else ""
         rows.append([f"{mark}{raw['titles'][name]}{mark}", *cells])
     return table(*rows)
 
 
-def details(raw: Raw, op: str) -> str:
-    """Return the table of one operation."""
-    heads = ["subject", "requests/s", "CPU us", "p50 ms", "p99 ms"]
-    heads += ["CPU over raw", "CPU over petstore by default", "its requests/s over these"]
-    return table(
-        heads, *(detail(raw, op, name) for name in ordered(raw, op) if op in raw["figures"][name])
-    )
-
-
-def detail(raw: Raw, op: str, name: str) -> list[str]:
-    """Return the row of one subject at one operation."""
-    return [
-        raw["titles"][name],
-        cell(middle(raw, name, op, "rate"), ",.0f"),
-        *(cell(middle(raw, name, op, what), form) for what, form in FORMS),
-        cell(ratio(raw, "cpu", (name, op), (RAW, op))),
-        cell(ratio(raw, "cpu", (name, op), (DEFAULT, op))),
-        cell(ratio(raw, "rate", (DEFAULT, op), (name, op))),
-    ]
-
-
-def errors(raw: Raw) -> str:
-    """Return the table of error responses, each beside a good response of the same operation."""
-    heads = ["subject", "response", "requests/s", "CPU us", "p99 ms"]
-    rows = [[*heads, "CPU over the good response"]]
-    for name in raw["figures"]:
-        for op in raw["refused"]:
-            good = "list 20" if op.startswith("400") else "get"
-            if (rate := middle(raw, name, op, "rate")) is not None:
-                cells = [raw["titles"][name], f"{op}, {good}", f"{rate:,.0f}"]
-                cells += [cell(middle(raw, name, op, w), f) for w, f in (FORMS[0], FORMS[2])]
-                rows.append([*cells, cell(ratio(raw, "cpu", (name, op), (name, good)))])
-    return table(*rows)
-
-
-def text(raw: Raw, picture: str, more: list[str]) -> str:
-    """Return the report of one run of `benchmarks.peers`; `more` stands below the picture."""
+def text(raw: Raw, picture: str, holds: str) -> str:
+    """Return the report of one run of `benchmarks.peers`; `holds` is the bar."""
     facts = raw["about"]
     turns = (
         turn for cases in raw["figures"].values() for turns in cases.values() for turn in turns
@@ -126,28 +78,28 @@ def text(raw: Raw, picture: str, more: list[str]) -> str:
         f"others used {others:.2f} of them in the median turn. "
         "Server on the first core, wrk with "
         f"{raw['connections']} connections on the second; 10,000 pets; {raw['rounds']} "
-        f"interleaved rounds, {raw['seconds']} s per turn; medians. Written by `make bench`."
+        f"interleaved rounds, {raw['seconds']} s per turn, 1 s more for creates; medians. "
+        "Written by `make bench`."
     )
-    by_operation = [[f"## {op.capitalize()}", details(raw, op)] for op in operations(raw)]
     return "\n\n".join(
         [
             "# Results",
             textwrap.fill(where, 100),
+            f"```text\n{holds}\n```",
             "\n".join([CAVEATS, *(f"- {line}." for line in raw["left out"])]),
             f"![CPU per request]({picture})",
-            *more,
             "## CPU microseconds per request (in brackets: over the raw ASGI function)",
-            overview(raw),
-            *(part for parts in by_operation for part in parts),
-            "## Errors",
-            errors(raw),
+            overview(raw, "cpu", ".1f", RAW),
+            "## Requests per second (in brackets: over petstore by default)",
+            overview(raw, "rate", ",.0f", DEFAULT),
         ]
     )
 
 
 def latency(raw: Raw) -> str:
-    """Return a table for each number of connections of a run of `benchmarks.latency`."""
+    """Return the tables of a run of `benchmarks.latency`."""
     names = ("p50", "p99", "p999")
+    orders = raw["orders"]
     note = (
         f"Gets, in milliseconds: at {raw['rate']:,} a second, counted from when a request was due, "
         "and at saturation, where the queue is most of it. *Not held*: more than one in a hundred, "
@@ -166,42 +118,50 @@ def latency(raw: Raw) -> str:
             cells += [cell(ratio(raw, "cpu", (name, full), (RAW, full)))]
             rows.append([raw["titles"][name], *cells])
         parts += [f"### {count:,} connections", table(heads, *rows)]
+    rows = [
+        [title, *(cell(middle(orders, name, "order", p)) for p in names)]
+        for name, title in orders["titles"].items()
+    ]
+    parts += [f"### Orders, {raw['order rate']:,}/s, durable on all but memory"]
+    parts += [table(["subject", "p50", "p99", "p99.9"], *rows)]
     return "\n\n".join(parts)
 
 
 def backends(raw: Raw) -> str:
     """Return the tables of a run of `benchmarks.backends`."""
 
-    def heads(ops: Iterable[str]) -> list[str]:
-        return [word for op in ops for word in (f"{op}: requests/s", "CPU us")]
+    def rows(first: str, ops: Sequence[str], names: Iterable[tuple[str, str]]) -> str:
+        body = []
+        for name, title in names:
+            cells = [title]
+            for op in ops:
+                cpus = (middle(raw, name, op, what) for what in ("cpu", "server"))
+                shown = " + ".join(cell(one, ".1f") for one in cpus if one and one >= 0.05)
+                cells += [cell(middle(raw, name, op, "rate"), ",.0f"), shown]
+            if any(cells[1:]):
+                body.append(cells)
+        return table([first, *(word for op in ops for word in (op, "CPU"))], *body)
 
-    def cells(name: str, ops: Iterable[str]) -> list[str]:
-        found = []
-        for op in ops:
-            rate, cpu, server = (middle(raw, name, op, what) for what in ("rate", "cpu", "server"))
-            cpus = [cell(one, ".1f") for one in (cpu, server) if one is None or one >= 0.05]
-            found += [cell(rate, ",.0f"), " + ".join(filter(None, cpus))]
-        return found
-
-    all_have, some_have = raw["figures"][RAW], ("list 20", "create")
-    rows, workers = [["", *heads(all_have)]], [["workers on SQLite", *heads(some_have)]]
-    writes = [["", *heads(WRITES)]]
-    for name, title in raw["titles"].items():
-        if "workers" in name:
-            workers.append([name[-1], *cells(name, some_have)])
-            continue
-        rows.append([title, *cells(name, all_have)])
-        if WRITES.keys() <= raw["figures"][name].keys():
-            writes.append([title, *cells(name, WRITES)])
+    ones = [item for item in raw["titles"].items() if "workers" not in item[0]]
+    workers = [(name, name[-1]) for name in raw["titles"] if "workers" in name]
     note = (
-        "CPU is that of the service (or of the load generator, if there is no service) + that of "
-        "the database's server. Creates are durable on all but memory. PostgreSQL alone has 8 "
-        "connections, as petstore; Redis alone 48, SQLite one. The workers share two cores with "
-        "wrk."
+        "Requests per second, and CPU microseconds of the service (or of the load generator, if "
+        "there is no service) + those of the database's server. Writes are durable on all but "
+        "memory. PostgreSQL alone has 8 connections, as petstore; Redis alone 48, SQLite one. The "
+        "workers share two cores with wrk."
     )
-    parts = ["## Backends over HTTP", textwrap.fill(note, 100), table(*rows)]
-    parts += [table(*writes), table(*workers)]
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        [
+            "## Backends over HTTP",
+            textwrap.fill(note, 100),
+            rows("reads", ("get", "list 20", "filtered list"), ones),
+            rows("writes", ("create", *WRITES), ones),
+            rows("workers on SQLite", ("list 20", "create"), workers),
+        ]
+    )
+
+
+PARTS = (("latency", latency), ("backends", backends))
 
 
 def release(raw: Raw) -> dict[str, list[float]]:
@@ -226,40 +186,29 @@ def history(raw: Raw) -> str:
     return table(["release", "CPU over raw, log off", "CPU over raw, log and metrics on"], *body)
 
 
-def others() -> list[str]:
-    """Return the output of the other benchmarks, each with its title."""
-    found = []
-    for name, render in (("latency", latency), ("backends", backends)):
-        if raw := kept(name):
-            found.append(render(raw))
-    for name, title in PARTS.items():
-        path = BUILD / f"{name}.txt"
-        if path.is_file():
-            printed = path.read_text().strip()
-            if not printed.startswith("|"):
-                printed = f"```text\n{printed}\n```"
-            found += [title, printed]
-    return found
-
-
 def write(*, quick: bool) -> None:
-    """Write the report and print where it is."""
+    """Write the report, and print the bar and where the report is."""
     raw = kept("quick" if quick else "peers")
     if raw is None:
         raise SystemExit("there are no figures: run benchmarks.peers first")
     directory = BUILD if quick else ROOT / "benchmarks"
     report = directory / ("quick.md" if quick else "RESULTS.md")
     picture = directory / ("quick.svg" if quick else "results.svg")
-    more = [] if quick else ["## Targets", targets(raw, TITLES), "## Releases", HEAD, history(raw)]
-    parts = [text(raw, picture.name, more), *([] if quick else others())]
-    report.write_text("\n\n".join(parts) + "\n")
+    holds, more = bar(raw, quick=quick), []
+    if not quick:
+        more = [render(found) for name, render in PARTS if (found := kept(name))]
+        pages = BUILD / "pages.txt"
+        if pages.is_file():
+            title = "## Pages in small and large stores, microseconds"
+            more += [title, f"```text\n{pages.read_text().rstrip()}\n```"]
+        more += ["## Releases", HEAD, history(raw)]
+    report.write_text("\n\n".join([text(raw, picture.name, holds), *more]) + "\n")
     figures = {
         raw["titles"][name]: [middle(raw, name, op, "cpu") or 0.0 for op in operations(raw)]
         for name in ordered(raw, operations(raw)[0])
-        if {*operations(raw)} <= raw["figures"][name].keys()
     }
     picture.write_text(plot.draw(figures, operations(raw), raw["titles"].get(DEFAULT, "")))
-    print(overview(raw), errors(raw), *more, sep="\n\n")
+    print(holds)
     print(f"\nThe tables are in {report.relative_to(ROOT)}, the plot beside it.")
 
 

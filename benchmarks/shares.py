@@ -16,6 +16,7 @@ from statistics import median
 
 from benchmarks.figures import table
 from benchmarks.subjects import PETSTORE, SERVE, Running, Subject
+from benchmarks.turns import keep
 
 COUNTS = (4, 8, 16, 48, 1000)
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -37,13 +38,15 @@ async def share(port: int, count: int) -> float:
     return max(workers.values()) / count
 
 
-async def measure(port: int, bursts: int) -> None:
-    """Print a row for each number of connections."""
-    rows = [["connections", "median", "most"]]
+async def measure(port: int, bursts: int) -> dict[str, float]:
+    """Print a row for each number of connections; return the medians."""
+    rows, medians = [["connections", "median", "most"]], {}
     for count in COUNTS:
         shares = [await share(port, count) for _ in range(bursts)]
+        medians[str(count)] = median(shares)
         rows.append([f"{count:,}", f"{median(shares):.0%}", f"{max(shares):.0%}"])
     print(table(*rows))
+    return medians
 
 
 def main() -> None:
@@ -58,7 +61,7 @@ def main() -> None:
         with Running(two) as server:
             server.wait()
             time.sleep(2)  # both workers have started
-            asyncio.run(measure(server.port, options.bursts))
+            keep("shares", asyncio.run(measure(server.port, options.bursts)))
 
 
 if __name__ == "__main__":

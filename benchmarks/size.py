@@ -28,14 +28,13 @@ from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
 from benchmarks.backends import service
 from benchmarks.figures import table
-from benchmarks.load import DONE, wrk
+from benchmarks.load import DONE, PET, wrk
 from benchmarks.subjects import BUILD, Running, cpu_seconds
 from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
 from petstore.transfer.ndjson import Transferred, encode
 
 CONNECTIONS: Final = 1000
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
-PET: Final = '{"name":"pet01234","categoryId":7,"status":"available"}'
 
 
 class Location(NamedTuple):

@@ -13,9 +13,9 @@ import time
 from http.client import HTTPConnection
 from statistics import median
 
-from benchmarks.figures import table
 from benchmarks.load import Load
 from benchmarks.subjects import KEY, PETSTORE, SERVE, Running, Subject
+from benchmarks.turns import keep
 
 HELPS = 10
 STARTS = 5
@@ -87,25 +87,19 @@ def last_id(port: int) -> int:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the figures."""
     print(f"petstore --help, {HELPS} times", file=sys.stderr)
     helps = [show_help() for _ in range(HELPS)]
     print(f"petstore serve --dev, {STARTS} times", file=sys.stderr)
     starts = [first_response() for _ in range(STARTS)]
     print(f"resident size, adding {ENOUGH:,} pets", file=sys.stderr)
     empty, each, count = sizes()
-    rows = [["what", "CPU s", "wall s"]]
-    for name, runs in (("`petstore --help`", helps), ("first response with `--dev`", starts)):
-        rows.append([name, *(f"{median(column):.2f}" for column in zip(*runs, strict=True))])
-    print(table(*rows))
-    print()
-    print(
-        table(
-            ["resident size", ""],
-            ["empty", f"{empty:.0f} MB"],
-            [f"for each pet ({count:,} with names of 8 characters)", f"{each:.0f} bytes"],
-        )
-    )
+    figures = {"empty": empty, "pet": each}
+    for name, runs in (("help", helps), ("first", starts)):
+        figures[name], wall = (median(column) for column in zip(*runs, strict=True))
+        print(f"{name:>6}: {figures[name]:.2f} s of CPU, {wall:.2f} s")
+    print(f"resident: {empty:.0f} MB empty, {each:.0f} bytes for each of {count:,} pets")
+    keep("start", figures)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def start(stack: ExitStack, subjects: list[Subject], left_out: list[str]) -> lis
             server.wait()
             if subject.is_petstore:
                 smoke.fill(server.port)
-            smoke.check(server.port, subject.only)
+            smoke.check(server.port, subject)
             Load(1)(server, "get")
         except (RuntimeError, OSError) as error:
             left_out.append(f"{subject.title} is left out: {error}")
@@ -114,6 +114,7 @@ def compare(  # noqa: PLR0913 - what a comparison needs
 
 def keep(name: str, raw: dict[str, Any]) -> None:
     """Keep figures in build/bench."""
+    BUILD.mkdir(parents=True, exist_ok=True)
     kept = BUILD / f"{name}.json"
     kept.write_text(json.dumps(raw, indent=1))
     print(f"The figures are in {kept}", file=sys.stderr)
