@@ -119,10 +119,10 @@ def create_app(
         metrics = Metrics(read_only=settings.read_only)
         keys.on_reload = metrics.keys_reloaded
     state.storage_health = StorageHealth(metrics)
-    changes = not settings.read_only
+    may = not settings.read_only
     state.store = WatchedStore(
         partial(plugin.backend.open, storage),
-        Expected(settings.store, changes, changes, settings.workers),
+        Expected(settings.store, may, may, settings.workers, writes=may),
         shared.store if shared else SharedStore(bytearray(shared_store_bytes(1))),
         use,
         metrics,
