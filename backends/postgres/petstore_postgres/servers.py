@@ -49,6 +49,9 @@ _REMEDIES: Final = {
     "42704": "correct its name in PETSTORE_POSTGRES_URL, or leave it out",
     "3D000": "create it, or name another in PETSTORE_POSTGRES_URL",
 }
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+"""The codes that OpenSSL gives to a certificate that no trusted authority has signed."""
+
 _GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 _ERRORS: Final = (
     asyncpg.PostgresError,
@@ -362,6 +365,13 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
 
 def _remedy(error: Exception) -> str:
     """Return what to do about an error while connecting."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            return (
+                "; name the file of its authority in PETSTORE_POSTGRES_URL:"
+                " sslrootcert=/path/ca.pem"
+            )
+        return "; correct it, or the host in PETSTORE_POSTGRES_URL"
     if isinstance(error, asyncpg.PostgresError):
         remedy = _REMEDIES.get(error.sqlstate)
         return f"; {remedy}" if remedy else ""
@@ -379,6 +389,8 @@ def _reason(error: Exception, seconds: float) -> str:
     """Return why a call failed, in one line."""
     if isinstance(error, TimeoutError) and not error.errno:
         return f"no reply within {seconds:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
         return (os.strerror(error.errno) if error.errno > 0 else str(error.strerror)).lower()
     if isinstance(error, asyncpg.ConnectionDoesNotExistError):
