@@ -25,6 +25,7 @@ petstore in development mode; press Ctrl-C to stop. {kept}
   service    {base}/v1
   reference  {base}/docs
   API key    {key}
+  errors     -H 'Prefer: code=503' gets any that an operation documents
 
 Add a pet, in another terminal:
 
@@ -69,9 +70,7 @@ def serve(
         if settings.workers == 1:
             from petstore.http.app import create_app
 
-            app = create_app(
-                settings, configuration.plugin, configuration.storage, configuration.keys
-            )
+            app = create_app(replace(configuration, settings=settings))
             reload = None if configuration.dev_key else configuration.keys.reload_soon
             make_server(app, settings, ready, reload).run([sock])
         else:
