@@ -28,6 +28,7 @@ from benchmarks.figures import table
 from benchmarks.subjects import KEY
 from petstore.config import discovery
 from petstore.config.keys import Keys
+from petstore.config.loading import Configuration
 from petstore.config.settings import LogFormat, Settings
 from petstore.contract import NewPet, PetQuery, PetStatus, Repository
 from petstore.http.app import Application, create_app
@@ -170,7 +171,7 @@ async def main(rounds: int, calls: int) -> None:
     """Print the table."""
     set_up(LogFormat.OFF)
     plugin, keys = discovery.find("memory"), Keys([KEY])
-    app = create_app(Settings(), plugin, plugin.backend.settings(), keys)
+    app = create_app(Configuration(Settings(), plugin, plugin.backend.settings(), keys))
     events: asyncio.Queue[Any] = asyncio.Queue()
     started = asyncio.Event()
     events.put_nowait({"type": "lifespan.startup"})

@@ -110,11 +110,14 @@ def _explain(error: Exception) -> int | None:
         UnavailableError,
         WrongStoreError,
     )
+    from petstore.transfer.ndjson import InvalidLineError
 
     match error:
         case ConfigurationError():
             _warn(error.warnings)
             return _fail(str(error), exit_status.CONFIGURATION)
+        case InvalidLineError():
+            return _fail(str(error), exit_status.INVALID_DATA)
         case SettingsError() | ChangeNeededError():
             return _fail(str(error), exit_status.CONFIGURATION)
         case WrongStoreError():
@@ -208,8 +211,11 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help=text, epilog=_SETTINGS, allow_abbrev=False)
     serve.add_argument(
         "--dev",
-        action="store_true",
-        help="for trying out: the memory backend unless another is set, and a generated key",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="for trying out: the memory backend unless another is set, and a generated key;"
+        " it begins with the pets and orders of a file, if there is one (NDJSON or JSON)",
     )
     serve.add_argument("--backend", metavar="NAME", help="PETSTORE_BACKEND")
     serve.add_argument("--listen", metavar="HOST:PORT", help="PETSTORE_LISTEN")
@@ -332,7 +338,8 @@ def _add_transfer(commands: Any) -> None:
 def _serve(options: argparse.Namespace) -> int:
     # Before the slow imports: SIGTERM during the start is a stop, too. Nothing is open yet.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    if not options.dev:  # a key file that changes during the start is reloaded soon after
+    dev = options.dev is not None
+    if not dev:  # a key file that changes during the start is reloaded soon after
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from petstore.config.loading import configure
     from petstore.observability import logs
@@ -343,8 +350,12 @@ def _serve(options: argparse.Namespace) -> int:
         "PETSTORE_LISTEN": options.listen,
         "PETSTORE_WORKERS": options.workers,
     }
-    configuration = configure(os.environ, flags, dev=options.dev)
+    configuration = configure(os.environ, flags, dev=dev)
     _warn(configuration.warnings)
+    if options.dev:
+        from petstore.transfer.seed import seeded
+
+        configuration = seeded(configuration, options.dev)
     logs.set_up(configuration.settings.log, configuration.settings.log_level)
     serve.serve(configuration, os.environ, flags)
     return 0
@@ -430,16 +441,10 @@ def _new_key(options: argparse.Namespace) -> int:
 
 def _transfer(options: argparse.Namespace) -> int:
     from petstore.transfer import command
-    from petstore.transfer.ndjson import InvalidLineError
 
-    try:
-        if "url" in options:
-            status = command.export(options.file, options.url)
-        else:
-            status = (command.verify if options.compares else command.import_)(options.file)
-    except InvalidLineError as error:
-        return _fail(str(error), exit_status.INVALID_DATA)
-    return status
+    if "url" in options:
+        return command.export(options.file, options.url)
+    return (command.verify if options.compares else command.import_)(options.file)
 
 
 def _settings(options: argparse.Namespace) -> int:

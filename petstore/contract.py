@@ -404,16 +404,15 @@ class Notes(Protocol):
 class Expected(Struct, frozen=True):
     """What `Backend.open` must find, and what it may do.
 
-    store -- the identity that the store must have, so that no other one is opened and none is
-        created; None for any
+    store -- the identity that it must have: no other is opened, none is created; None for any
     create -- whether it creates the store if there is none
     upgrade -- whether it upgrades a store of an older schema
     processes -- how many processes of the service open it: a backend may refuse more than its
         server has room for
-    snapshot -- whether the store is read as it is now, whatever is written later. Only a backend
-        with `Backend.snapshots` is asked for it. No write is made then
+    snapshot -- whether the store is read as it is now; asked only of one with `Backend.snapshots`
     notes -- what the processes of the service know of the store; None outside a service
     unchanged -- whether it must be as last noted, or else `open` raises `WrongStoreError`
+    writes -- whether calls may write. If not, it neither creates nor upgrades, and may only read
     """
 
     store: str | None = None
@@ -423,6 +422,7 @@ class Expected(Struct, frozen=True):
     snapshot: bool = False
     notes: Notes | None = None
     unchanged: bool = False
+    writes: bool = True
 
 
 class Backend(Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ class Configuration(Struct, frozen=True):
     """What to run.
 
     plugin, storage -- the chosen backend and its settings
+    dev -- whether it is for trying out (``--dev``)
     dev_key -- the key that was generated for this run, with ``--dev``
     warnings -- findings that do not prevent the start
     """
@@ -28,6 +29,7 @@ class Configuration(Struct, frozen=True):
     plugin: Plugin
     storage: Struct
     keys: Keys
+    dev: bool = False
     dev_key: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -72,6 +74,8 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
             f"no backend is chosen. Set PETSTORE_BACKEND (installed: {names}), or try it out with:"
             " petstore serve --dev"
         )
+    if dev and f"{PREFIX}BACKEND" not in gathered.values:
+        _check_memory()
     plugin = discovery.find(chosen.backend)
     storage = discovery.configure(plugin, values)
     _check_workers(chosen.workers, plugin)
@@ -83,7 +87,19 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
         )
     unknown = _unknown(gathered, plugin)
     keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
-    return Configuration(chosen, plugin, storage, keys, dev_key, unknown + keys.warnings)
+    warnings = unknown + keys.warnings
+    return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings)
+
+
+def _check_memory() -> None:
+    """Raise `ConfigurationError` if the backend that ``--dev`` chooses is not installed."""
+    names = sorted({point.name for point in discovery.installed()})
+    if names and "memory" not in names:
+        raise ConfigurationError(
+            "--dev uses the backend 'memory', which is not installed. Install it, for instance from"
+            " a checkout: pip install ./backends/memory; or choose one that is: --backend"
+            f" {names[0]}"
+        )
 
 
 def _check_workers(workers: int, plugin: Plugin) -> None:

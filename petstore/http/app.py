@@ -12,15 +12,19 @@ from litestar.config.app import AppConfig
 from litestar.types import ASGIApp, Guard
 from msgspec import Struct
 
-from petstore.config.discovery import Plugin
-from petstore.config.keys import Keys
-from petstore.config.settings import Settings
+from petstore.config.loading import Configuration
 from petstore.contract import Expected, Repository
 from petstore.http.api.operations import OperationsController
 from petstore.http.api.orders import OrdersController
 from petstore.http.api.pets import PetsController
 from petstore.http.cors import Cors
-from petstore.http.guards import in_flight_guard, key_guard, rate_guard, read_only_guard
+from petstore.http.guards import (
+    in_flight_guard,
+    key_guard,
+    preferred_error_guard,
+    rate_guard,
+    read_only_guard,
+)
 from petstore.http.headers import Header
 from petstore.http.limits import InFlight, RateLimiter, SharedCounters, shared_counters_bytes
 from petstore.http.openapi.document import encode_document
@@ -59,21 +63,15 @@ class Shared(NamedTuple):
     counters: SharedCounters | None
 
 
-def create_app(
-    settings: Settings,
-    plugin: Plugin,
-    storage: Struct,
-    keys: Keys,
-    shared: Shared | None = None,
-) -> Application:
+def create_app(configuration: Configuration, shared: Shared | None = None) -> Application:
     """Build the application; it opens its storage in its lifespan and closes it there.
 
-    plugin, storage -- the chosen backend and its settings
-    keys -- the valid API keys
+    configuration -- if it is for trying out, clients may ask for errors, to test what they do then
     shared -- what several workers share
 
     Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
+    settings, keys = configuration.settings, configuration.keys
     state = ServiceState(settings.root_path)
     state.document = cache(partial(document, state.root_path))
 
@@ -87,6 +85,8 @@ def create_app(
         guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)
+    if configuration.dev:
+        guards.append(preferred_error_guard)
     guards.append(in_flight_guard(in_flight))
 
     def use(repository: Repository) -> None:
@@ -119,10 +119,10 @@ def create_app(
         metrics = Metrics(read_only=settings.read_only)
         keys.on_reload = metrics.keys_reloaded
     state.storage_health = StorageHealth(metrics)
-    changes = not settings.read_only
+    may = not settings.read_only
     state.store = WatchedStore(
-        partial(plugin.backend.open, storage),
-        Expected(settings.store, changes, changes, settings.workers),
+        partial(configuration.plugin.backend.open, configuration.storage),
+        Expected(settings.store, may, may, settings.workers, writes=may),
         shared.store if shared else SharedStore(bytearray(shared_store_bytes(1))),
         use,
         metrics,

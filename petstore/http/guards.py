@@ -7,11 +7,22 @@ from typing import Any, Final, cast
 from litestar.types import Guard
 
 from petstore.config.keys import Keys
-from petstore.http.errors import ApiError, ErrorCode, Refusal, unavailable
+from petstore.http.errors import (
+    CODES,
+    RETRY_AFTER_SECONDS,
+    ApiError,
+    ErrorCode,
+    Refusal,
+    unavailable,
+)
 from petstore.http.limits import InFlight, RateLimiter
 from petstore.http.request import ServiceRequest
+from petstore.http.routes import Texts
 
 _CHALLENGE: Final = 'Bearer realm="petstore"'
+_CODE: Final = re.compile(
+    rb'(?:^|,)[ \t]*code[ \t]*=[ \t]*"?([0-9]{3})"?[ \t]*(?:[,;]|$)', re.IGNORECASE
+)
 _BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
 
 
@@ -85,6 +96,23 @@ def read_only_guard(request: ServiceRequest, _: Any) -> None:
             "The service is read-only for now, for instance because its data is being moved. Send"
             " the request again later, with the same Idempotency-Key if it has one."
         )
+
+
+@service_guard
+def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
+    """Respond with the error that ``Prefer: code=503`` asks for; only with ``--dev``.
+
+    It may be any documented error of the operation. Other preferences are ignored (RFC 7240).
+    """
+    values = [value for name, value in request.scope["headers"] if name == b"prefer"]
+    if (found := _CODE.search(b",".join(values))) is None:
+        return
+    status = int(found[1])
+    if status in Texts(**handler.opt).statuses:
+        headers = {"preference-applied": f"code={status}"}
+        headers |= {401: {"www-authenticate": _CHALLENGE}}.get(status, {})
+        headers |= {"retry-after": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else {}
+        raise ApiError(CODES[status], "The error that Prefer has asked for.", headers)
 
 
 def in_flight_guard(in_flight: InFlight) -> Guard:

@@ -46,6 +46,10 @@ SUPPORTED: Final = frozenset(
 """The options of the application, its routers, controllers and handlers that have an effect."""
 
 
+_ALWAYS: Final = (401, 429, 500, 503)
+"""The statuses of the errors that every operation has."""
+
+
 class UnsupportedOptionError(Exception):
     """The application declares something that would have no effect.
 
@@ -69,6 +73,11 @@ class Texts(Struct, frozen=True):
     deprecation: Deprecation | None = None
     experimental: bool = False
     cacheable: bool = False
+
+    @property
+    def statuses(self) -> list[int]:
+        """The statuses of all errors that are documented."""
+        return sorted({*_ALWAYS, *self.errors})
 
 
 class Operation(Struct, frozen=True, eq=False):

@@ -25,6 +25,7 @@ petstore in development mode; press Ctrl-C to stop. {kept}
   service    {base}/v1
   reference  {base}/docs
   API key    {key}
+  errors     -H 'Prefer: code=503' gets any that an operation documents
 
 Add a pet, in another terminal:
 
@@ -49,7 +50,7 @@ def serve(
     Tracing.check()  # here, so that no worker fails, and before a store is created
     settings = configuration.settings
     resources.check_limits(settings.workers)
-    opened = open_once(configuration, changes=not settings.read_only)
+    opened = open_once(configuration)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
         settings = replace(settings, store=opened.store)
     with ExitStack() as stack:
@@ -69,9 +70,7 @@ def serve(
         if settings.workers == 1:
             from petstore.http.app import create_app
 
-            app = create_app(
-                settings, configuration.plugin, configuration.storage, configuration.keys
-            )
+            app = create_app(replace(configuration, settings=settings))
             reload = None if configuration.dev_key else configuration.keys.reload_soon
             make_server(app, settings, ready, reload).run([sock])
         else:
@@ -98,14 +97,17 @@ class Opened(NamedTuple):
 def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
     """Open the storage, read from it and close it again.
 
-    changes -- whether the store may be created or upgraded
+    changes -- whether the store may be created or upgraded; never if it is served read-only
 
     Raises the errors of `Backend.open`.
     """
 
     async def ping() -> Opened:
         settings = configuration.settings
-        expected = Expected(settings.store, changes, changes, settings.workers)
+        may = changes and not settings.read_only
+        expected = Expected(
+            settings.store, may, may, settings.workers, writes=not settings.read_only
+        )
         backend = configuration.plugin.backend
         async with backend.open(configuration.storage, expected) as repository:
             begin = perf_counter()

@@ -93,6 +93,14 @@ class Memory(NamedTuple):
         return SharedCounters(rest, self.worker, self.workers) if rest else None
 
 
+class Given(NamedTuple):
+    """What a worker reads its configuration from, as the parent does: see `configure`."""
+
+    environ: dict[str, str]
+    flags: dict[str, str | None]
+    dev: bool
+
+
 class Supervisor:
     """The parent of the workers; it does not serve requests itself.
 
@@ -109,7 +117,7 @@ class Supervisor:
         configuration: Configuration,
     ) -> None:
         settings = configuration.settings
-        self._arguments = (dict(environ), dict(flags), sock)
+        self._arguments = Given(dict(environ), dict(flags), configuration.dev), sock
         self._sock = sock
         self._memory = Memory.create(settings.workers, counters=settings.rate_limit is not None)
         self._workers = settings.workers
@@ -267,15 +275,15 @@ class Supervisor:
 
 
 def work(
-    environ: Mapping[str, str],
-    flags: Mapping[str, str | None],
+    given: Given,
     sock: socket.socket,
     memory: Memory,
     report: "Connection[int, int]",
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone.
 
-    environ, flags, sock -- those of the supervisor
+    given -- what to read the configuration from
+    sock -- that of the supervisor
     memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
 
@@ -285,18 +293,12 @@ def work(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     Thread(target=_stop_with_parent, daemon=True).start()
     logs.set_up(
-        LogFormat(flags["PETSTORE_LOG"] or LogFormat.JSON),
-        LogLevel(flags["PETSTORE_LOG_LEVEL"] or LogLevel.INFO),
+        LogFormat(given.flags["PETSTORE_LOG"] or LogFormat.JSON),
+        LogLevel(given.flags["PETSTORE_LOG_LEVEL"] or LogLevel.INFO),
     )
     try:
-        configuration = configure(environ, flags)
-        app = create_app(
-            configuration.settings,
-            configuration.plugin,
-            configuration.storage,
-            configuration.keys,
-            Shared(memory.store, memory.counters),
-        )
+        configuration = configure(given.environ, given.flags, dev=given.dev)
+        app = create_app(configuration, Shared(memory.store, memory.counters))
 
         def ready() -> None:
             with suppress(OSError):  # the parent has just gone

@@ -45,7 +45,7 @@ from petstore.transfer.sources import (
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
 
-READING: Final = Expected(create=False, upgrade=False)
+READING: Final = Expected(create=False, upgrade=False, writes=False)
 """What an export expects: it makes no empty store at a wrong location, and changes nothing."""
 
 BATCH_ITEMS: Final = 500

@@ -25,10 +25,11 @@ assert {"PydanticPlugin", "AttrsSchemaPlugin"} <= names, names
 CREATE = """
 from petstore.config import discovery
 from petstore.config.keys import Keys
+from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http.app import create_app
 plugin = discovery.find("memory")
-create_app(Settings(), plugin, plugin.backend.settings(), Keys())
+create_app(Configuration(Settings(), plugin, plugin.backend.settings(), Keys()))
 """
 
 

@@ -10,10 +10,12 @@ import socket
 import subprocess
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from msgspec import NODEFAULT
 
+from petstore.config import discovery
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
 from petstore.config.settings import Settings, default_of, setting_names
@@ -75,6 +77,7 @@ class TestErrors:
             (["serve", "--wo", "4"], "--wo"),
             (["serve", "--workers"], "--workers"),
             (["serve", "x"], "x"),
+            (["serve", "x", "--dev"], "x"),
             (["keys"], "COMMAND"),
             (["keys", "new", "a", "b"], "b"),
             (["check", "--backend", "x"], "--backend"),
@@ -150,6 +153,12 @@ class TestErrors:
             message = error_message(in_process("serve", "--dev", **settings))
         assert message.startswith(f"petstore: cannot listen on {listen}: the port is in use; ")
         assert f"PETSTORE_{setting.upper()}" in message
+
+    def test_dev_without_the_memory_backend_says_what_to_do(self) -> None:
+        points = [point for point in discovery.installed() if point.name == "sqlite"]
+        with mock.patch.object(discovery, "installed", return_value=points):
+            message = error_message(in_process("serve", "--dev"))
+        assert "pip install ./backends/memory; or choose one that is: --backend sqlite" in message
 
     @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "localhost.x:80"])
     def test_dev_listens_only_on_loopback_addresses(self, listen: str) -> None:

@@ -11,6 +11,7 @@ from uvicorn.server import ServerState
 
 from petstore.config import discovery
 from petstore.config.keys import Keys
+from petstore.config.loading import Configuration
 from petstore.config.settings import RateLimit, Settings
 from petstore.contract import Expected
 from petstore.http.app import create_app
@@ -136,7 +137,7 @@ def service() -> Iterator[Callable[..., bytes]]:
     )
     plugin = discovery.find("memory")
     storage = discovery.configure(plugin, {})
-    app = create_app(settings, plugin, storage, Keys([KEY]))
+    app = create_app(Configuration(settings, plugin, storage, Keys([KEY])))
     repository = plugin.backend.open(storage, Expected())
     with asyncio.Runner() as runner:
         app.state.repository = runner.run(repository.__aenter__())

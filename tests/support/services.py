@@ -20,6 +20,7 @@ from petstore_conformance.faults.services import SERVICE_KEY, RunningService
 from petstore.config import discovery
 from petstore.config.addresses import Address
 from petstore.config.keys import Keys
+from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http import app
 from petstore.http.state import ServiceState
@@ -155,6 +156,8 @@ def in_thread(
     plugin: discovery.Plugin | None = None,
     backend: str = BACKEND,
     storage: Struct | None = None,
+    *,
+    dev: bool = False,
 ) -> Iterator[Live]:
     """Run a service in a thread: on an empty place of a backend, or on the plugin's repository."""
     settings = settings or Settings(drain_seconds=0)
@@ -162,7 +165,8 @@ def in_thread(
     with tempfile.TemporaryDirectory() as directory:
         values = environment(**place(plugin.name, directory))
         storage = storage or discovery.configure(plugin, values)
-        application = app.create_app(settings, plugin, storage, Keys([KEY, OTHER_KEY]))
+        keys = Keys([KEY, OTHER_KEY])
+        application = app.create_app(Configuration(settings, plugin, storage, keys, dev))
         with _served(application, settings) as live:
             yield live
 

@@ -68,12 +68,19 @@ class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
 async def open_postgres(
     settings: PostgresSettings, expected: Expected
 ) -> AsyncIterator[PostgresRepository]:
-    """Find the writable server, check it, create or upgrade the schema.
+    """Find the primary, check it, create or upgrade the schema.
+
+    If no write may come, a standby, or a server that is read-only, will do.
 
     Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if no
     server can be reached, `WrongStoreError` or `ChangeNeededError` for what is not expected.
     """
-    servers = Servers(settings.url, settings.timeout_seconds, pgbouncer=settings.pgbouncer)
+    servers = Servers(
+        settings.url,
+        settings.timeout_seconds,
+        pgbouncer=settings.pgbouncer,
+        writes=expected.writes,
+    )
     if servers.ignored and parent_process() is None:  # else the parent has said so
         _log.info("no effect: %s in PETSTORE_POSTGRES_URL", ", ".join(servers.ignored))
     store = Store(servers.name, settings.schema, expected)

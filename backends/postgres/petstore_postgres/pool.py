@@ -136,9 +136,9 @@ class Pool:
         await asyncio.gather(*closing, return_exceptions=True)
 
     def leave_replaced(self) -> None:
-        """Close the connections to servers of a lower timeline than the highest seen."""
+        """Close the connections to primaries of a lower timeline than the highest seen."""
         for connection, timeline in self._timelines.items():
-            if timeline < self._servers.timeline and not connection.is_closed():
+            if "" < timeline < self._servers.timeline and not connection.is_closed():
                 _log.warning("leaving a replaced primary of %s", self._servers.name)
                 connection.terminate()
 

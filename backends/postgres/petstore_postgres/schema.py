@@ -51,7 +51,7 @@ _FOUND: Final = """SELECT
 
 # The first privilege that the user lacks, or NULL.
 _MISSING: Final = """SELECT min(format('%s on %s', p.privilege, c.oid::regclass))
-    FROM pg_class c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p (privilege)
+    FROM pg_class c CROSS JOIN unnest($2::text[]) p (privilege)
     WHERE c.relnamespace = $1::text::regnamespace AND (
         c.relname IN ('pets', 'orders', 'tokens') AND NOT has_table_privilege(c.oid, p.privilege)
         OR c.relkind = 'S' AND p.privilege IN ('SELECT', 'UPDATE')
@@ -75,7 +75,8 @@ async def migrate(connection: Any, name: str, schema: str, expected: Expected) -
                 # Explicit, as the default may be stricter: what is read after the lock must be new.
                 async with connection.transaction(isolation="read_committed"):
                     await _upgrade(connection, name, schema)
-            if missing := await connection.fetchval(_MISSING, schema):
+            needed = ["SELECT", *(["INSERT", "UPDATE", "DELETE"] if expected.writes else [])]
+            if missing := await connection.fetchval(_MISSING, schema, needed):
                 raise SettingsError(f"{name}: the user needs {missing}")
         except asyncpg.InsufficientPrivilegeError as error:
             raise SettingsError(

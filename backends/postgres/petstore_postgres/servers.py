@@ -1,4 +1,4 @@
-"""The servers that a URL names, and connections to the one of them that can be written to."""
+"""The servers that a URL names, and connections to the primary, or to one that can be read."""
 
 import asyncio
 import logging
@@ -24,7 +24,10 @@ LOST: Final = "the connection was lost"
 
 TO_USE_IT: Final = "restart the service to use what is there now"
 
-_READ_ONLY: Final = "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL"
+_READ_ONLY: Final = (
+    "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL, or serve it with"
+    " PETSTORE_READ_ONLY=true"
+)
 
 _REFUSALS: Final = (
     # What a server refuses until its settings or ours are changed.
@@ -46,6 +49,9 @@ _REMEDIES: Final = {
     "42704": "correct its name in PETSTORE_POSTGRES_URL, or leave it out",
     "3D000": "create it, or name another in PETSTORE_POSTGRES_URL",
 }
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+"""The codes that OpenSSL gives to a certificate that no trusted authority has signed."""
+
 _GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 _ERRORS: Final = (
     asyncpg.PostgresError,
@@ -98,14 +104,19 @@ class Servers:
     url -- as `PostgresSettings.url`
     seconds -- how long connecting, and a statement, may take
     pgbouncer -- whether a PgBouncer in front of them pools transactions
+    writes -- whether a server must accept writes; if not, a standby is used while there is no
+        primary
     timeline -- the highest one of a primary so far: one of a lower timeline was replaced
     ignored -- the parameters of the URL that have no effect
     """
 
-    def __init__(self, url: str, seconds: float, *, pgbouncer: bool = False) -> None:
+    def __init__(
+        self, url: str, seconds: float, *, pgbouncer: bool = False, writes: bool = True
+    ) -> None:
         address = parse(url)
         self._url = address.url
         self._seconds = seconds
+        self._writes = writes
         addresses = [to_arguments(host) for host in address.hosts]
         self._addresses = addresses if len(addresses) > 1 else [{}]
         hosts = address.hosts or [os.environ.get("PGHOST", "the default socket")]  # as libpq does
@@ -182,7 +193,7 @@ class Servers:
         found = [reached for task in done if (reached := task.result()) is not None]
         self._split_brain = ""
         try:
-            self._choose([reached for reached in found if not reached.state.read_only])
+            self._choose(found)
         except UnavailableError as error:
             self._split_brain = str(error)
             raise
@@ -192,8 +203,7 @@ class Servers:
 
         Logs what it promises, and later when that has changed. Raises `SettingsError`.
         """
-        if state.read_only:
-            raise SettingsError(f"{self.name} {_READ_ONLY}")
+        self._check_writable(self.name, state)
         if state.major < 14:
             raise SettingsError(f"{self.name} is version {state.version}; 14 or newer is required")
         if state.fsync != "on":
@@ -233,17 +243,22 @@ class Servers:
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:
         """Return the primary, unless all that were found are older than one seen before.
 
-        Raises `UnavailableError` if there are several. Addresses of one server are no split brain.
+        Without a primary, return one that can only be read, if there is any.
+
+        Raises `UnavailableError` if there are several primaries. Addresses of one server are no
+        split brain.
         """
-        self.timeline = max([self.timeline, *(reached.state.timeline for reached in found)])
-        primaries = [reached for reached in found if reached.state.timeline == self.timeline]
+        writable = [reached for reached in found if not reached.state.read_only]
+        self.timeline = max([self.timeline, *(reached.state.timeline for reached in writable)])
+        primaries = [reached for reached in writable if reached.state.timeline == self.timeline]
         if len({reached.state.started for reached in primaries}) > 1:
             raise UnavailableError(
                 f"{' and '.join(sorted(reached.name for reached in primaries))} both accept writes"
                 f" (timeline {int(self.timeline, 16)}): stop all but the primary, or make them its"
                 " standbys"
             )
-        return primaries[0] if primaries else None
+        readable = (reached for reached in found if reached.state.read_only)
+        return primaries[0] if primaries else next(readable, None)
 
     def _outdated(self, reached: ReachedServer) -> UnavailableError:
         return UnavailableError(
@@ -253,12 +268,18 @@ class Servers:
         )
 
     async def _connect(self, address: dict[str, Any]) -> ReachedServer:
-        """Connect to a server that can be written to."""
+        """Connect to a server that can be used."""
         reached = await self._reach(address)
-        if reached.state.read_only:
+        try:
+            self._check_writable(reached.name, reached.state)
+        except SettingsError:
             reached.connection.terminate()
-            raise SettingsError(f"{reached.name} {_READ_ONLY}")
+            raise
         return reached
+
+    def _check_writable(self, name: str, state: ServerState) -> None:
+        if state.read_only and self._writes:
+            raise SettingsError(f"{name} {_READ_ONLY}")
 
     async def _reach(self, address: dict[str, Any]) -> ReachedServer:
         with translated_errors(self.name, self._seconds, opening=True):
@@ -344,6 +365,13 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
 
 def _remedy(error: Exception) -> str:
     """Return what to do about an error while connecting."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            return (
+                "; name the file of its authority in PETSTORE_POSTGRES_URL:"
+                " sslrootcert=/path/ca.pem"
+            )
+        return "; correct it, or the host in PETSTORE_POSTGRES_URL"
     if isinstance(error, asyncpg.PostgresError):
         remedy = _REMEDIES.get(error.sqlstate)
         return f"; {remedy}" if remedy else ""
@@ -361,6 +389,8 @@ def _reason(error: Exception, seconds: float) -> str:
     """Return why a call failed, in one line."""
     if isinstance(error, TimeoutError) and not error.errno:
         return f"no reply within {seconds:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
         return (os.strerror(error.errno) if error.errno > 0 else str(error.strerror)).lower()
     if isinstance(error, asyncpg.ConnectionDoesNotExistError):

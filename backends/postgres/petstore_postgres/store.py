@@ -17,8 +17,9 @@ SETTLED_SECONDS: Final = 10
 # Ids count as assigned if the sequence has assigned them, or if a row has them: a logical replica,
 # and a restore of data only, have the rows and leave the sequences behind.
 _SQL: Final = """SELECT s.identity, s.version, s.tableoid::bigint,
-    left(pg_walfile_name(pg_current_wal_lsn()), 8),
-    (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint,
+    CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+    (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+        ELSE pg_current_wal_flush_lsn() END - '0/0'::pg_lsn)::bigint,
     p.last_value - 1 + p.is_called::int, (SELECT coalesce(max(id), 0) FROM {schema}.pets),
     o.last_value - 1 + o.is_called::int, (SELECT coalesce(max(id), 0) FROM {schema}.orders)
     FROM {schema}.store s, {schema}.pet_ids p, {schema}.order_ids o"""
@@ -34,6 +35,7 @@ class _Sight(NamedTuple):
     """What one check finds.
 
     table -- the id of a table, which a restored dump does not have
+    timeline -- of a primary; empty for a standby
     position -- how much of the write-ahead log is on disk: on one timeline it only grows
     pet_ids, pets, order_ids, orders -- how far the sequences are, and the highest ids of rows
     """
@@ -72,6 +74,7 @@ class Store:
         self._expected = expected.store
         self._notes = expected.notes
         self._unchanged = expected.unchanged
+        self._writes = expected.writes
         self._last: _Sight | None = None
         self._settled = self._settling = (0, 0)
         self._settles = 0.0
@@ -119,7 +122,7 @@ class Store:
             ("pet_ids", "pets", sight.pet_ids, sight.pets),
             ("order_ids", "orders", sight.order_ids, sight.orders),
         ):
-            if assigned < highest:
+            if assigned < highest and self._writes:
                 _log.warning(
                     "%s: the sequence %s was at %d, behind the ids in its table, and is set to %d",
                     self._name,

@@ -55,6 +55,9 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(ge=0, le=100, description="a number from 0 to 100: how many replicas confirm a write"),
     ] = 0
+    check: Annotated[
+        bool, Meta(description="true or false: whether to check that enough replicas confirm")
+    ] = False
     timeout_seconds: Annotated[
         float,
         Meta(
@@ -79,6 +82,8 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
         try:
             await masters.start()
             await store.open(expected)
+            if settings.check and settings.wait_replicas and expected.writes:
+                await store.check_replicas()
         except UnusableError as error:
             raise SettingsError(*error.args) from None
         except (WrongStoreError, ChangeNeededError):

@@ -6,6 +6,7 @@ failed, calls fail at once, while the client reconnects in the background.
 
 import asyncio
 import os
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -19,6 +20,9 @@ from petstore_redis.packing import pack
 
 RECONNECT_SECONDS: Final = 0.1
 """How long to wait before reconnecting to a server that has failed."""
+
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+"""The codes that OpenSSL gives to a certificate that no trusted authority has signed."""
 
 Reply = asyncio.Future[Any]
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[Any, Any]]]
@@ -143,6 +147,14 @@ class RedisClient:
         self._closed = False
 
     @property
+    def wait(self) -> tuple[str, int, int]:
+        """The command that waits until replicas confirm all writes before it on its connection.
+
+        It must time out before the client does; servers check ten times a second whether it has.
+        """
+        return "WAIT", self._replicas, max(1, round(self._seconds * 800) - 100)
+
+    @property
     def down(self) -> bool:
         """Whether calls fail at the moment."""
         return self._failure is not None
@@ -197,10 +209,7 @@ class RedisClient:
             return
         self._packed, self._futures = [], []
         if self._replicas:
-            # WAIT covers all writes before it on the connection. It must time out before the client
-            # does; servers check ten times a second whether it has.
-            wait = ("WAIT", self._replicas, max(1, round(self._seconds * 800) - 100))
-            packed.append(pack(*wait))
+            packed.append(pack(*self.wait))
             replies = [self._loop.create_future() for _ in packed]
             replies[-1].add_done_callback(partial(self._replicated, futures, replies))
             futures = replies
@@ -283,6 +292,14 @@ def _fail_all(futures: list[Reply], failure: StorageError) -> None:
 
 def _reason(error: Exception, seconds: float = 0) -> str:
     """Return why a connection failed, in one line."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
+        if error.verify_code in _UNKNOWN_AUTHORITY:
+            return (
+                f"{reason}; name the file of its authority in PETSTORE_REDIS_URL:"
+                " ?ssl_ca_certs=/path/ca.pem"
+            )
+        return f"{reason}; correct it, or the host in PETSTORE_REDIS_URL"
     if isinstance(error, ConnectionError) and error.errno:
         return os.strerror(error.errno).lower()
     if isinstance(error, TimeoutError) and not error.errno:

@@ -190,6 +190,21 @@ class RedisStore:
         await self._masters.close(wrong)
         raise wrong
 
+    async def check_replicas(self) -> None:
+        """Raise `UnavailableError` if too few replicas confirm what opening wrote to a master."""
+
+        async def ask(number: int, master: Master) -> None:
+            confirmed = await _call(self._masters, number, *master.writes.wait, write=False)
+            if confirmed < self._replicas:
+                raise UnavailableError(
+                    f"{master.name}: {confirmed} of {self._replicas} replicas confirm writes, so"
+                    " each would get 503; connect more replicas or lower"
+                    " PETSTORE_REDIS_WAIT_REPLICAS"
+                )
+
+        owners = self._masters.owners
+        await asyncio.gather(*(ask(owners.index(one), one) for one in self._masters.all()))
+
     async def _read(self) -> list[_Row]:
         reading = (
             _call(self._masters, number, "HMGET", names["meta"], *_Row._fields, write=False)

@@ -17,6 +17,8 @@ from backends.redis.tests.servers import servers as run_servers
 from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import Sentinels, url_of
 from petstore.contract import Receipt, UnavailableError
+from petstore.exit_status import UNAVAILABLE
+from tests.support.command import Outcome, error_message, in_process
 from tests.support.repositories import REX, count_with_rex, make_token, pets, refused
 
 
@@ -146,6 +148,28 @@ def test_a_command_that_is_disabled_is_named(tmp_path: Path, command: str) -> No
         message = refusal(managed, wait_replicas=1, timeout_seconds=1)
     assert f"unknown command '{command}'" in message
     assert "; it must not be disabled or renamed" in message
+
+
+def test_check_fails_if_no_replica_confirms_writes(tmp_path: Path) -> None:
+    """Also for a store that exists already: nothing has to be written to it."""
+    with run_servers(tmp_path, VALKEY, 2) as make:
+        master = make(0, *QUICK, *AOF).start()
+        settings = {"redis_url": url_of(master), "redis_wait_replicas": "1"}
+
+        def check(**more: str) -> Outcome:
+            return in_process("check", backend="redis", **settings, **more)
+
+        create(master, prefix="ps")
+        message = error_message(check(), UNAVAILABLE)
+        assert "0 of 1 replicas confirm writes, so each would get 503; connect more" in message
+        assert "PETSTORE_REDIS_WAIT_REPLICAS" in message
+        assert "ok: " in check(read_only="true").stdout
+        replica = make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
+        with master.client() as client:
+            until(lambda: client.set("a", "1") and client.wait(1, 100) == 1)
+        assert "ok: " in check().stdout
+        replica.freeze()
+        assert "0 of 1 replicas" in error_message(check(), UNAVAILABLE)
 
 
 @pytest.mark.parametrize("missing", ["info", "eval", "hsetnx"])

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from petstore.contract import Backend, Expected, SettingsError
 from petstore_sqlite import schema
-from petstore_sqlite.file import LockWait, check_name, check_presence, is_of_file
+from petstore_sqlite.file import (
+    LockWait,
+    check_name,
+    check_presence,
+    is_of_file,
+    refuse_unreadable_wal,
+    why_not_writable,
+)
 from petstore_sqlite.repository import SqliteRepository
 
 __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
@@ -48,6 +55,8 @@ async def open_sqlite(
 ) -> AsyncIterator[SqliteRepository]:
     """Open the file, upgrade its schema, and close it when all writes are done.
 
+    If no write may come, a file that cannot be written to is opened to be read.
+
     Raises `SettingsError` if the path is not that of a file or this version cannot use the file,
     `WrongStoreError` or `ChangeNeededError` if it is not as expected, `UnavailableError` if it
     cannot be opened or written to.
@@ -66,8 +75,14 @@ async def open_sqlite(
     check_presence(settings.path, expected)
     busy = LockWait(settings.busy_seconds)
     create = expected.store is None and expected.create
-    with schema.connect(settings.path, busy, create=create) as connection:
-        schema.migrate(connection, settings.path, busy, expected)
+    read_only = not expected.writes and bool(why_not_writable(settings.path))
+    if read_only:
+        refuse_unreadable_wal(settings.path)
+    with schema.connect(settings.path, busy, create=create, read_only=read_only) as connection:
+        if read_only:
+            schema.check_version(connection, settings.path, expected)
+        else:
+            schema.migrate(connection, settings.path, busy, expected)
         if settings.check:
             schema.check(connection, settings.path)
         with schema.connect(settings.path, busy, read_only=True) as reader:

@@ -8,10 +8,20 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 from time import monotonic
+from typing import Final
+from urllib.parse import quote
 
 import apsw
 
-from petstore.contract import ChangeNeededError, Expected, SettingsError, WrongStoreError
+from petstore.contract import (
+    ChangeNeededError,
+    Expected,
+    SettingsError,
+    UnavailableError,
+    WrongStoreError,
+)
+
+_ONLY_READ: Final = "serve it with PETSTORE_READ_ONLY=true, which needs only to read"
 
 
 class LockWait:
@@ -56,32 +66,43 @@ class LockWait:
 class OpenFile:
     """An open file and its WAL, to notice when their paths no longer name them.
 
-    SQLite holds both open and would keep writing to files that can no longer be found.
+    SQLite holds both open and would keep writing to files that can no longer be found. If there is
+    no WAL, the file was opened by `name_to_read`, and must not change.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         paths = (connection.filename, connection.filename_wal)
-        self._files = {path: _identify(path) for path in paths}
+        self._constant = _identify(paths[1]) is None
+        self._files = {path: _identify(path, written=self._constant) for path in paths}
 
     def problem(self) -> str:
-        """Return that one of the files was deleted, moved or replaced, or the empty string."""
+        """Return what has happened to one of the files, or the empty string."""
         for path, identity in self._files.items():
-            if _identify(path) != identity:
+            if _identify(path, written=self._constant) == identity:
+                continue
+            if self._constant:
                 return (
-                    f"{path} was deleted, moved or replaced while it was open; nothing more is"
-                    " written to it. Stop the service, put back the files that belong together,"
-                    " and start it again"
+                    f"{path} was written or removed by another process, but had been opened as a"
+                    " file that nobody can write to. Restart the service"
                 )
+            return (
+                f"{path} was deleted, moved or replaced while it was open; nothing more is"
+                " written to it. Stop the service, put back the files that belong together,"
+                " and start it again"
+            )
         return ""
 
 
-def _identify(path: str) -> tuple[int, int] | None:
-    """Return what identifies the file that a path names, or None if it names none."""
+def _identify(path: str, *, written: bool = False) -> tuple[int, ...] | None:
+    """Return what identifies the file that a path names, or None if it names none.
+
+    written -- whether it must also be as it was when it was last written
+    """
     try:
         status = os.stat(path)  # noqa: PTH116 - for each commit: twice as fast as with a Path
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, *((status.st_mtime_ns,) if written else ())
 
 
 def is_of_file(path: str) -> bool:
@@ -166,11 +187,41 @@ def _refuse_deleted_wal(path: str, expected: Expected) -> None:
         )
 
 
+def name_to_read(path: str) -> str:
+    """Return the name by which SQLite opens a file to read it: the path, or a URI.
+
+    SQLite creates a WAL and shared memory even to read. Where it can create neither, and there is
+    no process that has, nobody can write to the file: it is opened as one that does not change.
+    """
+    base = os.path.realpath(path)
+    if os.access(os.path.dirname(base), os.W_OK | os.X_OK, effective_ids=True):  # noqa: PTH120
+        return path
+    if _identify(f"{base}-wal") and _identify(f"{base}-shm"):
+        return path
+    return f"file:{quote(base)}?immutable=1"
+
+
+def refuse_unreadable_wal(path: str) -> None:
+    """Raise `UnavailableError` if `name_to_read` would leave out writes that are in the WAL."""
+    wal = Path(f"{os.path.realpath(path)}-wal")
+    if name_to_read(path) != path and wal.exists() and wal.stat().st_size:
+        raise UnavailableError(
+            f"sqlite at {path}: its log {wal} has writes that the file lacks, and cannot be read"
+            " where SQLite may create no file. Run 'petstore check' where its folder can be"
+            " written to; that writes them to the file"
+        )
+
+
 def explain_refusal(path: str) -> str:
     """Return why a file could not be opened or written to, as far as can be seen, and what to do.
 
     path -- of the file; nothing is changed
     """
+    return why_not_writable(path) or "check its permissions and those of its folder"
+
+
+def why_not_writable(path: str) -> str:
+    """Return what prevents writing to a file, and what to do, or the empty string."""
     file = Path(os.path.realpath(path))  # Path.resolve may raise for a loop of links
     folder = file.parent
     user = f"this user (uid {os.geteuid()})"
@@ -180,10 +231,16 @@ def explain_refusal(path: str) -> str:
         if not stat.S_ISDIR(folder.stat().st_mode):
             return f"{folder} is a file, not a folder"
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
-            return f"its folder {folder} is on a read-only file system; choose a writable one"
+            return (
+                f"its folder {folder} is on a read-only file system; choose a writable one, or"
+                f" {_ONLY_READ}"
+            )
         for name in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
             if name.exists() and not os.access(name, os.R_OK | os.W_OK, effective_ids=True):
-                return f"{user} may not read and write {name}; check its owner and permissions"
+                return (
+                    f"{user} may not read and write {name}; check its owner and permissions, or"
+                    f" {_ONLY_READ}"
+                )
     except FileNotFoundError:
         return f"its folder {folder} does not exist; create it"
     except OSError as error:
@@ -191,9 +248,9 @@ def explain_refusal(path: str) -> str:
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         return (
             f"{user} may not create files in its folder {folder}, as SQLite must; check its owner"
-            " and permissions"
+            f" and permissions, or {_ONLY_READ}"
         )
-    return "check its permissions and those of its folder"
+    return ""
 
 
 def sync_recovered(connection: apsw.Connection) -> None:

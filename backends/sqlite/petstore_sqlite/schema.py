@@ -14,7 +14,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from petstore_sqlite.file import LockWait, explain_refusal, sync_recovered
+from petstore_sqlite.file import LockWait, explain_refusal, name_to_read, sync_recovered
 
 APPLICATION_ID: Final = 0x50455453
 """Identifies the files of this backend among other SQLite files: "PETS" in ASCII."""
@@ -133,21 +133,23 @@ def connect(
 
     busy -- the wait for locks of other processes, until its deadline; reads wait its seconds
     create -- whether it creates the file if there is none
-    read_only -- restricts it to reads, by one thread, and leaves checkpoints to other connections
+    read_only -- restricts it to reads, by one thread, and leaves checkpoints to other connections;
+        the file may be one that cannot be written to
 
-    Raises `UnavailableError` if the file cannot be opened or written to.
+    Raises `UnavailableError` if the file cannot be opened or, unless `read_only`, written to.
     """
     flags = apsw.SQLITE_OPEN_READWRITE
     if create:
         flags |= apsw.SQLITE_OPEN_CREATE
     if read_only:
         flags |= apsw.SQLITE_OPEN_NOMUTEX  # one thread: each column of a row would lock a mutex
+        flags |= apsw.SQLITE_OPEN_URI
     with translated_errors(path):
-        connection = apsw.Connection(path, flags)
+        connection = apsw.Connection(name_to_read(path) if read_only else path, flags)
     try:
         with translated_errors(path):
             connection.set_busy_handler(busy)
-            if connection.readonly("main"):
+            if not read_only and connection.readonly("main"):
                 raise apsw.ReadOnlyError
             connection.pragma("synchronous", "FULL")
             # Otherwise a statement that compares an index with a range is compiled at every call.
@@ -189,6 +191,12 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
         # SQLite itself does not wait for the lock of either.
         busy.retry(lambda: connection.pragma("journal_mode", "WAL"))
         busy.retry(lambda: sync_recovered(connection))
+
+
+def check_version(connection: apsw.Connection, path: str, expected: Expected) -> None:
+    """Check that the file has the newest schema, and change nothing. Raises what `migrate` does."""
+    with translated_errors(path):
+        _check_expected(connection, path, _version(connection, path), expected)
 
 
 def begin_snapshot(connection: apsw.Connection, path: str) -> None:

@@ -12,7 +12,14 @@ import apsw
 import pytest
 from petstore_sqlite import SqliteRepository, SqliteSettings, backend, schema
 
-from backends.sqlite.tests.files import content, execute, opened
+from backends.sqlite.tests.files import (
+    content,
+    create,
+    execute,
+    opened,
+    refusal,
+    unprivileged,
+)
 from petstore.contract import (
     NewPet,
     OrderQuery,
@@ -20,7 +27,6 @@ from petstore.contract import (
     Pet,
     PetQuery,
     PetStatus,
-    StorageError,
     UnavailableError,
 )
 from tests.support.repositories import REX, pets
@@ -28,25 +34,6 @@ from tests.support.repositories import REX, pets
 VERSION = len(schema.MIGRATIONS)
 NOT_SQLITE = "it is corrupt, or not an SQLite database; restore a backup, or correct the path"
 LOCKED = "another process has it locked"
-
-
-def create(file: Path | str, count: int = 1) -> list[int]:
-    """Open the file, add pets, close it; return their ids."""
-
-    async def run() -> list[int]:
-        async with opened(file, busy_seconds=0.2) as repository:
-            creates = [repository.create_pet(REX) for _ in range(count)]
-            return [receipt.id for receipt in await asyncio.gather(*creates)]
-
-    return asyncio.run(run())
-
-
-def refusal(file: Path | str) -> str:
-    """Check that a file is refused with a message of one line; return "Type: message"."""
-    with pytest.raises(StorageError) as caught:
-        create(file)
-    assert len(str(caught.value).splitlines()) == 1
-    return f"{type(caught.value).__name__}: {caught.value}"
 
 
 @contextmanager
@@ -206,18 +193,6 @@ class TestRefused:
                 message = refusal(inner / "pets.sqlite")
             inner.parent.chmod(0o755)
         assert message.endswith("permission denied")
-
-
-@contextmanager
-def unprivileged() -> Iterator[None]:
-    """Drop the privileges of root, which no file permission restricts."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
 
 
 class TestFailing:

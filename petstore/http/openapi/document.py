@@ -29,7 +29,6 @@ from petstore.http.request import ServiceRequest
 from petstore.http.routes import Operation, Routes
 from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
 
-_ALWAYS: Final = (401, 429, 500, 503)
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
 _ITEMS: Final = (Pet, Order)
 _UNDERSCORE: Final = re.compile("_([a-z])")
@@ -100,7 +99,6 @@ def _operation(
     if collection:
         filters = collection.filters.items()
         messages[400] = texts.PAGE | {name: filter_.message for name, filter_ in filters}
-    errors = sorted({*_ALWAYS, *stated.errors})
     success = HTTPStatus(operation.status)
     item = get_args(operation.content)[0] if collection else operation.content
     component = f"{item.__name__}s" if collection else item.__name__
@@ -123,7 +121,10 @@ def _operation(
                 "headers": _headers([*own, *_LIMITS, *announced]),
                 "content": {JSON: {"schema": schema, "example": example}},
             },
-            **{str(status): _error(status, messages[status], announced) for status in errors},
+            **{
+                str(status): _error(status, messages[status], announced)
+                for status in stated.statuses
+            },
         },
     }
     if body := described.get("requestBody"):

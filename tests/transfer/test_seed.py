@@ -1,0 +1,76 @@
+"""`petstore serve --dev FILE` begins with the pets and orders of a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from petstore.exit_status import CONFIGURATION, INVALID_DATA
+from tests.support.command import error_message, in_process
+from tests.support.services import process
+
+PETS = [
+    {"id": 3, "name": "Rex", "categoryId": 7, "status": "pending"},
+    {"id": 5, "name": "Ada", "categoryId": -1},
+]
+ORDERS = [{"id": 2, "petId": 3, "status": "placed", "placedAt": "2026-01-02T03:04:05.000006Z"}]
+EXPORT = "".join(
+    json.dumps({kind: item}) + "\n"
+    for kind, items in (("pet", PETS), ("order", ORDERS))
+    for item in items
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "orders"),
+    [
+        (EXPORT, ORDERS),
+        (json.dumps({"orders": ORDERS, "pets": PETS}, indent=2), ORDERS),
+        (f"\n {json.dumps(PETS)}", []),
+    ],
+    ids=["export", "object", "array"],
+)
+def test_a_service_begins_with_what_a_file_has(tmp_path: Path, text: str, orders: Any) -> None:
+    file = tmp_path / "pets.json"
+    file.write_text(text)
+    with process(tmp_path, "--dev", str(file)) as service:
+        assert service.client.get("/v1/pets").json() == PETS
+        assert service.client.get("/v1/store/orders").json() == orders
+        added = service.client.post("/v1/pets", json={"name": "Tom", "categoryId": 1})
+        assert added.json()["id"] == 6
+        service.stop()
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (EXPORT.replace("Rex", 'R"x'), 1, "JSON is malformed"),
+        (EXPORT + EXPORT.replace("Ada", "Eve"), 5, "its id is taken by"),
+        (EXPORT.removesuffix("\n"), 3, "it does not end with a line feed"),
+        ('[\n{"id": 1, "name": "Rex"}]', 2, "pet.categoryId: required, but missing"),
+        (json.dumps({"pets": [PETS[1], PETS[1] | {"id": 0}]}, indent=1), 8, "pet.id: expected"),
+        (json.dumps({"pets": [], "orders": ORDERS}, indent=1), 4, "there is no pet 3"),
+        ('[\n{"id": 1,\n"id": 1, "name": "", "categoryId": 1}]', 2, "`id` is repeated"),
+        ('{"pets": [\n{"id": 1,}\n]}', 2, "JSON is malformed"),
+        ('{\n"posts": []}', 1, "`posts`"),
+        ("Rex\n", 1, "expected NDJSON as petstore export writes it, an array of pets, or an obj"),
+    ],
+)
+def test_the_line_of_a_mistake_is_named(tmp_path: Path, text: str, line: int, message: str) -> None:
+    file = tmp_path / "pets.json"
+    file.write_text(text)
+    error = error_message(in_process("serve", "--dev", str(file)), INVALID_DATA)
+    assert error.startswith(f"petstore: {file}, line {line}: ")
+    assert message in error
+
+
+def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    file, path = str(tmp_path / "pets.json"), f"{tmp_path}/pets.sqlite"
+    for arguments, settings, message in (
+        (["--dev", file], {}, f"cannot read {file}: No such file or directory"),
+        (["--dev", file], {"backend": "sqlite", "sqlite_path": path}, "petstore import"),
+    ):
+        assert message in error_message(in_process("serve", *arguments, **settings), CONFIGURATION)
+    assert not list(tmp_path.iterdir())
