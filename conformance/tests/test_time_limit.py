@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
 from conformance.tests.kits import in_memory, kit
-from petstore.contract import Order, Pet, PetQuery
+from petstore.contract import Backend, Order, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS
 
 CLAUSES = clauses(Conformance)
@@ -146,6 +147,56 @@ def test_on_a_busy_machine_a_call_that_never_returns_is_inconclusive(
     message = "^inconclusive: .* has not ended within .* had 6% of what they needed$"
     with pytest.raises(pytest.skip.Exception, match=message):
         getattr(opening(Waits), CLAUSES[clause])()
+
+
+class Locked(MemoryRepository):
+    """Raises at once what a busy file or an empty pool raises."""
+
+    seconds = 0
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        await asyncio.sleep(self.seconds)
+        raise UnavailableError("database is locked")
+
+
+class TimesOut(Locked):
+    """Has waited before."""
+
+    seconds = cores.EXCUSED_SECONDS
+
+
+@asynccontextmanager
+async def locked(*_: object) -> AsyncIterator[Any]:
+    yield await Locked().list_pets(PetQuery(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("backend", "clause"),
+    [
+        (in_memory(Locked), "page-empty"),
+        (in_memory(Locked), "model"),
+        (replace(memory, scratch=locked), "page-empty"),
+        (replace(memory, open=locked), "page-empty"),
+    ],
+)
+def test_on_a_busy_machine_what_is_unavailable_at_once_is_wrong(
+    backend: Backend, clause: str, busy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the clause has taken until then."""
+    monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", "1")
+    monkeypatch.setattr(sequences, "LIMIT_SECONDS", HANG_SECONDS)
+    with pytest.raises((UnavailableError, pytest.skip.Exception)) as raised:
+        getattr(kit(backend, MemorySettings()), CLAUSES[clause])()
+    assert raised.type is UnavailableError
+
+
+def test_on_a_busy_machine_what_is_unavailable_after_a_time_is_inconclusive(
+    busy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit_module, "CLAUSE_SECONDS", 10)
+    monkeypatch.setattr(kit_module, "LIMIT_SECONDS", 10)
+    with pytest.raises(pytest.skip.Exception, match="database is locked"):
+        getattr(opening(TimesOut), CLAUSES["page-empty"])()
 
 
 def test_on_a_busy_machine_what_is_wrong_is_wrong(busy: None) -> None:

@@ -10,6 +10,10 @@ INCONCLUSIVE: Final = 75
 """The exit status if the machine was too slow for a verdict (EX_TEMPFAIL: try again)."""
 
 
+EXCUSED_SECONDS: Final = 1
+"""What took less is not slow: a busy machine never explains it."""
+
+
 class Cores:
     """How long this process, and those that it has started, ran on a core and waited for one.
 
@@ -39,7 +43,7 @@ class Cores:
             ran_before, waited_before = self._before.get(thread, (0, 0))
             ran += ran_now - ran_before
             waited += waited_now - waited_before
-        if waited <= ran or waited / 1e9 < max(1, seconds / 4):
+        if waited <= ran or waited / 1e9 < max(EXCUSED_SECONDS, seconds / 4):
             return None
         return (
             f"the machine is too busy: in {seconds:.0f} s this process and those that it started"
