@@ -210,9 +210,9 @@ class OrderClauses(Kit):
     async def _place_and_watch(self, repository: Repository, reader: Repository) -> None:
         pet_id = await add_pet(repository)
 
-        async def orders(status: OrderStatus | None = None) -> list[Order]:
+        async def orders(status: OrderStatus | None = None) -> list[int]:
             found = await reader.list_orders(OrderQuery(0, 99, status))
-            return [order for order in found if order.pet_id == pet_id]
+            return [order.id for order in found if order.pet_id == pet_id]
 
         async def read() -> None:
             before = await orders()
