@@ -22,6 +22,7 @@ from petstore_conformance.harness.forwarding import Forwarding
 
 from conformance.tests.honest import Honest, LocationSettings, Store, Token
 from petstore.contract import (
+    PET_STATUS_BY_ORDER,
     Backend,
     ChangeNeededError,
     Expected,
@@ -326,6 +327,31 @@ class SendsTwice(Served):
         except UnavailableError:
             result = await super().call(method, *arguments, **named)
         return result
+
+
+class SendsTwiceAfterItsSecondRequest(SendsTwice):
+    """A write is two requests; only if the second one has no reply, the driver writes once more."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        await self.ask()
+        return await super().call(method, *arguments, **named)
+
+
+class ClosesInTwoRequests(Served):
+    """Changes an order with one request, and its pet with the next."""
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        order: Order = await super().update_order(order_id, status)
+
+        async def change_pet(_: Honest) -> None:
+            super(Filed, self).set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
+
+        await self.call(change_pet)
+        return order
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        if status is PetStatus.PENDING:
+            super().set_status(pet_id, status)
 
 
 @asynccontextmanager

@@ -55,7 +55,12 @@ class _Jumping(selectors.DefaultSelector):
 
 
 class Wrapped(Forwarding):
-    """Passes each call on to another repository. Subclasses change when."""
+    """Passes each call on to another repository. Subclasses change when.
+
+    opening -- how many seconds it takes to open one
+    """
+
+    opening: float = 0
 
     def __init__(self, inner: Repository, random: Random) -> None:
         self.inner = inner
@@ -109,6 +114,12 @@ class Locked(FarAway):
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         async with self.lock:
             return await super().call(method, *arguments, **named)
+
+
+class OpensSlowly(Wrapped):
+    """To open it takes a second: tables are made, or looked up."""
+
+    opening = 1
 
 
 class Pooled(Jittery):
@@ -217,6 +228,7 @@ WRAPPERS: list[type[Wrapped]] = [
     Distant,
     FarAway,
     Locked,
+    OpensSlowly,
     Pooled,
     Reserving,
     Unstoppable,
@@ -231,6 +243,7 @@ def wrapped(inner: Backend, wrapper: type[Wrapped], seed: int) -> Backend:
 
     @asynccontextmanager
     async def open_(settings: Any, expected: Expected) -> AsyncIterator[Wrapped]:
+        await asyncio.sleep(wrapper.opening)
         async with inner.open(settings, expected) as repository:
             yield wrapper(repository, random)
 

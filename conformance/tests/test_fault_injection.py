@@ -53,6 +53,8 @@ CAUGHT = {
     ("ReadsNoOrderAgain", "calls"): "not_recovered",
     ("Stubborn", "calls"): "not_cancelled",
     ("SendsTwice", "calls"): "sent_twice",
+    ("SendsTwiceAfterItsSecondRequest", "calls"): "sent_twice",
+    ("ClosesInTwoRequests", "calls"): "otherwise_wrong",
     ("FailsWhileStarting", "server-kill"): "wrong_error",
 }
 """A saboteur, the fault that shows it, and the kind of the violation, or the kinds."""

@@ -2,21 +2,25 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import hypothesis
 import pytest
 from petstore_conformance import Conformance
-from petstore_conformance.clauses import sequences
+from petstore_conformance.clauses import costs, sequences
 from petstore_conformance.clauses.costs import CostClauses
 from petstore_conformance.clauses.processes import ProcessClauses
+from petstore_conformance.harness import cores
+from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.kit import clauses
+from petstore_memory import MemoryRepository, MemorySettings
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
-from conformance.tests.honest import LocationSettings
-from conformance.tests.kits import kit
+from conformance.tests.honest import Item, LocationSettings
+from conformance.tests.kits import in_memory, kit
 from conformance.tests.odd import (
     ODD,
     Distant,
@@ -26,6 +30,7 @@ from conformance.tests.odd import (
     odd,
     wrapped,
 )
+from petstore.contract import Order, OrderQuery
 
 SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
 CLAUSES = {
@@ -61,6 +66,45 @@ def test_sqlite_passes_behind_a_pool(
         monkeypatch.setattr(Jittery, "seconds", 0.001)
     settings = SqliteSettings(path=str(tmp_path / "pets.sqlite"))
     getattr(kit(wrapped(sqlite, Pooled, seed), settings, examples=10), CLAUSES[clause])()
+
+
+class Scans(MemoryRepository):
+    """A server that goes through all orders to find those of a status, a microsecond for each."""
+
+    stored = 0
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        self.stored += len(items)
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        if query.status is not None:
+            await asyncio.sleep(self.stored * 1e-6)
+        return await super().list_orders(query)
+
+
+@pytest.fixture(params=[0.003, 0.02], ids=["3 ms", "20 ms"])
+def jitter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each call of `Jittery` take up to so many seconds longer, in virtual time."""
+    monkeypatch.setattr(cores, "read", dict)
+    monkeypatch.setattr(Jittery, "seconds", request.param / 2)
+    monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=VirtualTime))
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_jitter_is_not_taken_for_a_cost_that_grows(
+    number: int, jitter: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ITEMS", "MANY_ITEMS"):
+        monkeypatch.setattr(costs, name, 100)
+    backend = wrapped(in_memory(MemoryRepository), Jittery, number)
+    getattr(kit(backend, MemorySettings()), CLAUSES["cost"])()
+
+
+def test_jitter_does_not_hide_a_cost_that_grows(jitter: None) -> None:
+    backend = wrapped(in_memory(Scans), Jittery, 0)
+    with pytest.raises(OverdueError, match=r"list_orders, of a status: .* ms in a small store"):
+        getattr(kit(backend, MemorySettings()), CLAUSES["cost"])()
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -43,6 +44,25 @@ def test_a_template_works_as_it_is(project: Path) -> None:
     chosen = ("closed", "order-reserves", "restore-live", "token-atomic")
     run = conformance("acme", project, *(f"--clause={name}" for name in chosen))
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@each_template
+@pytest.mark.parametrize("removes", [True, False])
+def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> None:
+    package = project / "petstore_acme" / "__init__.py"
+    if not removes:
+        text = re.sub(r"(?m)(await client.remove|_remove)\(.*\)$", "pass", package.read_text())
+        package.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "scratch_location"]
+    run = subprocess.run(
+        [*command, "tests"],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == (0 if removes else 1), run.stdout + run.stderr
 
 
 @pytest.mark.slow

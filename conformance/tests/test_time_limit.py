@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
 from conformance.tests.kits import in_memory, kit
-from petstore.contract import Order, Pet, PetQuery
+from petstore.contract import Backend, Order, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS
 
 CLAUSES = clauses(Conformance)
@@ -148,6 +149,56 @@ def test_on_a_busy_machine_a_call_that_never_returns_is_inconclusive(
         getattr(opening(Waits), CLAUSES[clause])()
 
 
+class Locked(MemoryRepository):
+    """Raises at once what a busy file or an empty pool raises."""
+
+    seconds = 0
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        await asyncio.sleep(self.seconds)
+        raise UnavailableError("database is locked")
+
+
+class TimesOut(Locked):
+    """Has waited before."""
+
+    seconds = cores.EXCUSED_SECONDS
+
+
+@asynccontextmanager
+async def locked(*_: object) -> AsyncIterator[Any]:
+    yield await Locked().list_pets(PetQuery(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("backend", "clause"),
+    [
+        (in_memory(Locked), "page-empty"),
+        (in_memory(Locked), "model"),
+        (replace(memory, scratch=locked), "page-empty"),
+        (replace(memory, open=locked), "page-empty"),
+    ],
+)
+def test_on_a_busy_machine_what_is_unavailable_at_once_is_wrong(
+    backend: Backend, clause: str, busy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the clause has taken until then."""
+    monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", "1")
+    monkeypatch.setattr(sequences, "LIMIT_SECONDS", HANG_SECONDS)
+    with pytest.raises((UnavailableError, pytest.skip.Exception)) as raised:
+        getattr(kit(backend, MemorySettings()), CLAUSES[clause])()
+    assert raised.type is UnavailableError
+
+
+def test_on_a_busy_machine_what_is_unavailable_after_a_time_is_inconclusive(
+    busy: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit_module, "CLAUSE_SECONDS", 10)
+    monkeypatch.setattr(kit_module, "LIMIT_SECONDS", 10)
+    with pytest.raises(pytest.skip.Exception, match="database is locked"):
+        getattr(opening(TimesOut), CLAUSES["page-empty"])()
+
+
 def test_on_a_busy_machine_what_is_wrong_is_wrong(busy: None) -> None:
     with pytest.raises(AssertionError, match=r"assert \[\] == "):
         getattr(opening(Forgets), CLAUSES["page-after"])()
@@ -166,6 +217,20 @@ def test_a_process_has_too_little_of_a_core_if_it_waits_for_one_longer_than_it_r
     counted = Cores()
     monkeypatch.setattr(cores, "read", lambda: {"new": (ran * 10**9, waited * 10**9)})
     assert bool(counted.shortage()) is short
+
+
+@pytest.mark.parametrize(("others", "short"), [((10, 90), True), ((10, 5), False)])
+def test_a_server_counts_that_this_process_has_not_started(
+    others: tuple[int, int], short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for a core, or for requests, and this process always had one."""
+    monkeypatch.setattr(cores, "monotonic", iter([0.0, 100.0]).__next__)
+    counted = Cores()
+    me = str(threading.get_native_id())
+    times = {me: (5, 0), "server": others}
+    times = {name: (ran * 10**9, waited * 10**9) for name, (ran, waited) in times.items()}
+    monkeypatch.setattr(cores, "read", lambda: times)
+    assert ("the processes of this machine waited 90 s" in (counted.shortage() or "")) is short
 
 
 def test_what_fails_at_once_is_not_slow_however_busy_the_machine_is(

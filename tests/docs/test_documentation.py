@@ -70,8 +70,9 @@ def test_every_error_code_is_in_the_readme() -> None:
         assert f"| `{code}` | {int(code.status)} |" in README
 
 
-def test_the_clauses_that_an_sql_backend_may_break_are_in_the_contract() -> None:
-    text = (ROOT / "backends/sql.md").read_text()
+@pytest.mark.parametrize("page", ["sql", "keyvalue"])
+def test_the_clauses_that_a_kind_of_backend_may_break_are_in_the_contract(page: str) -> None:
+    text = (ROOT / f"backends/{page}.md").read_text()
     named = set(re.findall(r"\[([a-z-]+)\]", text))
     assert len(named) > 20
     assert named <= sentences().keys()

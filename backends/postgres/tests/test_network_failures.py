@@ -97,13 +97,13 @@ async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> Non
         for count in range(2, 10, 2):
             # The first one prepares the statement, so that the reply is that of the commit.
             await again(lambda: repository.create_pet(REX))
-            front.drop_next = True
+            front.drop = 1
             await unavailable(repository.create_pet(REX))
             assert len(await again(lambda: pets(repository))) == count
         first, second, *_ = await pets(repository)
         await repository.place_order(first.id, AT)
         token = make_token(7)
-        front.drop_next = True
+        front.drop = 1
         await unavailable(repository.place_order(second.id, AT, token))
         receipt = await again(lambda: repository.place_order(second.id, AT, token))
         assert receipt.replayed

@@ -34,13 +34,13 @@ async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> Non
         pet = await repository.create_pet(REX)
         await repository.place_order(pet.id, AT)
         for count in range(2, 7):
-            front.drop_next = True
+            front.drop = 1
             assert "was lost" in await unavailable(repository.create_pet(REX))
             await again(lambda: pets(repository))
             assert len(await pets(repository)) == count
         second = (await pets(repository))[-1].id
         token = make_token(7)
-        front.drop_next = True
+        front.drop = 1
         await unavailable(repository.place_order(second, AT, token))
         receipt = await again(lambda: repository.place_order(second, AT, token))
         assert receipt.replayed

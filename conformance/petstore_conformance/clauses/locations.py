@@ -36,6 +36,9 @@ from petstore_conformance.harness.kit import (
 from petstore_conformance.model.calls import AnyCall, Stored, read_all, sample
 from petstore_conformance.model.values import AT, NOW, REX, make_token
 
+SECONDS_FOR_LOCATIONS = 4
+"""How long may be spent on filling locations: where that is slow, fewer of them are made."""
+
 
 class LocationClauses(Kit):
     """Clauses of `Backend.open` and `Backend.scratch`."""
@@ -89,8 +92,11 @@ class LocationClauses(Kit):
             async with location.open() as one, other.open() as two:
                 stored[location] = await self._fill(one, 3)
                 stored[other] = await self._fill(two, 2)
+            time = asyncio.get_running_loop().time
+            begin = time()
             async with first.open() as repository:
                 stored[first] = await self._fill(repository, 1)
+            most = max(2, int(SECONDS_FOR_LOCATIONS / (time() - begin + 1e-9)))
             outer = await outer_stack.enter_async_context(other.new())
             inner = await stack.enter_async_context(outer.new())
             async with inner.open() as three:
@@ -106,12 +112,12 @@ class LocationClauses(Kit):
             await outer_stack.aclose()  # the one from which another was made
             await self._check_locations(stored)
             async with other.open() as two:
-                many = await sample(two, range(20))
+                many = await sample(two, range(min(20, most)))
             several = [stack.enter_async_context(location.new()) for _ in many]
             for new in await asyncio.gather(*several):  # made at once; a name may have become free
                 async with new.open() as repository:
                     stored[new] = await self._fill(repository, 1)
-            for _ in range(5):  # each made from the one before: their names may become long
+            for _ in range(min(5, most)):  # each made from the one before: names may become long
                 new = await stack.enter_async_context(new.new())
                 async with new.open() as repository:
                     stored[new] = await self._fill(repository, 1)

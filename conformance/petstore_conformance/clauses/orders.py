@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
 from typing import TypeVar
@@ -24,7 +24,7 @@ from petstore.contract import (
     RefusedError,
     Repository,
 )
-from petstore_conformance.harness.kit import Kit, clause
+from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import cancel, check_types, kind, sample
 from petstore_conformance.model.values import AT, MANY, MANY_SECONDS, TIMES, make_token
 
@@ -33,7 +33,22 @@ FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
 READERS = 8
 """How many read during a change while it is made."""
 
+TURNS = 20
+"""How often a change is made while others read: the time between two transactions is short."""
+
 AnyResult = TypeVar("AnyResult")
+
+
+@asynccontextmanager
+async def open_twice(location: Location) -> AsyncIterator[tuple[Repository, Repository]]:
+    """Yield two open repositories of a location, or one of them twice if it is not shared.
+
+    What a handle does in two steps another one may see, while its own reads wait for it.
+    """
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(location.open())
+        shared = location.backend.shared
+        yield one, await stack.enter_async_context(location.open()) if shared else one
 
 
 async def add_pet(repository: Repository) -> int:
@@ -179,30 +194,39 @@ class OrderClauses(Kit):
                 listed = await repository.list_orders(OrderQuery(0, 999, status))
                 assert listed == [order for order in orders if status in (None, order.status)]
 
-    @clause("order-reserves")
-    async def test_the_pet_of_a_placed_order_is_pending(self, repository: Repository) -> None:
+    @location_clause("order-reserves")
+    async def test_the_pet_of_a_placed_order_is_pending(self, location: Location) -> None:
         """Order and pet are written in two steps, or a filtered list has the old status."""
-        others = [await add_pet(repository) for _ in range(3)]
+        async with open_twice(location) as handles:
+            repository = handles[0]
+            others = [await add_pet(repository) for _ in range(3)]
+            for turn in await sample(repository, range(TURNS)):
+                await self._place_and_watch(repository, handles[turn % 2])
+            for other in others:
+                assert await status_of(repository, other) is PetStatus.AVAILABLE
+            available = await repository.list_pets(PetQuery(0, 9, PetStatus.AVAILABLE))
+            assert [pet.id for pet in available] == sorted(others)
+
+    async def _place_and_watch(self, repository: Repository, reader: Repository) -> None:
         pet_id = await add_pet(repository)
 
+        async def orders(status: OrderStatus | None = None) -> list[int]:
+            found = await reader.list_orders(OrderQuery(0, 99, status))
+            return [order.id for order in found if order.pet_id == pet_id]
+
         async def read() -> None:
-            before = await repository.list_orders(OrderQuery(0, 9))
-            pet = await repository.get_pet(pet_id)
-            after = await repository.list_orders(OrderQuery(0, 9))
+            before = await orders()
+            pet = await reader.get_pet(pet_id)
+            after = await orders()
             assert pet is not None
             assert not before or pet.status is PetStatus.PENDING, "the order changes first"
             assert after or pet.status is PetStatus.AVAILABLE, "the pet changes first"
             if after:  # from now on, every list shows it
-                assert await status_of(repository, pet_id) is PetStatus.PENDING
-                placed = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
-                assert [order.id for order in placed] == [order.id for order in after]
+                assert await status_of(reader, pet_id) is PetStatus.PENDING
+                assert await orders(OrderStatus.PLACED) == after
 
         await watch(repository.place_order(pet_id, AT), read)
         assert await status_of(repository, pet_id) is PetStatus.PENDING
-        for other in others:
-            assert await status_of(repository, other) is PetStatus.AVAILABLE
-        available = await repository.list_pets(PetQuery(0, 9, PetStatus.AVAILABLE))
-        assert [pet.id for pet in available] == sorted(others)
 
     @clause("order-of-nothing")
     async def test_an_absent_pet_cannot_be_ordered(self, repository: Repository) -> None:
@@ -278,44 +302,54 @@ class OrderClauses(Kit):
                 for one, other in pairwise(matching):
                     assert await repository.list_orders(OrderQuery(one.id, 1, status)) == [other]
 
-    @clause("order-completed")
-    async def test_the_pet_of_a_completed_order_is_sold(self, repository: Repository) -> None:
+    @location_clause("order-completed")
+    async def test_the_pet_of_a_completed_order_is_sold(self, location: Location) -> None:
         """Order and pet are written in two steps, or another pet is sold."""
-        await self._update_and_watch(repository, OrderStatus.COMPLETED, PetStatus.SOLD)
+        async with open_twice(location) as handles:
+            await self._update_and_watch(handles, OrderStatus.COMPLETED, PetStatus.SOLD)
 
-    @clause("order-cancelled")
-    async def test_the_pet_of_a_cancelled_order_is_available(self, repository: Repository) -> None:
+    @location_clause("order-cancelled")
+    async def test_the_pet_of_a_cancelled_order_is_available(self, location: Location) -> None:
         """The pet stays pending, or cannot be ordered again."""
-        pet_id = await self._update_and_watch(
-            repository, OrderStatus.CANCELLED, PetStatus.AVAILABLE
-        )
-        again = await repository.place_order(pet_id, AT)
-        assert await status_of(repository, pet_id) is PetStatus.PENDING
-        assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.CANCELLED))) == 1
-        (placed,) = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
-        assert placed.id == again.id
-        for _ in await sample(repository, range(150)):
-            await repository.update_order(again.id, OrderStatus.CANCELLED)
+        async with open_twice(location) as handles:
+            repository, status = handles[0], OrderStatus.CANCELLED
+            pet_id = await self._update_and_watch(handles, status, PetStatus.AVAILABLE)
+            cancelled = await repository.list_orders(OrderQuery(0, 99, status))
             again = await repository.place_order(pet_id, AT)
-        assert await status_of(repository, pet_id) is PetStatus.PENDING
+            assert await status_of(repository, pet_id) is PetStatus.PENDING
+            assert await repository.list_orders(OrderQuery(0, 99, status)) == cancelled
+            (placed,) = await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))
+            assert placed.id == again.id
+            for _ in await sample(repository, range(150)):
+                await repository.update_order(again.id, status)
+                again = await repository.place_order(pet_id, AT)
+            assert await status_of(repository, pet_id) is PetStatus.PENDING
 
     async def _update_and_watch(
-        self, repository: Repository, status: OrderStatus, expected: PetStatus
+        self, handles: Sequence[Repository], status: OrderStatus, expected: PetStatus
+    ) -> int:
+        """Update orders, and read through either handle meanwhile; return the pet of the last."""
+        for turn in await sample(handles[0], range(TURNS)):
+            pet_id = await self._update_one(handles[0], handles[turn % 2], status, expected)
+        return pet_id
+
+    async def _update_one(
+        self, repository: Repository, reader: Repository, status: OrderStatus, expected: PetStatus
     ) -> int:
         (order,) = await place_orders(repository)
 
         async def read() -> None:
-            before = await repository.get_order(order.id)
-            pet = await repository.get_pet(order.pet_id)
-            after = await repository.get_order(order.id)
+            before = await reader.get_order(order.id)
+            pet = await reader.get_pet(order.pet_id)
+            after = await reader.get_order(order.id)
             assert before is not None
             assert pet is not None
             assert after is not None
             assert before.status is OrderStatus.PLACED or pet.status is expected
             assert after.status is status or pet.status is PetStatus.PENDING
             if after.status is status:  # from now on, every list shows it
-                assert await status_of(repository, order.pet_id) is expected
-                assert await repository.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
+                assert await status_of(reader, order.pet_id) is expected
+                assert await reader.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
 
         updated = Order(order.id, order.pet_id, status, order.placed_at)
         assert await watch(repository.update_order(order.id, status), read) == updated

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from petstore.contract import (
     MAX_ID,
     Backend,
@@ -27,6 +29,7 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
+from petstore_conformance.faults import histories
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.stages import NotRecoveredError
@@ -36,9 +39,13 @@ from petstore_conformance.harness.alarm import stack
 CANCELLED_SECONDS: Final = 1
 """How long a cancelled call may take to end."""
 
+MAX_REPLIES: Final = 20
+"""How many replies to a write are lost at most, if a driver repeats it again and again."""
+
 _AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _RESTORED: Final = Pet(10**6, "restored", 7, PetStatus.SOLD)
 
+_Write = Callable[[], Awaitable[Any]]
 MethodCalls = dict[str, Callable[[], Coroutine[Any, Any, Any]]]
 
 
@@ -149,33 +156,67 @@ class Caller:
             await asyncio.wait(pending, timeout=seconds)
 
     async def _lose(self) -> None:
-        """Lose the response to writes without a token; none may take effect twice."""
-        new = self._new()
-        await self._lose_response("create_pet", lambda: self._repository.create_pet(new))
-        pet = await self._retry(self._new_pet)
-        await self._lose_response("place_order", lambda: self._repository.place_order(pet, _AT))
-        pets = await self._retry(lambda: self._repository.list_pets(PetQuery(0, 1000)))
-        stored = sum(pet.name == new.name for pet in pets)
-        if stored > 1:
-            self.found["sent twice"].append(f"create_pet, response lost: {stored} pets are stored")
+        """Lose the replies to writes without a token; none may take effect twice, or by half."""
+        repository, names = self._repository, list[str]()
 
-    async def _lose_response(self, name: str, call: Callable[[], Awaitable[Any]]) -> None:
-        before = self._proxy.cuts
-        self._proxy.drop_next = True
+        async def create() -> _Write:
+            new = self._new()
+            names.append(new.name)
+            return lambda: repository.create_pet(new)
+
+        async def place() -> _Write:
+            pet_id = await self._new_pet()
+            return lambda: repository.place_order(pet_id, _AT)
+
+        async def complete() -> _Write:
+            order_id = (await repository.place_order(await self._new_pet(), _AT)).id
+            return lambda: repository.update_order(order_id, OrderStatus.COMPLETED)
+
+        await self._lose_each("create_pet", create)
+        await self._lose_each("place_order", place)
+        await self._lose_each("update_order", complete)
+        pets = await self._retry(lambda: repository.list_pets(PetQuery(0, 1000)))
+        orders = await self._retry(lambda: repository.list_orders(OrderQuery(0, 1000)))
+        stored = Counter(pet.name for pet in pets)
+        for nth, name in enumerate(names, start=1):
+            if stored[name] > 1:
+                text = f"create_pet, reply {nth} lost: {stored[name]} pets are stored"
+                self.found["sent twice"].append(text)
+        created = [pet for pet in pets if pet.name != _RESTORED.name]
+        for wrong in histories.wrong_statuses(to_builtins(created), to_builtins(orders)):
+            self.found["otherwise wrong"].append(f"after lost replies, {wrong}")
+
+    async def _lose_each(self, name: str, prepare: Callable[[], Awaitable[_Write]]) -> None:
+        """Lose the first reply to a write, then the second one to another, until none is lost.
+
+        So each is lost, of a write that is several requests, and of those that a driver repeats.
+
+        prepare -- returns the next write
+        """
+        for nth in range(1, MAX_REPLIES + 1):
+            write = await self._retry(prepare)
+            if not await self._lose_nth(name, nth, write):
+                break
+
+    async def _lose_nth(self, name: str, nth: int, write: _Write) -> bool:
+        """Make a write, and lose its `nth` reply; return whether it had as many."""
+        before, what = self._proxy.cuts, f"{name}, reply {nth} lost"
+        self._proxy.drop = nth
         self.counts["requests"] += 1
         try:
             async with asyncio.timeout(self._options.timeout_seconds) as limit:
-                await call()
+                await write()
         except RefusedError as error:
             if self._proxy.cuts > before:  # it was possible when it was sent for the first time
-                self.found["sent twice"].append(f"{name}, response lost: {error!r}")
+                self.found["sent twice"].append(f"{what}: {error!r}")
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             if limit.expired():
-                self.found["too late"].append(f"{name}, response lost")
+                self.found["too late"].append(what)
             elif not isinstance(error, UnavailableError):
-                self.found["wrong error"].append(f"{name}, response lost: {error!r}")
+                self.found["wrong error"].append(f"{what}: {error!r}")
         finally:
-            self._proxy.drop_next = False
+            self._proxy.drop = 0
+        return self._proxy.cuts > before
 
     async def _recover(self, after: str) -> None:
         """Wait until each method returns; it may raise `UnavailableError` before."""

@@ -18,10 +18,11 @@ class Proxy:
 
     delay -- seconds by which every chunk of a response is delayed
     cut_after -- cut the connection after so many further bytes of responses; then it is None again
-    drop_next -- drop the next chunk of a response and close its connection; then it is False
-        again. Responses to requests that were sent together may come in one chunk
+    drop -- drop the chunk of a response that comes as the `drop`-th from now on, over whichever
+        connection, and close that one; then it is 0 again. Responses to requests that were sent
+        together may come in one chunk
     frozen -- forward nothing in either direction; connections stay open
-    cuts -- how many connections `cut_after` and `drop_next` have closed
+    cuts -- how many connections `cut_after` and `drop` have closed
     """
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -29,7 +30,7 @@ class Proxy:
         self.port = 0
         self.delay = 0.0
         self.cut_after: int | None = None
-        self.drop_next = False
+        self.drop = 0
         self.frozen = False
         self.cuts = 0
         self._server = (host, port)
@@ -52,7 +53,7 @@ class Proxy:
 
     def heal(self) -> None:
         """End all disturbances: listen, and forward everything at once."""
-        self.delay, self.cut_after, self.drop_next, self.frozen = 0.0, None, False, False
+        self.delay, self.cut_after, self.drop, self.frozen = 0.0, None, 0, False
         if self._listener is None:
             self.listen()
 
@@ -113,9 +114,11 @@ class Proxy:
         while chunk := await reader.read(65536):
             await asyncio.sleep(self.delay)
             await self._thaw()
-            if self.drop_next:
-                self.drop_next, self.cuts = False, self.cuts + 1
-                return
+            if self.drop:
+                self.drop -= 1
+                if not self.drop:
+                    self.cuts += 1
+                    return
             if (rest := self.cut_after) is not None:
                 self.cut_after = rest - len(chunk) if len(chunk) < rest else None
                 chunk = chunk[:rest]

@@ -227,9 +227,9 @@ class Stage:
     async def drop(self) -> None:
         """Lose exactly the next response of the server."""
         before = self.front.cuts
-        self.front.drop_next = True
+        self.front.drop = 1
         await _until(lambda: self.front.cuts > before, 1)
-        self.front.drop_next = False
+        self.front.drop = 0
         await self.recover("a response was lost")
 
     async def disconnect(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from petstore.contract import Expected, UnavailableError
 from petstore_conformance.harness.alarm import CANCEL_SECONDS
-from petstore_conformance.harness.forwarding import Forwarding
+from petstore_conformance.harness.forwarding import Forwarding, timed
 from petstore_conformance.harness.kit import Location
 
 _READY = -1
@@ -54,7 +54,8 @@ class Child(Forwarding):
         self._results[number] = result = asyncio.Future[Any]()
         assert self._process.stdin is not None
         self._process.stdin.write(_pack((number, method, arguments, named)))
-        return await result
+        with timed():
+            return await result
 
     async def _read(self) -> None:
         assert self._process.stdout is not None

@@ -1,6 +1,7 @@
-"""Whether something was slow because this process and its children had to wait for a core."""
+"""Whether something was slow because this process, or its server, had to wait for a core."""
 
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -10,9 +11,14 @@ INCONCLUSIVE: Final = 75
 """The exit status if the machine was too slow for a verdict (EX_TEMPFAIL: try again)."""
 
 
-class Cores:
-    """How long this process, and those that it has started, ran on a core and waited for one.
+EXCUSED_SECONDS: Final = 1
+"""What took less is not slow: a busy machine never explains it."""
 
+
+class Cores:
+    """How long the processes of this machine ran on a core and waited for one.
+
+    Those that this process has started count by themselves, too: it may have less than its share.
     Only Linux tells. On other systems no shortage is ever found.
     """
 
@@ -20,45 +26,62 @@ class Cores:
         self._begin = monotonic()
         self._before = read()
         self._last = self._before
+        self._own: set[str] = set()
 
     def note(self) -> None:
         """Remember the times of processes that are about to end: the system forgets them."""
         self._last = self._last | read()
+        self._own |= {thread.name for thread in _threads(_own_processes())}
 
     def shortage(self) -> str | None:
-        """Return a sentence if these processes had too little of the cores to be judged by time.
+        """Return a sentence if processes had too little of the cores to be judged by time.
 
         They had too little if they waited for a core for a second and a quarter of the time or
         more, and longer than they had one: what failed sooner was not slow. To wait for anything
-        else, such as a call that never returns, does not count.
+        else, such as a call that never returns, does not count. All processes count together,
+        because the storage's server may be any of them.
         """
         seconds = monotonic() - self._begin
-        ran = waited = 0
         self.note()
-        for thread, (ran_now, waited_now) in self._last.items():
-            ran_before, waited_before = self._before.get(thread, (0, 0))
-            ran += ran_now - ran_before
-            waited += waited_now - waited_before
-        if waited <= ran or waited / 1e9 < max(1, seconds / 4):
-            return None
-        return (
-            f"the machine is too busy: in {seconds:.0f} s this process and those that it started"
-            f" waited {waited / 1e9:.0f} s for a core, and had {ran / (ran + waited):.0%} of what"
-            " they needed"
-        )
+        for who, threads in (
+            ("this process and those that it started", self._own & self._last.keys()),
+            ("the processes of this machine", self._last.keys()),
+        ):
+            ran = waited = 0
+            for thread in threads:
+                ran_before, waited_before = self._before.get(thread, (0, 0))
+                ran_now, waited_now = self._last[thread]
+                ran += ran_now - ran_before
+                waited += waited_now - waited_before
+            if waited > ran and waited / 1e9 >= max(EXCUSED_SECONDS, seconds / 4):
+                return (
+                    f"the machine is too busy: in {seconds:.0f} s {who} waited"
+                    f" {waited / 1e9:.0f} s for a core, and had {ran / (ran + waited):.0%} of what"
+                    " they needed"
+                )
+        return None
 
 
 def read() -> dict[str, tuple[int, int]]:
-    """Return how long each thread of these processes ran, and waited for a core, in nanoseconds."""
+    """Return how long each thread of this machine ran, and waited for a core, in nanoseconds."""
     found = {}
+    for thread in _threads(Path("/proc").glob("[0-9]*")):
+        with suppress(OSError, ValueError):  # it has ended, or the kernel does not count
+            ran, waited, _ = (thread / "schedstat").read_text().split()
+            found[thread.name] = int(ran), int(waited)
+    return found
+
+
+def _own_processes() -> Iterator[Path]:
     running, processes = children(), [os.getpid()]
     for process in processes:  # it grows
         processes += running.get(process, [])
-        for thread in Path(f"/proc/{process}/task").glob("*"):
-            with suppress(OSError, ValueError):  # it has ended, or the kernel does not count
-                ran, waited, _ = (thread / "schedstat").read_text().split()
-                found[thread.name] = int(ran), int(waited)
-    return found
+        yield Path(f"/proc/{process}")
+
+
+def _threads(processes: Iterable[Path]) -> Iterator[Path]:
+    for process in processes:
+        yield from process.glob("task/*")
 
 
 def children() -> dict[int, list[int]]:

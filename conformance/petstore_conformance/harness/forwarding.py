@@ -1,9 +1,12 @@
-"""A repository that passes on each call without knowing what is in it."""
+"""Repositories that pass on each call without knowing what is in it."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
-from petstore.contract import Repository
+from petstore.contract import Repository, UnavailableError
 
 
 def _method(name: str) -> Any:
@@ -30,3 +33,39 @@ class Forwarding(Repository):
     update_order = _method("update_order")
     list_tokens = _method("list_tokens")
     restore = _method("restore")
+
+
+@contextmanager
+def timed() -> Iterator[None]:
+    """Note on an `UnavailableError` that the block raises how long it took, for `seconds_of`."""
+    __tracebackhide__ = True
+    begin = monotonic()
+    try:
+        yield
+    except UnavailableError as error:
+        error.__dict__["seconds"] = monotonic() - begin
+        raise
+
+
+def seconds_of(error: UnavailableError) -> float:
+    """Return how long the call took that raised this, or 0 if nobody has noted it."""
+    return float(error.__dict__.get("seconds", 0))
+
+
+class Timed(Forwarding):
+    """Notes how long calls take that raise `UnavailableError`."""
+
+    store: str
+
+    def __init__(self, inner: Repository) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is not a method of the contract, such as `store`, as it is now."""
+        return getattr(self._inner, name)
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Make the call."""
+        __tracebackhide__ = True
+        with timed():
+            return await getattr(self._inner, method)(*arguments, **named)

@@ -18,7 +18,8 @@ import pytest
 
 from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
 from petstore_conformance.harness.alarm import OverdueError, alarm, within
-from petstore_conformance.harness.cores import Cores
+from petstore_conformance.harness.cores import EXCUSED_SECONDS, Cores
+from petstore_conformance.harness.forwarding import Timed, seconds_of, timed
 from petstore_conformance.harness.signals import Cleanup
 
 CLAUSE_SECONDS: Final = 55
@@ -59,32 +60,37 @@ class CancelledOnPurposeError(asyncio.CancelledError):
 def judged() -> Iterator[None]:
     """Skip the test if the block fails only by time, and this process had too little of a core.
 
-    Only by time means that something has not ended, or that the backend raised `UnavailableError`,
-    as it does after a time-out of its own.
+    Only by time means that something has not ended, or that the backend raised `UnavailableError`
+    after a time-out of its own. What it raises at once, no machine explains.
     """
     __tracebackhide__ = True
     cores = Cores()
     try:
         yield
     except (OverdueError, UnavailableError) as error:
-        if shortage := cores.shortage():
+        at_once = isinstance(error, UnavailableError) and seconds_of(error) < EXCUSED_SECONDS
+        if not at_once and (shortage := cores.shortage()):
             pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
         raise
 
 
 @asynccontextmanager
 async def reraising(manager: AbstractAsyncContextManager[AnyEntered]) -> AsyncIterator[AnyEntered]:
-    """Enter a context manager of a backend; raise what the block raises in any case."""
+    """Enter a context manager of a backend; raise what the block raises in any case.
+
+    What an `UnavailableError` of entering or leaving took is noted.
+    """
     __tracebackhide__ = True
-    failure = None
-    async with manager as entered:
-        try:
-            yield entered
-        except BaseException as error:
-            failure = error
-            raise
-    if failure is not None:
-        raise failure
+    with timed():
+        entered = await manager.__aenter__()
+    try:
+        yield entered
+    except BaseException as error:
+        with timed():
+            await manager.__aexit__(type(error), error, error.__traceback__)
+        raise
+    with timed():
+        await manager.__aexit__(None, None, None)
 
 
 class Location:
@@ -97,9 +103,12 @@ class Location:
         self.backend = backend
         self.settings = settings
 
-    def open(self, expected: Expected = ANY_STORE) -> AbstractAsyncContextManager[Repository]:
+    @asynccontextmanager
+    async def open(self, expected: Expected = ANY_STORE) -> AsyncIterator[Repository]:
         """Open a repository at this location. No failure of the block is suppressed."""
-        return reraising(self.backend.open(self.settings, expected))
+        __tracebackhide__ = True
+        async with reraising(self.backend.open(self.settings, expected)) as opened:
+            yield Timed(opened) if isinstance(opened, Repository) else opened
 
     @asynccontextmanager
     async def new(self) -> AsyncIterator["Location"]:
@@ -210,7 +219,7 @@ async def in_scratch(
             scratch = reraising(kit.backend.scratch(kit.settings))
             settings = await stack.enter_async_context(scratch)
             stack.callback(cleanup.begin)
-            async with kit.backend.open(settings, ANY_STORE):
+            async with reraising(kit.backend.open(settings, ANY_STORE)):
                 pass
         except UnavailableError as error:
             if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":

@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
+from petstore_conformance.harness.forwarding import Forwarding
 
 from conformance.tests.honest import Honest, Token, backend
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
     ConflictError,
@@ -321,6 +323,43 @@ class LeasesForADay(Honest):
         if held and at - max(held) > timedelta(days=1):
             self.set_status(pet_id, PetStatus.AVAILABLE)
         return await super().place_order(pet_id, at, token)
+
+
+class InTwoTransactions(Forwarding, Honest):
+    """Order and pet are two transactions, between which only another handle can read.
+
+    A handle has one connection, which a call keeps until it ends.
+    """
+
+    method: ClassVar[str]
+    between: ClassVar[PetStatus]
+    after: ClassVar[PetStatus]
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        async with self.lock:
+            result = await getattr(Honest, method)(self, *arguments, **named)
+            if method == self.method:
+                order = self.data.orders[result.id]
+                if self.data.pets[order.pet_id].status is self.after:
+                    self.set_status(order.pet_id, self.between)
+                    await pause()
+                    self.set_status(order.pet_id, self.after)
+            return result
+
+
+@breaks("order-reserves")
+class PlacesInTwoTransactions(InTwoTransactions):
+    method, between, after = "place_order", PetStatus.AVAILABLE, PetStatus.PENDING
+
+
+@breaks("order-completed")
+class CompletesInTwoTransactions(InTwoTransactions):
+    method, between, after = "update_order", PetStatus.PENDING, PetStatus.SOLD
+
+
+@breaks("order-cancelled")
+class CancelsInTwoTransactions(InTwoTransactions):
+    method, between, after = "update_order", PetStatus.PENDING, PetStatus.AVAILABLE
 
 
 class LocksTokensApart(LocksOnlyItsOwnRepository):

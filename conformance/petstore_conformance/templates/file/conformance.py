@@ -1,9 +1,11 @@
 """The backend keeps the storage contract."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from petstore.contract import Expected
 from petstore_conformance import Conformance
 from petstore_conformance.templates.file import FileTemplateSettings, backend
 
@@ -17,3 +19,18 @@ class TestFileTemplate(Conformance):
     def place(self, tmp_path: Path) -> None:
         """Set the settings that the scratch locations are made from."""
         type(self).settings = FileTemplateSettings(path=str(tmp_path / "pets.db"))
+
+
+def test_a_scratch_location_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """The clauses cannot tell: to open a location might make it again."""
+    other = tmp_path / "pets.db.scratch"
+    other.touch()
+    settings = FileTemplateSettings(path=str(tmp_path / "pets.db"))
+
+    async def run() -> None:
+        async with backend.scratch(settings) as scratch, backend.open(scratch, Expected()):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        asyncio.run(run())
+    assert list(tmp_path.iterdir()) == [other]

@@ -5,9 +5,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from secrets import token_hex
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from petstore.contract import Backend, ChangeNeededError, Expected, WrongStoreError
 from petstore_conformance.templates.server import steps
@@ -18,11 +20,12 @@ __all__ = ["ServerTemplateRepository", "ServerTemplateSettings", "backend"]
 
 
 class ServerTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the server is, how long a call may take, and how many connections there are."""
+    """Where the store is, how long a call may take, and how many connections there are."""
 
     url: Annotated[
         str, Meta(pattern="^server_template://", description="a server_template:// URL")
     ] = "server_template://localhost"
+    prefix: Annotated[str, Meta(min_length=1, description="what all keys begin with")] = "petstore"
     timeout: Annotated[float, Meta(gt=0, description="a number of seconds above 0")] = 5
     connections: Annotated[int, Meta(ge=1, description="a number from 1")] = 10
 
@@ -36,14 +39,14 @@ async def open_server_template(
     Raises `WrongStoreError` or `ChangeNeededError` if the store is not as expected. REPLACE: raise
     `SettingsError` for a wrong password, `UnavailableError` if the server cannot be reached.
     """
-    async with connect(settings.url) as client:
-        store = await client.run(steps.read_store)
+    async with connect(settings.url, settings.prefix) as client:
+        store, where = await client.run(steps.read_store), f"{settings.url}, {settings.prefix},"
         if expected.store is not None and store != expected.store:
             found = store or "no store"
-            raise WrongStoreError(f"{settings.url} has {found}; {expected.store} is expected")
+            raise WrongStoreError(f"{where} has {found}; {expected.store} is expected")
         if store is None:
             if not expected.create:
-                raise ChangeNeededError(f"{settings.url} has no store; it would be created")
+                raise ChangeNeededError(f"{where} has no store; it would be created")
             store = await client.run(steps.create_store)
         repository = ServerTemplateRepository(client, store, settings.timeout, settings.connections)
         try:
@@ -56,11 +59,17 @@ async def open_server_template(
 async def scratch_server_template(
     settings: ServerTemplateSettings,
 ) -> AsyncIterator[ServerTemplateSettings]:
-    """Yield the settings: each connection of the stand-in has a memory of its own.
+    """Yield the settings of a new prefix; remove what is stored under it on exit.
 
-    REPLACE: yield those of a new database or prefix, and remove it on exit, also after a failure.
+    REPLACE: yield those of a new prefix or database, and remove that, also after a failure. What is
+    stored under a prefix must not be found under another one that it begins with.
     """
-    yield settings
+    scratch = replace(settings, prefix=f"{settings.prefix}.scratch-{token_hex(8)}")
+    try:
+        yield scratch
+    finally:
+        async with connect(scratch.url, scratch.prefix) as client:
+            await client.remove()
 
 
 backend = Backend(

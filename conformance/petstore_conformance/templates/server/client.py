@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from petstore.contract import Order, Pet, TokenRecord
+from petstore.contract import MAX_ID, Order, Pet, TokenRecord
 
 _Item = TypeVar("_Item", bound=Pet | Order)
 _Result = TypeVar("_Result")
@@ -49,7 +49,7 @@ class StandInTable(Generic[_Item]):
 
 
 class StandInTables:
-    """What the server keeps."""
+    """What the server keeps of one store."""
 
     def __init__(self) -> None:
         self.store: str | None = None
@@ -60,21 +60,37 @@ class StandInTables:
         self.expiries: list[tuple[int, bytes]] = []  # a heap, for deleting expired records
 
 
-class StandInClient:
-    """A connection."""
+_SERVER: dict[str, StandInTables] = {}
+"""What the server keeps under each prefix."""
 
-    def __init__(self) -> None:
-        self._tables = StandInTables()
+
+class StandInClient:
+    """A connection, which works on what is stored under a prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
 
     async def run(self, step: Callable[[StandInTables], _Result]) -> _Result:
         """Run a step on the server, completely or not at all, and return what it returns."""
         await asyncio.sleep(0)  # the request
-        result = step(self._tables)
+        result = step(_SERVER.setdefault(self._prefix, StandInTables()))
         await asyncio.sleep(0)  # the reply
         return result
 
+    async def remove(self) -> None:
+        """Remove what is stored under the prefix."""
+        await asyncio.sleep(0)
+        _SERVER.pop(self._prefix, None)
+
+    async def stored(self) -> dict[str, int]:
+        """Return all prefixes of the server, and how many pets are stored under each."""
+        await asyncio.sleep(0)
+        return {
+            prefix: len(tables.pets.page(0, MAX_ID, None)) for prefix, tables in _SERVER.items()
+        }
+
 
 @asynccontextmanager
-async def connect(_url: str) -> AsyncIterator[StandInClient]:
-    """Yield a client of an empty server, and close it on exit."""
-    yield StandInClient()
+async def connect(_url: str, prefix: str) -> AsyncIterator[StandInClient]:
+    """Yield a client of the server, and close it on exit."""
+    yield StandInClient(prefix)
