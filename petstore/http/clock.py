@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from petstore.interface import RECORD_SECONDS
@@ -15,11 +14,6 @@ _DAY: Final = RECORD_SECONDS * _SECOND
 _MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def nanoseconds(moment: datetime) -> int:
-    """Return a time as nanoseconds since 1970. A float of seconds is exact to the microsecond."""
-    return round(moment.timestamp() * 1_000_000) * 1000
-
-
 class TokenClock:
     """Turns the wall clock into `now` and `until` of a token.
 
@@ -28,29 +22,27 @@ class TokenClock:
     lasts for 24 hours of this process, however the wall clock is set meanwhile, and a clock that
     is set once and for all is believed after a day or two.
 
-    wall -- the time, in nanoseconds since 1970
+    wall -- returns nanoseconds since 1970
     monotonic -- returns nanoseconds that only go forward
     """
 
     def __init__(
         self,
-        wall: int,
+        wall: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], int] = lambda: time.clock_gettime_ns(_MONOTONIC),
     ) -> None:
+        self._wall = wall
         self._monotonic = monotonic
         begin = monotonic()
         self._turn = begin + _DAY
-        self._low = self._high = wall - begin  # of this day
+        self._low = self._high = wall() - begin  # of this day
         self._before = (self._low, self._high)  # of the day before
         self._least = self._greatest = self._low  # of both
 
-    def read(self, wall: int) -> tuple[int, int]:
-        """Return `now` and `until` of a token, in seconds since 1970.
-
-        wall -- the time, in nanoseconds since 1970
-        """
+    def read(self) -> tuple[int, int]:
+        """Return `now` and `until` of a token, in seconds since 1970."""
         monotonic = self._monotonic()
-        lead = wall - monotonic
+        lead = self._wall() - monotonic
         if not self._low <= lead <= self._high or monotonic >= self._turn:
             self._note(lead, monotonic)
         now = (monotonic + self._least) // _SECOND

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from petstore.contract import IdempotencyToken
-from petstore.http.clock import nanoseconds
 from petstore.http.errors import invalid
 from petstore.http.request import ServiceRequest
 
@@ -36,8 +35,7 @@ def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
     # Neither a client's name nor an operation contains a NUL, so different triples stay different.
     operation = request.route_handler.operation_id
     identity = f"{request.auth}\0{operation}\0".encode() + keys[0]
-    service = request.service
-    now, until = service.token_clock.read(nanoseconds(service.clock()))
+    now, until = request.service.token_clock.read()
     return IdempotencyToken(
         value=hashlib.sha256(identity).digest(),
         fingerprint=hashlib.sha256(msgspec.json.encode(body)).digest(),

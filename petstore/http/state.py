@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from petstore.contract import Repository
-from petstore.http.clock import TokenClock, nanoseconds
+from petstore.http.clock import TokenClock
 from petstore.http.store import WatchedStore
 from petstore.observability.storage_health import StorageHealth
 
@@ -19,7 +19,7 @@ class ServiceState:
     storage_health -- logs when the storage fails
     startup_error -- why the repository could not be opened
     clock -- returns the current time in UTC; tests replace it
-    token_clock -- derives the times of idempotency tokens from it; tests replace it
+    token_clock -- the times of idempotency tokens; tests replace it
     draining -- True once the service is about to stop: it still responds, but closes connections
     check_backlog -- given a client, and the size of its response if that is large, it raises
         `ApiError` (503) if the client must read earlier responses first; the server sets it
@@ -34,6 +34,6 @@ class ServiceState:
         self.root_path = root_path
         self.startup_error: Exception | None = None
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
-        self.token_clock = TokenClock(nanoseconds(self.clock()))
+        self.token_clock = TokenClock()
         self.draining = False
         self.check_backlog: Callable[[str, int], None] = lambda _client, _size: None

@@ -31,6 +31,11 @@ class Batches:
         self._waiting.append((arguments, future))
         return future
 
+    async def send(self, arguments: Arguments) -> Any:
+        """Send a call by itself, at once; return its result."""
+        (result,) = await self._send([arguments])
+        return result
+
     def _dispatch(self) -> None:
         calls, self._waiting = self._waiting, []
         for start in range(0, len(calls), self._size):

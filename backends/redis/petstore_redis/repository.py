@@ -1,7 +1,7 @@
 """The repository: a read is one command per partition, a write is one script in one partition.
 
-The pets that are created in one turn of the event loop share a script call, unless replicas must
-confirm them: all writes of a turn share a packet then, and its WAIT.
+The pets that are created in one turn of the event loop share a script call, and so do orders,
+unless replicas must confirm them: all writes of a turn share a packet then, and its WAIT.
 """
 
 import asyncio
@@ -53,7 +53,8 @@ from petstore_redis.store import RedisStore
 _Item = TypeVar("_Item", Pet, Order)
 
 CREATED_TOGETHER: Final = 64
-"""How many pets one script creates at most; other clients of the server wait meanwhile."""
+"""How many pets or orders one script creates at most; other clients of the server wait meanwhile.
+"""
 
 RESTORE_BATCH: Final = 500
 """How many items are restored at the same time."""
@@ -95,10 +96,8 @@ class RedisRepository(Repository):
         self._gets = [_searches(names, None, None) for names in keys]
         self._pages = [_searches(names, None, "+inf", "LIMIT", "0", None) for names in keys]
         self._evals: list[dict[tuple[str, int], bytes]] = [{} for _ in keys]
-        self._creates = [
-            Batches(partial(self._create_pets, number), CREATED_TOGETHER)
-            for number in range(self._size)
-        ]
+        self._creates = self._batches(scripts.create_pets)
+        self._placements = self._batches(scripts.place_orders)
         first = randbelow(self._size)
         self._turns = cycle([*range(first, self._size), *range(first)])
 
@@ -110,11 +109,7 @@ class RedisRepository(Repository):
         """Store the pet in the partition of its token; without one, in each partition in turn."""
         partition = self._home(token.value) if token else next(self._turns)
         arguments = *sized(*encode_pet(new)), *_token_arguments(token)
-        if self._masters.replicas:  # in the packet of the turn's other writes, for one WAIT
-            (result,) = await self._create_pets(partition, [arguments])
-        else:
-            result = await self._creates[partition].call(arguments)
-        outcome, pet_id, *_ = _checked(result)
+        outcome, pet_id, *_ = await self._create(self._creates[partition], arguments)
         receipt = Receipt(int(pet_id), outcome == Outcome.REPLAYED)
         if token and receipt.replayed and await self.get_pet(receipt.id) is None:
             raise UnavailableError(
@@ -124,11 +119,20 @@ class RedisRepository(Repository):
             )
         return receipt
 
-    async def _create_pets(self, partition: int, pets: Sequence[Arguments]) -> list[Any]:
-        """Create pets in one step; return what the script returns for each."""
-        arguments = chain.from_iterable(pets)
-        _, *results = await self._run(partition, self._scripts.create_pets, *arguments)
-        return results
+    def _batches(self, script: Script) -> list[Batches]:
+        """Return the batches of a script that creates several items, for each partition."""
+
+        async def send(partition: int, calls: Sequence[Arguments]) -> list[Any]:
+            _, *results = await self._run(partition, script, *chain.from_iterable(calls))
+            return results
+
+        return [Batches(partial(send, number), CREATED_TOGETHER) for number in range(self._size)]
+
+    async def _create(self, batches: Batches, arguments: Arguments) -> list[Any]:
+        """Create an item; return what the script returns for it. Raises its error, if any."""
+        if self._masters.replicas:  # in the packet of the turn's other writes, for one WAIT
+            return checked(await batches.send(arguments))
+        return checked(await batches.call(arguments))
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look the pet up in its partition."""
@@ -152,14 +156,14 @@ class RedisRepository(Repository):
         arguments = *order, *_token_arguments(token)
         home = self._home(token.value) if token else partition
         if token is None or home == partition:
-            outcome, order_id, _ = await self._run(partition, self._scripts.place_order, *arguments)
+            outcome, order_id, _ = await self._create(self._placements[partition], arguments)
             return Receipt(int(order_id), outcome == Outcome.REPLAYED)
         reservation = sized(token.value, token.fingerprint)
         outcome, *record = await self._run(home, self._scripts.reserve, *_token_arguments(token))
         if outcome == Outcome.REPLAYED:
             return Receipt(int(record[0]), replayed=True)
         try:
-            result = await self._run(partition, self._scripts.place_order, *arguments)
+            result = await self._create(self._placements[partition], arguments)
         except RefusedError:
             await self._run(home, self._scripts.release, *reservation)
             raise
@@ -379,7 +383,7 @@ class RedisRepository(Repository):
             )
             owner.disconnect(wrong)  # the next connection is refused, for reads too
             raise wrong
-        return _checked(result)
+        return checked(result)
 
     def _template(self, partition: int, script: Script, arguments: Arguments, *head: str) -> bytes:
         """Return the template of a script with as many arguments as these."""
@@ -389,7 +393,7 @@ class RedisRepository(Repository):
         return template(*head, str(len(keys)), *keys, *gaps, *constants)
 
 
-def _checked(result: list[Any]) -> list[Any]:
+def checked(result: list[Any]) -> list[Any]:
     """Return what a script returned; raise the error of its outcome, if any."""
     if failure := _ERRORS.get(result[0]):
         error_type, message = failure

@@ -82,8 +82,8 @@ class Scripts:
         write = ("store", "items", "ids", "reservations", "tokens")
         self.create_store = self._load("create_store", ["ids"], ["meta"])
         self.create_pets = self._load("create_pets", write, ["meta", "pets", *tokens])
-        self.place_order = self._load(
-            "place_order", write, ["meta", "pets", "orders", "live", *tokens]
+        self.place_orders = self._load(
+            "place_orders", write, ["meta", "pets", "orders", "live", *tokens]
         )
         self.update_order = self._load(
             "update_order", ["store", "items"], ["meta", "pets", "orders", "live"]

@@ -15,6 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 from petstore_redis import RedisRepository
+from petstore_redis.batches import Arguments, Batches
+from petstore_redis.repository import checked
 from petstore_redis.scripts import Script
 
 from backends.redis.tests.servers import Server
@@ -49,6 +51,10 @@ class Stepped(RedisRepository):
             self.blocked.set()
             await self.gates[task].wait()
         return await super()._run(partition, script, *arguments, write=write)
+
+    async def _create(self, batches: Batches, arguments: Arguments) -> list[Any]:
+        """Run the script in the task of its caller, which is the one that waits."""
+        return checked(await batches.send(arguments))
 
 
 class Call(Struct):

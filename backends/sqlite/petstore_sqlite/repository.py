@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, overload
 
 import apsw
 
@@ -28,6 +28,7 @@ from petstore_sqlite.reader import Reader
 from petstore_sqlite.store import OpenStore
 from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
+from petstore_sqlite.writes import Creation, Placement
 
 _Result = TypeVar("_Result")
 
@@ -39,7 +40,7 @@ _PETS_OF_STATUS: Final = f"{rows.SELECT_PETS_OF_STATUS} {_STATUS_PAGE}"
 _ORDER: Final = f"{rows.SELECT_ORDERS} WHERE id = ?"
 _ORDERS: Final = f"{rows.SELECT_ORDERS} {_PAGE}"
 _ORDERS_OF_STATUS: Final = f"{rows.SELECT_ORDERS} {_STATUS_PAGE}"
-_TOKENS: Final = f"{rows.SELECT_TOKENS} WHERE token > ? ORDER BY token LIMIT ?"
+_TOKENS: Final = f"{rows.SELECT_TOKENS} WHERE number > ? ORDER BY number LIMIT ?"
 
 
 class SqliteRepository(Repository):
@@ -56,8 +57,8 @@ class SqliteRepository(Repository):
         self._open_store = OpenStore(writer, path, expected)
         self._reader = Reader(reader, path, busy, self._open_store)
         self._read = self._reader.read
-        self._writer = Writer(writer, path, busy, self._open_store)
         self._clock = RecordClock()
+        self._writer = Writer(writer, path, busy, self._open_store, self._clock)
         self.store = self._open_store.identity
 
     async def check(self) -> None:
@@ -68,12 +69,7 @@ class SqliteRepository(Repository):
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
-        if token is None:
-            self._open_store.check_open()
-            return await self._writer.insert(new)
-        return await self._write(
-            partial(writes.create_pet, new=new, token=token, clock=self._clock)
-        )
+        return await self._write(Creation(new, token))
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look up the row by its primary key."""
@@ -91,9 +87,7 @@ class SqliteRepository(Repository):
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
         """Make the pet pending and insert its order."""
-        clock = self._clock
-        write = partial(writes.place_order, pet_id=pet_id, at=at, token=token, clock=clock)
-        return await self._write(write)
+        return await self._write(Placement(pet_id, at, token))
 
     async def get_order(self, order_id: int) -> Order | None:
         """Look up the row by its primary key."""
@@ -113,13 +107,13 @@ class SqliteRepository(Repository):
         return await self._write(partial(writes.update_order, order_id=order_id, status=status))
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        """Read records in the order of their tokens; the cursor is the last one's, in hex.
+        """Read records in the order in which they were written; the cursor is a number.
 
         Expired ones count, so that a page takes no longer if there are many of them.
         """
-        found = await self._read(rows.to_records, _TOKENS, (bytes.fromhex(cursor), count))
-        next_ = found[-1].value.hex() if len(found) == count else ""
-        return TokenPage([record for record in found if record.until > now], next_)
+        found = await self._read(rows.to_records, _TOKENS, (int(cursor or 0), count))
+        next_ = str(found[-1][0]) if len(found) == count else ""
+        return TokenPage([record for _, record in found if record.until > now], next_)
 
     async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Insert rows in one transaction, up to the first that is refused."""
@@ -137,6 +131,12 @@ class SqliteRepository(Repository):
                 self._open_store.close()
                 await self._reader.close()
 
-    async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
+    @overload
+    async def _write(self, write: Creation | Placement) -> Receipt: ...
+
+    @overload
+    async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result: ...
+
+    async def _write(self, write: Any) -> Any:
         self._open_store.check_open()
         return await self._writer.submit(write)

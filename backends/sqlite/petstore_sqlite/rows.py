@@ -17,7 +17,7 @@ _Item = TypeVar("_Item")
 SELECT_PETS: Final = "SELECT id, name, category_id, status FROM pets"
 SELECT_PETS_OF_STATUS: Final = "SELECT id, name, category_id FROM pets"
 SELECT_ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
-SELECT_TOKENS: Final = "SELECT token, fingerprint, until, id FROM tokens"
+SELECT_TOKENS: Final = "SELECT token, fingerprint, until, id, number FROM tokens"
 
 _PET_STATUS: Final[dict[str | None, PetStatus | UnsetType]] = {
     None: UNSET,
@@ -65,11 +65,11 @@ def to_orders(rows: Sequence[Any]) -> list[Order]:
     return _complete(orders, rows)
 
 
-def to_records(rows: Sequence[Any]) -> list[TokenRecord]:
-    """Return rows of `SELECT_TOKENS` as records. Raises `apsw.CorruptError`."""
-    for value, fingerprint, until, id_ in rows:
+def to_records(rows: Sequence[Any]) -> list[tuple[int, TokenRecord]]:
+    """Return rows of `SELECT_TOKENS` as records with their numbers. Raises `apsw.CorruptError`."""
+    for value, fingerprint, until, id_, _ in rows:
         check_types((value, bytes), (fingerprint, bytes), (until, int), (id_, int))
-    return [TokenRecord(*row) for row in rows]
+    return [(number, TokenRecord(*row)) for *row, number in rows]
 
 
 def to_microseconds(moment: datetime) -> int:

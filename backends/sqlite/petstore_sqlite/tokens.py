@@ -7,6 +7,8 @@ been restarted twice since.
 """
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,19 +24,17 @@ from petstore.contract import (
 )
 from petstore_sqlite.rows import check_types
 
-_FIND: Final = "SELECT fingerprint, id FROM tokens WHERE token = ? AND until > ?"
-_RECORD: Final = "REPLACE INTO tokens (token, fingerprint, id, until, written) VALUES (?,?,?,?,?)"
+_FIND: Final = """SELECT fingerprint, id, until, number FROM tokens
+    WHERE substr(token, 1, 4) = substr(?1, 1, 4) AND token = ?1"""
+_RECORD: Final = """REPLACE INTO tokens (number, token, fingerprint, id, until, written)
+    VALUES (?, ?, ?, ?, ?, ?)"""
 
 # Two are more than the one record that a write may add, so that expired records do not pile up.
-# Only the two that expired first are considered. Records of a caller whose clock is slow, expired
+# Only those that expired first are considered. Records of a caller whose clock is slow, expired
 # but too young to be deleted, hold up the others until they are old enough; no write gets slow.
 # What seems to have been written later than now was written before a restart that went unnoticed.
-_DROP: Final = """DELETE FROM tokens WHERE (written <= ? OR written > ?) AND token IN
-    (SELECT token FROM tokens WHERE until <= ? ORDER BY until LIMIT 2)"""
-
-_RESTORE: Final = """INSERT INTO tokens (token, fingerprint, id, until, written)
-    VALUES (?, ?, ?, ?, ?) ON CONFLICT (token) DO NOTHING"""
-_STORED_RECORD: Final = "SELECT fingerprint, id, until FROM tokens WHERE token = ?"
+_DROP: Final = """DELETE FROM tokens WHERE (written <= ? OR written > ?) AND number IN
+    (SELECT number FROM tokens WHERE until <= ? ORDER BY until LIMIT 2 * ?)"""
 
 _STORED: Final = {
     "pet": "SELECT 1 FROM pets WHERE id = ?",
@@ -89,19 +89,21 @@ class RecordClock:
 
 def find(
     connection: apsw.Connection, token: IdempotencyToken, kind: Literal["pet", "order"]
-) -> Receipt | None:
+) -> Receipt | int | None:
     """Return the receipt of the earlier write with this token, or None if there is none.
 
     kind -- what the write stored
 
-    Raises `TokenReusedError` if that write had another fingerprint, `UnavailableError` if what it
-    stored was deleted.
+    If the record of the earlier write has expired, return its number. Raises `TokenReusedError` if
+    that write had another fingerprint, `UnavailableError` if what it stored was deleted.
     """
-    found: Any = connection.execute(_FIND, (token.value, token.now)).fetchone()
+    found: Any = connection.execute(_FIND, (token.value,)).fetchone()
     if found is None:
         return None
-    fingerprint, id_ = found
-    check_types((fingerprint, bytes), (id_, int))
+    fingerprint, id_, until, number = found
+    check_types((fingerprint, bytes), (id_, int), (until, int))
+    if until <= token.now:
+        return int(number)
     if fingerprint != token.fingerprint:
         raise TokenReusedError("the token was used for another write")
     if connection.execute(_STORED[kind], (id_,)).get is None:
@@ -114,22 +116,37 @@ def find(
 
 
 def record(
-    connection: apsw.Connection, token: IdempotencyToken, id_: int, clock: RecordClock
+    connection: apsw.Connection,
+    uses: Sequence[tuple[IdempotencyToken, int, int | None]],
+    clock: RecordClock,
 ) -> None:
-    """Record the id that a write with this token has been assigned; delete what is old."""
+    """Record the ids that writes with these tokens have been assigned; delete what is old.
+
+    uses -- for each its token, the id, and the number of an expired record of this token, if any
+    """
+    if not uses:
+        return
     now = clock.read(connection)
-    running, seconds = now % _RESTART, token.until - token.now
-    # Whatever was written before the last two restarts is old, however long ago that was.
-    old = now - seconds if seconds <= running else now - running - _RESTART - 1
-    connection.execute(_DROP, (old, now, token.now))
-    connection.execute(_RECORD, (token.value, token.fingerprint, id_, token.until, now))
+    running = now % _RESTART
+    lives = Counter((token.now, token.until - token.now) for token, _, _ in uses)
+    for (called, seconds), count in lives.items():
+        # Whatever was written before the last two restarts is old, however long ago that was.
+        old = now - seconds if seconds <= running else now - running - _RESTART - 1
+        connection.execute(_DROP, (old, now, called, count))
+    connection.executemany(
+        _RECORD,
+        [
+            (number, token.value, token.fingerprint, id_, token.until, now)
+            for token, id_, number in uses
+        ],
+    )
 
 
 def restore(connection: apsw.Connection, item: TokenRecord, clock: RecordClock) -> None:
     """Store the record of another store. Raises `ConflictError` if another one has its token."""
+    found: Any = connection.execute(_FIND, (item.value,)).fetchone()
     row = (item.fingerprint, item.id, item.until)
-    connection.execute(_RESTORE, (item.value, *row, clock.read(connection)))
-    if connection.changes():
-        return
-    if connection.execute(_STORED_RECORD, (item.value,)).fetchone() != row:
+    if found is None:
+        connection.execute(_RECORD, (None, item.value, *row, clock.read(connection)))
+    elif found[:3] != row:
         raise ConflictError("its token is taken by another record")

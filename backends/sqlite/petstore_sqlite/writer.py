@@ -5,25 +5,26 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar, overload
 
 import apsw
 
-from petstore.contract import NewPet, Receipt, StorageError
+from petstore.contract import Receipt, StorageError
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.schema import translated_errors
 from petstore_sqlite.store import OpenStore
-from petstore_sqlite.writes import insert_pets
+from petstore_sqlite.tokens import RecordClock
+from petstore_sqlite.writes import Creation, Placement, create_pets, place_orders
 
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
 
 _Result = TypeVar("_Result")
-_Write = Callable[[apsw.Connection], Any]
+_Write = Creation | Placement | Callable[[apsw.Connection], Any]
 
 
 class _Entry(NamedTuple):
-    write: NewPet | _Write
+    write: _Write
     future: "asyncio.Future[Any]"
     since: float
 
@@ -39,12 +40,19 @@ class Writer:
     path -- the path of the file, for error messages
     busy -- the busy handler of the connection: how long a write waits for locks after `submit`
     store -- checked before each commit: nothing is written to one that is lost
+    clock -- dates the records of tokens
     """
 
     def __init__(
-        self, connection: apsw.Connection, path: str, busy: LockWait, store: OpenStore
+        self,
+        connection: apsw.Connection,
+        path: str,
+        busy: LockWait,
+        store: OpenStore,
+        clock: RecordClock,
     ) -> None:
         self._connection = connection
+        self._clock = clock
         self._path = path
         self._busy = busy
         self._store = store
@@ -63,22 +71,23 @@ class Writer:
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def submit(self, write: Callable[[apsw.Connection], _Result]) -> _Result:
+    @overload
+    async def submit(self, write: Creation | Placement) -> Receipt: ...
+
+    @overload
+    async def submit(self, write: Callable[[apsw.Connection], _Result]) -> _Result: ...
+
+    async def submit(self, write: Any) -> Any:
         """Wait until the write is on disk and return its result.
 
-        write -- called in the writer's thread, within a transaction
+        write -- a call, executed by the same statements as others of its kind that wait, or what
+            is called in the writer's thread, within a transaction
 
         Raises the `StorageError` that the write raised, or `UnavailableError` for an error of
         SQLite. A cancelled caller stops waiting, but its write still takes effect.
         """
-        future: asyncio.Future[_Result] = self._loop.create_future()
+        future = self._loop.create_future()
         self._waiting.put(_Entry(write, future, monotonic()))
-        return await future
-
-    async def insert(self, pet: NewPet) -> Receipt:
-        """Insert a pet as `submit` would, but by one statement with all pets that wait."""
-        future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._waiting.put(_Entry(pet, future, monotonic()))
         return await future
 
     def _run(self) -> None:
@@ -135,15 +144,22 @@ class Writer:
             return [error] * len(batch)
         return outcomes
 
-    def _execute(self, batch: list[NewPet | _Write]) -> list[Any]:
-        # The pets come first: of writes that wait together, any may be the first.
-        pets = [write for write in batch if isinstance(write, NewPet)]
-        receipts = iter(insert_pets(self._connection, pets))
+    def _execute(self, batch: list[_Write]) -> list[Any]:
+        # Pets come first, then orders: of writes that wait together, any may be the first.
+        creations = [write for write in batch if isinstance(write, Creation)]
+        placements = [write for write in batch if isinstance(write, Placement)]
+        pets = iter(create_pets(self._connection, creations, self._clock))
+        orders = iter(place_orders(self._connection, placements, self._clock))
         return [
-            next(receipts) if isinstance(write, NewPet) else self._attempt(write) for write in batch
+            next(pets)
+            if isinstance(write, Creation)
+            else next(orders)
+            if isinstance(write, Placement)
+            else self._attempt(write)
+            for write in batch
         ]
 
-    def _attempt(self, write: _Write) -> Any:
+    def _attempt(self, write: Callable[[apsw.Connection], Any]) -> Any:
         try:
             return write(self._connection)
         except StorageError as refusal:

@@ -5,9 +5,10 @@ stays true until it writes. If it refuses, it has not written anything, so that 
 of the transaction are not affected. Errors of SQLite are handled by the writer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import apsw
 from msgspec import UnsetType
@@ -33,10 +34,10 @@ from petstore_sqlite.store import ADD_CHANGE
 from petstore_sqlite.tokens import RecordClock
 
 _INSERT_PETS: Final = "INSERT INTO pets (name, category_id, status) VALUES (?, ?, ?)"
+_INSERT_ORDERS: Final = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, ?, ?)"
 _AND_ANOTHER: Final = ", (?, ?, ?)"
 _RESERVE: Final = "UPDATE pets SET status = 'pending' WHERE id = ? AND status = 'available'"
 _SET_STATUS: Final = "UPDATE pets SET status = ? WHERE id = ?"
-_INSERT_ORDER: Final = "INSERT INTO orders (pet_id, status, placed_at) VALUES (?, 'placed', ?)"
 _CLOSE: Final = "UPDATE orders SET status = ? WHERE id = ? AND status = 'placed'"
 _ORDER: Final = f"{SELECT_ORDERS} WHERE id = ?"
 _RESTORE_PET: Final = """INSERT INTO pets (id, name, category_id, status) VALUES (?, ?, ?, ?)
@@ -47,74 +48,136 @@ _FULL: Final = "all ids have been assigned"
 _LIVE: Final = "SELECT id FROM orders WHERE pet_id = ? AND status IN ('placed', 'completed')"
 
 
-def insert_pets(
-    connection: apsw.Connection, pets: Sequence[NewPet]
-) -> list[Receipt | StorageError]:
+class Creation(NamedTuple):
+    """The call of `Repository.create_pet`."""
+
+    pet: NewPet
+    token: IdempotencyToken | None = None
+
+
+class Placement(NamedTuple):
+    """The call of `Repository.place_order`."""
+
+    pet_id: int
+    at: datetime
+    token: IdempotencyToken | None = None
+
+
+_Call = TypeVar("_Call", Creation, Placement)
+_Outcome = Receipt | StorageError
+
+
+def create_pets(
+    connection: apsw.Connection, calls: Sequence[Creation], clock: RecordClock
+) -> list[_Outcome]:
+    """Insert pets, unless their tokens have been used.
+
+    Returns for each its receipt, a `TokenReusedError`, or a `StorageError` if no id is left.
+    """
+    return _execute(connection, calls, clock, "pet", _insert_pets)
+
+
+def place_orders(
+    connection: apsw.Connection, calls: Sequence[Placement], clock: RecordClock
+) -> list[_Outcome]:
+    """Make pets pending that are available, and insert their orders.
+
+    Returns for each its receipt, a `TokenReusedError`, a `NotFoundError`, a `ConflictError`, or a
+    `StorageError` if no id is left.
+    """
+    return _execute(connection, calls, clock, "order", _insert_orders)
+
+
+def _execute(
+    connection: apsw.Connection,
+    calls: Sequence[_Call],
+    clock: RecordClock,
+    kind: Literal["pet", "order"],
+    insert: Callable[[apsw.Connection, Sequence[_Call]], Iterable[_Outcome]],
+) -> list[_Outcome]:
+    """Execute together the calls whose tokens are new; of several with one, the others follow."""
+    outcomes: dict[int, _Outcome] = {}
+    new: list[int] = []
+    expired: dict[bytes, int | None] = {}  # the tokens of these calls, and their expired records
+    for position, (*_, token) in enumerate(calls):
+        if token is not None:
+            if token.value in expired:
+                continue
+            try:
+                found = tokens.find(connection, token, kind)
+            except StorageError as refusal:
+                outcomes[position] = refusal
+                continue
+            if isinstance(found, Receipt):
+                outcomes[position] = found
+                continue
+            expired[token.value] = found
+        new.append(position)
+    outcomes |= zip(new, insert(connection, [calls[position] for position in new]), strict=True)
+    uses = [
+        (token, outcome.id, expired[token.value])
+        for position in new
+        if (token := calls[position].token) and isinstance(outcome := outcomes[position], Receipt)
+    ]
+    tokens.record(connection, uses, clock)
+    for position, call in enumerate(calls):
+        if position not in outcomes:
+            [outcomes[position]] = _execute(connection, [call], clock, kind, insert)
+    return [outcomes[position] for position in range(len(calls))]
+
+
+def _insert_pets(connection: apsw.Connection, calls: Sequence[Creation]) -> list[_Outcome]:
+    rows = [
+        (pet.name, pet.category_id, None if isinstance(pet.status, UnsetType) else pet.status)
+        for pet, _ in calls
+    ]
+    return _insert(connection, _INSERT_PETS, rows)
+
+
+def _insert_orders(connection: apsw.Connection, calls: Sequence[Placement]) -> Iterable[_Outcome]:
+    outcomes: list[_Outcome | None] = [_reserve(connection, pet_id) for pet_id, _, _ in calls]
+    rows = [
+        (pet_id, OrderStatus.PLACED, to_microseconds(at))
+        for (pet_id, at, _), outcome in zip(calls, outcomes, strict=True)
+        if outcome is None
+    ]
+    inserted = iter(_insert(connection, _INSERT_ORDERS, rows))
+    for (pet_id, _, _), refusal in zip(calls, outcomes, strict=True):
+        outcome = refusal or next(inserted)
+        if not refusal and isinstance(outcome, StorageError):
+            connection.execute(_SET_STATUS, (PetStatus.AVAILABLE.value, pet_id))
+        yield outcome
+
+
+def _reserve(connection: apsw.Connection, pet_id: int) -> RefusedError | None:
+    """Make the pet pending if it is available; return why it is not."""
+    connection.execute(_RESERVE, (pet_id,))
+    if connection.changes():
+        return None
+    if connection.execute("SELECT 1 FROM pets WHERE id = ?", (pet_id,)).get is None:
+        return NotFoundError(f"there is no pet {pet_id}")
+    return ConflictError(f"pet {pet_id} is not available")
+
+
+def _insert(
+    connection: apsw.Connection, statement: str, rows: Sequence[tuple[str | int | None, ...]]
+) -> list[_Outcome]:
     """Insert rows with one statement; AUTOINCREMENT assigns no id twice.
 
-    Returns an error for each pet for which no id is left.
+    Returns an error for each row for which no id is left.
     """
-    if not pets:
+    if not rows:
         return []
-    values: list[str | int | None] = []
-    for pet in pets:
-        status = None if isinstance(pet.status, UnsetType) else pet.status
-        values += (pet.name, pet.category_id, status)
+    values = tuple(chain.from_iterable(rows))
     try:
-        connection.execute(_INSERT_PETS + _AND_ANOTHER * (len(pets) - 1), values)
+        connection.execute(statement + _AND_ANOTHER * (len(rows) - 1), values)
     except apsw.ConstraintError as error:
         _check_full(error)
-        if len(pets) == 1:
+        if len(rows) == 1:
             return [StorageError(_FULL)]
-        return [outcome for pet in pets for outcome in insert_pets(connection, [pet])]
+        return [outcome for row in rows for outcome in _insert(connection, statement, [row])]
     last = connection.last_insert_rowid()  # the ids of one statement have no gaps
-    return [Receipt(id_) for id_ in range(last - len(pets) + 1, last + 1)]
-
-
-def create_pet(
-    connection: apsw.Connection, new: NewPet, token: IdempotencyToken, clock: RecordClock
-) -> Receipt:
-    """Insert a row, unless the token has been used.
-
-    Raises `TokenReusedError`, or `StorageError` if no id is left.
-    """
-    if receipt := tokens.find(connection, token, "pet"):
-        return receipt
-    [outcome] = insert_pets(connection, [new])
-    if isinstance(outcome, StorageError):
-        raise outcome
-    tokens.record(connection, token, outcome.id, clock)
-    return outcome
-
-
-def place_order(
-    connection: apsw.Connection,
-    pet_id: int,
-    at: datetime,
-    token: IdempotencyToken | None,
-    clock: RecordClock,
-) -> Receipt:
-    """Make the pet pending, if it is available, and insert its order.
-
-    Raises `TokenReusedError`, `NotFoundError`, `ConflictError`, or `StorageError` if no id is left.
-    """
-    if token and (receipt := tokens.find(connection, token, "order")):
-        return receipt
-    connection.execute(_RESERVE, (pet_id,))
-    if not connection.changes():
-        if connection.execute("SELECT 1 FROM pets WHERE id = ?", (pet_id,)).get is None:
-            raise NotFoundError(f"there is no pet {pet_id}")
-        raise ConflictError(f"pet {pet_id} is not available")
-    try:
-        connection.execute(_INSERT_ORDER, (pet_id, to_microseconds(at)))
-    except apsw.ConstraintError as error:
-        _check_full(error)
-        connection.execute(_SET_STATUS, (PetStatus.AVAILABLE.value, pet_id))
-        raise StorageError(_FULL) from None
-    receipt = Receipt(connection.last_insert_rowid())
-    if token:
-        tokens.record(connection, token, receipt.id, clock)
-    return receipt
+    return [Receipt(id_) for id_ in range(last - len(rows) + 1, last + 1)]
 
 
 def _check_full(error: apsw.ConstraintError) -> None:

@@ -1,5 +1,6 @@
 """Records of tokens: expired ones are deleted, and no wrong clock deletes a valid one."""
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -74,6 +75,15 @@ async def test_expired_records_are_deleted_by_later_writes(file: Path, clock: Cl
     async with opened(file) as repository:
         await create(repository, clock, range(160), every=120)
     assert records(file) == LIFE // 120
+
+
+async def test_writes_that_wait_delete_two_expired_records_each(file: Path, clock: Clock) -> None:
+    async with opened(file) as repository:
+        for first in (0, 100):
+            tokens_ = [token(first + n, clock.time) for n in range(40)]
+            await asyncio.gather(*(repository.create_pet(REX, each) for each in tokens_))
+            clock.pass_(LIFE)
+    assert records(file) == 40
 
 
 @pytest.mark.parametrize("process", ["one", "each batch", "each write"])

@@ -1,4 +1,4 @@
-"""A file of the first version is upgraded: its pets are kept and can be ordered."""
+"""Files of earlier versions are upgraded: what they hold is kept and can be used."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from petstore_sqlite import schema
 
 from backends.sqlite.tests.files import execute, opened
 from petstore.contract import OrderQuery, OrderStatus, Pet, PetStatus, Receipt, UnavailableError
-from tests.support.repositories import AT, REX, pets
+from tests.support.repositories import AT, REX, make_token, pets
 
 FIRST_VERSION = """
     CREATE TABLE pets (
@@ -37,6 +37,20 @@ async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_pets(file: 
             assert (await repository.create_pet(REX)).id == 9 + again
             assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))) == 1
     assert execute(file, "PRAGMA user_version") == len(schema.MIGRATIONS)
+
+
+async def test_records_of_the_fifth_version_stay_in_force(file: Path) -> None:
+    execute(file, "".join(schema.MIGRATIONS[:5]))
+    execute(file, f"PRAGMA application_id = {schema.APPLICATION_ID}; PRAGMA user_version = 5")
+    execute(file, "INSERT INTO pets (name, category_id) VALUES ('Rex', 7)")
+    tokens = [make_token(n, until=1000 - n) for n in range(9)]
+    for token in tokens:
+        row = f"x'{token.value.hex()}', x'{token.fingerprint.hex()}', 1, {token.until}, 0"
+        execute(file, f"INSERT INTO tokens VALUES ({row})")
+    async with opened(file) as repository:
+        for token in tokens:
+            assert await repository.create_pet(REX, token) == Receipt(1, replayed=True)
+        assert len((await repository.list_tokens("", 99, 0)).records) == len(tokens)
 
 
 async def test_the_schema_refuses_a_second_live_order_of_a_pet(file: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -11,11 +11,26 @@ import pytest
 from petstore_sqlite import schema
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.store import OpenStore
+from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
+from petstore_sqlite.writes import Creation, Placement
 
 from backends.sqlite.tests.files import opened
-from petstore.contract import MAX_ID, Expected, NewPet, Pet, Receipt, StorageError
-from tests.support.repositories import REX, pets
+from petstore.contract import (
+    MAX_ID,
+    ConflictError,
+    Expected,
+    NewPet,
+    NotFoundError,
+    Order,
+    OrderStatus,
+    Pet,
+    PetStatus,
+    Receipt,
+    StorageError,
+    TokenReusedError,
+)
+from tests.support.repositories import AT, REX, make_token, pets
 from tests.support.waiting import HANG_SECONDS
 
 Write = Callable[[apsw.Connection], int]
@@ -63,9 +78,8 @@ async def closed_gate(file: Path) -> AsyncIterator[Gate]:
     busy = LockWait(0.2)
     with schema.connect(str(file), busy, create=True) as connection:
         schema.migrate(connection, str(file), busy, Expected())
-        async with Writer(
-            connection, str(file), busy, OpenStore(connection, str(file), Expected())
-        ) as writer:
+        store = OpenStore(connection, str(file), Expected())
+        async with Writer(connection, str(file), busy, store, RecordClock()) as writer:
             gate = Gate(connection, writer)
             await gate.close()
             try:
@@ -117,7 +131,7 @@ async def test_a_refused_write_fails_alone(file: Path) -> None:
     assert await names(file) == ["Rex"] * 3
 
 
-async def test_pets_that_wait_are_inserted_by_one_statement(file: Path) -> None:
+async def test_calls_of_a_kind_that_wait_share_a_statement(file: Path) -> None:
     statements: list[str] = []
 
     def trace(_cursor: apsw.Cursor, sql: str, _values: object) -> bool:
@@ -126,7 +140,10 @@ async def test_pets_that_wait_are_inserted_by_one_statement(file: Path) -> None:
 
     async with closed_gate(file) as gate:
         news = [NewPet(f"pet {n}", n) for n in range(200)]
-        creates = [asyncio.create_task(gate.writer.insert(new)) for new in news]
+        creates = [
+            asyncio.create_task(gate.writer.submit(Creation(new, make_token(n) if n % 2 else None)))
+            for n, new in enumerate(news)
+        ]
         refused, other = await gate.submit(refuse, insert)
         creates[7].cancel()
         gate.writer._connection.exec_trace = trace  # noqa: SLF001
@@ -140,6 +157,45 @@ async def test_pets_that_wait_are_inserted_by_one_statement(file: Path) -> None:
     assert stored == [*(new.name for new in news), "Rex"]
     created = [new.name for new in news if new is not news[7]]
     assert [stored[receipt.id - 1] for receipt in receipts] == created
+
+
+async def test_calls_that_wait_together_have_outcomes_of_their_own(file: Path) -> None:
+    """Some have one pet or one token; some are refused; some repeat what was recorded before."""
+    free = NewPet("free", 7, PetStatus.AVAILABLE)
+    async with closed_gate(file) as gate:
+
+        async def together(calls: Sequence[Creation | Placement]) -> list[object]:
+            tasks = [asyncio.create_task(gate.writer.submit(call)) for call in calls]
+            await asyncio.sleep(0)
+            gate.open()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            await gate.close()
+            return [outcome if isinstance(outcome, Receipt) else type(outcome) for outcome in found]
+
+        one, two = make_token(1), make_token(2)
+        other = make_token(1, body=1)
+        pets = [Creation(free, token) for token in (one, None, one, other, two, None)]
+        assert await together(pets) == [
+            *(Receipt(1), Receipt(2), Receipt(1, replayed=True)),
+            *(TokenReusedError, Receipt(3), Receipt(4)),
+        ]
+        one, two, three = make_token(11), make_token(12), make_token(13)
+        orders = [
+            *(Placement(1, AT), Placement(1, AT), Placement(9, AT)),
+            *(Placement(2, AT, one), Placement(2, AT, one), Placement(2, AT, two)),
+            *(Placement(9, AT, three), Placement(3, AT, three), Placement(4, AT)),
+        ]
+        assert await together(orders) == [
+            *(Receipt(1), ConflictError, NotFoundError),
+            *(Receipt(2), Receipt(2, replayed=True), ConflictError),
+            *(NotFoundError, Receipt(4), Receipt(3)),
+        ]
+        again = [
+            Placement(3, AT, three),
+            Placement(4, AT, two),
+            Placement(1, AT, make_token(11, 1)),
+        ]
+        assert await together(again) == [Receipt(4, replayed=True), ConflictError, TokenReusedError]
 
 
 async def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Path) -> None:
@@ -171,14 +227,22 @@ async def test_closing_the_repository_executes_them_too(file: Path) -> None:
     assert len({receipt.id for receipt in await asyncio.gather(*creates)}) == 50
 
 
-async def test_the_last_ids_are_assigned_to_some_of_the_pets_that_wait_together(
+async def test_the_last_ids_are_assigned_to_some_of_the_calls_that_wait_together(
     file: Path,
 ) -> None:
+    """The others change nothing: their pets stay available, and their tokens have no records."""
     async with opened(file) as repository:
-        await repository.restore([Pet(MAX_ID - 2, "last but two", 1)])
-        creates = [repository.create_pet(REX) for _ in range(5)]
-        results = await asyncio.gather(*creates, return_exceptions=True)
-        receipts = [result for result in results if isinstance(result, Receipt)]
-        assert sorted(receipt.id for receipt in receipts) == [MAX_ID - 1, MAX_ID]
-        assert [type(result) for result in results].count(StorageError) == 3
-        assert [pet.id for pet in await pets(repository)][1:] == [MAX_ID - 1, MAX_ID]
+        free = [Pet(n, "free", 1, PetStatus.AVAILABLE) for n in range(1, 6)]
+        last = Order(MAX_ID - 2, MAX_ID - 2, OrderStatus.CANCELLED, AT)
+        await repository.restore([*free, Pet(MAX_ID - 2, "last but two", 1), last])
+        orders = [repository.place_order(n, AT, make_token(n)) for n in range(1, 6)]
+        creates = [repository.create_pet(REX, make_token(n)) for n in range(11, 16)]
+        for calls in (creates, orders):
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            receipts = [result for result in results if isinstance(result, Receipt)]
+            assert sorted(receipt.id for receipt in receipts) == [MAX_ID - 1, MAX_ID]
+            assert [type(result) for result in results].count(StorageError) == 3
+        found = await pets(repository)
+        assert [pet.id for pet in found][5:] == [MAX_ID - 2, MAX_ID - 1, MAX_ID]
+        assert [pet.status for pet in found].count(PetStatus.PENDING) == 2
+        assert len((await repository.list_tokens("", 9, 0)).records) == 4

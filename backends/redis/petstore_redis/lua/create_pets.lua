@@ -8,8 +8,7 @@ for n = 1, #ARGV - 3, 6 do
   local result = check_token(token, fingerprint, now)
   local id = not result and next_id('pets')
   if id then
-    pets[#pets + 1] = id
-    pets[#pets + 1] = head .. id .. tail
+    append(pets, id, head .. id .. tail)
     record(token, fingerprint, now, expiry, id)
     result = {DONE, id}
   end
@@ -18,5 +17,6 @@ end
 if #pets > 0 then
   save_count('pets')
   add('pets', pets)
+  save_records()
 end
 return results

@@ -8,7 +8,7 @@ if known then return known end
 local reserved_until, pending, holders = read_reservation(token)
 if reserved_until <= tonumber(now) then reserved_until, pending, holders = 0, 1, 0 end
 if pending == 1 then reserved_until = math.max(reserved_until, tonumber(expiry)) end
-remove_expired(now)
+remove_expired(now, 2)
 redis.call('HDEL', key.tokens, token) -- expired: a caller whose clock is slow must not find it
 write_reservation(token, fingerprint, reserved_until, pending, holders + 1)
 return {DONE}

@@ -10,6 +10,6 @@ if current ~= status and current ~= 'placed' then return {CONFLICT} end
 count_revision()
 if current == status then return {DONE, order} end
 local pet_id = string.match(order, '"petId":(%d+),')
-set_status('pets', pet_id, get('pets', pet_id), pet_status)
+set_status('pets', {pet_id, get('pets', pet_id)}, pet_status)
 if status == 'cancelled' then redis.call('HDEL', key.live, pet_id) end
-return {DONE, set_status('orders', id, order, status)}
+return {DONE, set_status('orders', {id, order}, status)[2]}

@@ -18,8 +18,7 @@ local function add(set, items)
     if status then
       local some = by_status[status] or {}
       by_status[status] = some
-      some[#some + 1] = items[n]
-      some[#some + 1] = items[n + 1]
+      append(some, items[n], items[n + 1])
     end
   end
   redis.call('ZADD', key[set], unpack(items))
@@ -28,11 +27,17 @@ local function add(set, items)
   end
 end
 
--- Replaces the status of a stored item and returns the new item.
-local function set_status(set, id, item, status)
-  local changed = '{"status":"' .. status .. '",' .. string.match(item, '^{"status":"%a+",(.*)$')
-  redis.call('ZREM', key[set], item)
-  redis.call('ZREM', key[set .. ':' .. status_of(item)], item)
-  add(set, {id, changed})
-  return changed
+-- Gives stored items of one set that have one status, {id, item, id, item, ...}, another one.
+-- Returns the new items in the same form.
+local function set_status(set, items, status)
+  local old, new = {}, {}
+  for n = 1, #items, 2 do
+    old[#old + 1] = items[n + 1]
+    local rest = string.match(items[n + 1], '^{"status":"%a+",(.*)$')
+    append(new, items[n], '{"status":"' .. status .. '",' .. rest)
+  end
+  redis.call('ZREM', key[set], unpack(old))
+  redis.call('ZREM', key[set .. ':' .. status_of(old[1])], unpack(old))
+  add(set, new)
+  return new
 end
