@@ -29,8 +29,8 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
 
 
 def block(language: str, *changes: tuple[str, str]) -> str:
-    """Return the configuration of docker/README.md in a language, after changes."""
-    (text,) = blocks((DOCKER / "README.md").read_text(), language)
+    """Return the first configuration of docker/README.md in a language, after changes."""
+    text, *_ = blocks((DOCKER / "README.md").read_text(), language)
     return changed(text, *changes)
 
 

@@ -4,6 +4,7 @@ Needs Go and Java; `make check-all` runs this, `make test` does not.
 """
 
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,8 @@ from tests.support.services import Live
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
-LOCK: Final = Path(__file__).parent / "python/requirements.lock"
+HERE: Final = Path(__file__).parent
+LOCK: Final = HERE / "python/requirements.lock"
 GENERATE, START = commands("openapi-generator-cli")
 
 
@@ -28,3 +30,5 @@ def test_the_script_of_the_page_prints_the_output_shown(fresh: Live, tmp_path: P
     again = "go vet . ./petstore && go run ."  # on a store with pets and orders
     for script in (START, again):
         assert run(script, fresh, tmp_path, path) == block("text", "replayed")
+    shutil.copy(HERE / "go/first_test.go", tmp_path)
+    run("go test .", fresh, tmp_path, path)

@@ -1,4 +1,4 @@
-"""nginx with docker/nginx.conf, in front of a running service."""
+"""nginx with docker/nginx.conf in front of a running service; and upgrades behind HAProxy, too."""
 
 import json
 import os
@@ -8,16 +8,17 @@ import ssl
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.clients.proxies import NGINX, changed
+from tests.clients.proxies import NGINX, PROXIES, changed, in_front
 from tests.container.engine import DOCKER, run, tool
 from tests.support.command import running
 from tests.support.documents import blocks
@@ -33,6 +34,7 @@ JSON = {"Content-Type": "application/json"}
 CONFIGURATION = (DOCKER / "nginx.conf").read_text()
 README = (DOCKER / "README.md").read_text()
 PREFIX_MAP, PREFIX_LOCATION, TWO_SERVERS = blocks(README, "nginx")
+_, HAPROXY_SERVERS = blocks(README, "haproxy")
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
 
 
@@ -187,21 +189,46 @@ def test_the_unix_socket_of_the_comment_is_forwarded_to(tmp_path: Path) -> None:
         assert (response.status_code, response.headers["location"]) == (201, "/v1/pets/1")
 
 
-def test_a_rolling_upgrade_of_two_servers_fails_no_request(tmp_path: Path, start: Start) -> None:
+def through_nginx(directory: Path, service: Live, other: int) -> AbstractContextManager[Proxy]:
+    """Run nginx in front of two servers."""
+    configuration = re.sub(r"  server 127.+\n", TWO_SERVERS, CONFIGURATION)
+    return proxy(directory, service, configuration.replace("127.0.0.1:8001", f"127.0.0.1:{other}"))
+
+
+@contextmanager
+def through_haproxy(directory: Path, service: Live, other: int) -> Iterator[Live]:
+    """Run HAProxy in front of two servers."""
+    haproxy = PROXIES["HAProxy"]
+    configuration = re.sub(r"  server petstore .+\n", HAPROXY_SERVERS, haproxy.configuration)
+    configuration = configuration.replace("127.0.0.1:8001", f"127.0.0.1:{other}")
+    haproxy = haproxy._replace(configuration=configuration)
+    with in_front(haproxy, service, directory) as url:
+        live = Live("127.0.0.1", urlsplit(url).port or 0)
+        with closing(live.client):
+            yield live
+
+
+@pytest.mark.parametrize("through", [through_nginx, through_haproxy])
+def test_a_rolling_upgrade_of_two_servers_fails_no_request(
+    tmp_path: Path,
+    start: Start,
+    through: Callable[[Path, Live, int], AbstractContextManager[Proxy | Live]],
+) -> None:
     def serve(port: int) -> Live:
         return start(listen=f"127.0.0.1:{port}", backend="sqlite", **place("sqlite", tmp_path))
 
     def add_pets() -> Counter[int]:
         statuses = Counter[int]()
         while not over.is_set():
-            statuses[nginx.client.post("/v1/pets", json=AVAILABLE_REX).status_code] += 1
+            statuses[running.client.post("/v1/pets", json=AVAILABLE_REX).status_code] += 1
         return statuses
 
     servers = [serve(free_port()) for _ in range(2)]
-    configuration = re.sub(r"  server 127.+\n", TWO_SERVERS, CONFIGURATION)
-    configuration = configuration.replace("127.0.0.1:8001", f"127.0.0.1:{servers[1].port}")
     over = Event()
-    with proxy(tmp_path, servers[0], configuration) as nginx, ThreadPoolExecutor(8) as pool:
+    with (
+        through(tmp_path, servers[0], servers[1].port) as running,
+        ThreadPoolExecutor(8) as pool,
+    ):
         clients = [pool.submit(add_pets) for _ in range(8)]
         try:
             for number in [0, 1] * RESTARTS:

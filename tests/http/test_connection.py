@@ -322,7 +322,7 @@ def test_a_half_close_in_mid_request_is_400(service: Live, data: bytes) -> None:
 def test_a_reset_in_mid_request_does_no_harm(service: Live, data: bytes) -> None:
     with connect(service) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.sendall(head("GET /docs/swagger-ui-bundle.js", HOST) * 20 + data)
+        connection.sendall(head("GET /openapi.json", HOST) * 20 + data)
         assert connection.recv(1)
 
 
@@ -442,7 +442,7 @@ def test_a_client_that_never_reads_uses_no_memory(start: Start) -> None:
     with connect(service) as connection, contextlib.suppress(TimeoutError, ConnectionError):
         connection.settimeout(1)
         for _ in range(1000):
-            connection.sendall(head("GET /docs/swagger-ui-bundle.js", HOST) * 1000)
+            connection.sendall(head("GET /openapi.json", HOST) * 1000)
     assert service.resident() - before < 8_000_000
 
 

@@ -89,10 +89,7 @@ class TestOtherPaths:
             assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
             assert "//" not in page.text.replace("<!doctype", "")
             parts = re.findall('(?:href|src)="(docs/[^"]+)"', page.text)
-            style = client.get("/docs/reference.css").text
-            [imported] = re.findall(r'@import url\("([^"]+)"\)', style)
-            assert f"docs/{imported}" in parts, "else the browser loads it twice"
-            assert len(parts) == 7
+            assert len(parts) == 3
             for part in parts:
                 # Another version comes from the page of another release, during an update.
                 for url, caching in (
@@ -106,7 +103,7 @@ class TestOtherPaths:
 
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     @pytest.mark.parametrize(
-        "path", ["/openapi.json", "/docs", "/docs/swagger-ui-bundle.js", "/docs/reference.css"]
+        "path", ["/openapi.json", "/docs", "/docs/reference.js", "/docs/reference.css"]
     )
     def test_what_caches_may_store_is_compressed_and_tagged(
         self, service: Live, method: str, path: str

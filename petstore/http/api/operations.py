@@ -3,17 +3,16 @@
 import asyncio
 import gzip
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from litestar import Controller, MediaType, get
 from litestar.params import FromPath
 
 from petstore.contract import PetQuery, StorageError
+from petstore.http.api.reference import PARTS, render_page
 from petstore.http.errors import name_of, not_found, unavailable
 from petstore.http.headers import JSON, Header
 from petstore.http.request import ServiceRequest
@@ -22,28 +21,25 @@ from petstore.http.response import Response
 READY_SECONDS: Final = 1
 """The time limit for the storage to respond; after that ``/readyz`` is 503."""
 
-# The parts of the reference page: our own, in the folder beside this file, and Swagger UI's.
-_SWAGGER_UI: Final = {"swagger-ui.css": "text/css", "swagger-ui-bundle.js": "text/javascript"}
-_TYPES: Final = _SWAGGER_UI | {
+_PARTS: Final = {
     "reference.css": "text/css",
-    "operations.css": "text/css",
-    "samples.js": "text/javascript",
     "reference.js": "text/javascript",
     "favicon.svg": "image/svg+xml",
 }
-_LINK: Final = re.compile(f'({"|".join(map(re.escape, _TYPES))})(?=")')
+"""What the reference page loads, and its media types."""
+_LINK: Final = re.compile(f'({"|".join(map(re.escape, _PARTS))})(?=")')
 _ZERO: Final = re.compile(rb"q=0(\.0*)?")
 
 _CACHEABLE: Final = {"cacheable": True}
 _NO_CACHE: Final[Header] = (b"cache-control", b"no-cache")
 _IMMUTABLE: Final[Header] = (b"cache-control", b"public, max-age=31536000, immutable")
 
-# The page loads only what this service serves; Swagger UI draws its icons from data: images.
+# The page loads only what this service serves.
 _PAGE_HEADERS: Final[tuple[Header, ...]] = (
     (
         b"content-security-policy",
         (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
             b" connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         ),
     ),
@@ -92,7 +88,7 @@ class OperationsController(Controller):
     @get("/docs", operation_id="docs", media_type=MediaType.HTML, opt=_CACHEABLE)
     async def reference(self, request: ServiceRequest) -> Response[bytes]:
         """Return the page of the interactive reference."""
-        page = await asyncio.to_thread(_part, "index.html")
+        page = await asyncio.to_thread(_page, request.service.document)
         return await _validated(request, page, "text/html", _NO_CACHE, *_PAGE_HEADERS)
 
     @get("/docs/{name:str}", operation_id="docsAsset", media_type=MediaType.TEXT, opt=_CACHEABLE)
@@ -101,11 +97,11 @@ class OperationsController(Controller):
 
         With another version, it comes from the page of another release, during an update.
         """
-        if name not in _TYPES:
+        if name not in _PARTS:
             raise not_found("Path")
         part = await asyncio.to_thread(_part, name)
         current = request.scope["query_string"] == b"v=" + _version(part).encode()
-        return await _validated(request, part, _TYPES[name], _IMMUTABLE if current else _NO_CACHE)
+        return await _validated(request, part, _PARTS[name], _IMMUTABLE if current else _NO_CACHE)
 
 
 async def _validated(
@@ -156,17 +152,15 @@ def _accepts_gzip(codings: list[bytes]) -> bool:
 
 
 @cache
+def _page(document: Callable[[], bytes]) -> bytes:
+    return _linked(render_page(document()))
+
+
+@cache
 def _part(name: str) -> bytes:
-    """Read a part of the page. The links of our own to others get their versions."""
-    if name in _SWAGGER_UI:
-        return _swagger_ui(name)
-    text = (Path(__file__).parent / "page" / name).read_text()
+    return _linked((PARTS / name).read_text())
+
+
+def _linked(text: str) -> bytes:
+    """Return a page or a part of it with the versions of the parts that it refers to."""
     return _LINK.sub(lambda link: f"{link[1]}?v={_version(_part(link[1]))}", text).encode()
-
-
-def _swagger_ui(name: str) -> bytes:
-    """Read a file of Swagger UI from the distribution that contains it, which is not imported."""
-    spec = find_spec("swagger_ui")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("the distribution swagger-ui-py is not installed")
-    return (Path(spec.origin).parent / "static" / name).read_bytes()

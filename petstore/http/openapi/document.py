@@ -195,7 +195,7 @@ def _page_parameters(
 
 
 def _query(name: str, text: str, schema: dict[str, Any], example: object) -> dict[str, Any]:
-    # The example is the schema's: Swagger UI would send a parameter's own along with "Execute".
+    # The example is the schema's: consoles would send a parameter's own with every request.
     schema = schema | {"examples": [example]}
     return {"name": name, "in": "query", "description": text, "schema": schema}
 
@@ -212,6 +212,8 @@ def _schemas(types: Sequence[type]) -> dict[str, Any]:
                 del field["minimum"], field["maximum"]
         if category := schema.get("properties", {}).get("categoryId"):
             category["description"] += texts.BEYOND_JAVASCRIPT
+        if name in texts.STATUS_MEANINGS:
+            schema["description"] = texts.STATUS_MEANINGS[name]
         if name in texts.EXAMPLES:
             schema["examples"] = [texts.EXAMPLES[name]]
     for item in _ITEMS:

@@ -114,6 +114,15 @@ MEANINGS: Final = {
     503: "The storage cannot be reached, or the service is overloaded or stopping",
 }
 
+STATUS_MEANINGS: Final = {
+    "PetStatus": "Whether the pet can be ordered. `available`: it can. `pending`: a placed order"
+    " reserves it. `sold`: an order of it is completed. With `pending` or `sold`, or without a"
+    " status, it cannot be ordered.",
+    "OrderStatus": "`placed`: the pet is reserved, that is, `pending`. `completed`: the pet is"
+    " `sold`. `cancelled`: the pet is `available` again. Only a placed order can change.",
+}
+"""What the values of the enumerations of statuses mean."""
+
 BEYOND_JAVASCRIPT: Final = (
     " Any int64 is returned exactly, but JavaScript's numbers are exact only from -(2^53 - 1) to"
     " 2^53 - 1: JSON.parse rounds a category beyond."

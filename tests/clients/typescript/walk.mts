@@ -1,6 +1,7 @@
 // The operations that docs/clients.md does not show, with the generated client, on an empty store.
 
 import assert from "node:assert/strict";
+import LinkHeader from "http-link-header";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./petstore.d.ts";
 
@@ -39,8 +40,8 @@ async function* pages(limit: number, status?: PetStatus): AsyncGenerator<Pet[]> 
   do {
     const page = await client.GET("/pets", { params: { query: { limit, status, cursor } } });
     yield unwrap(page);
-    const link = page.response.headers.get("link") ?? "";
-    cursor = /[?&]cursor=([^&>]+)[^>]*>; rel="next"/.exec(link)?.[1];
+    const [link] = LinkHeader.parse(page.response.headers.get("link") ?? "").rel("next");
+    cursor = link && (new URL(link.uri, baseUrl).searchParams.get("cursor") ?? undefined);
   } while (cursor);
 }
 

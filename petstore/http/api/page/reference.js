@@ -1,164 +1,102 @@
-// The reference: Swagger UI, with our own head, samples and table of contents.
+// What the page does beyond HTML: it fills in the base URL, opens and copies, and sends requests.
 
-// Read now: Swagger UI rewrites the URL when it starts.
-const fragment = location.hash.slice(1);
+const root = document.documentElement;
+const server = new URL(root.dataset.server, location).href;
+const find = (css, within = document) => within.querySelector(css);
+for (const name of document.querySelectorAll(".server")) name.textContent = server;
 
-let language = "curl";
+// The contents are folded where they would be above the page, not beside it.
+const contents = find("nav details");
+const wide = matchMedia("(min-width: 900px)");
+const fold = () => { contents.open = wide.matches; };
+wide.addEventListener("change", fold);
+fold();
 
-function chooseLanguage({ target }) {
-  language = target.value;
-  for (const choice of document.querySelectorAll(`.samples [value="${language}"]`)) {
-    choice.checked = true;
-  }
+// Show the operation of a URL such as /docs#placeOrder; once it was #/Store/placeOrder.
+function show() {
+  const operation = document.getElementById(location.hash.split(/[#/]/).pop());
+  if (!operation?.matches("details")) return;
+  operation.open = true;
+  operation.scrollIntoView();
 }
+addEventListener("hashchange", show);
+show();
 
 // The Clipboard API exists over HTTPS only, this command over plain HTTP, too.
-function copy({ currentTarget: button }) {
-  getSelection().selectAllChildren(button.parentElement.querySelector("code"));
-  const outcome = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
-  button.nextElementSibling.textContent = outcome;
-  setTimeout(() => { button.nextElementSibling.textContent = ""; }, 3000);
+function copy(button) {
+  const outcome = button.nextElementSibling;
+  getSelection().selectAllChildren(find("code", button.parentElement));
+  outcome.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+  setTimeout(() => { outcome.textContent = ""; }, 3000);
 }
 
-// What Swagger UI lacks: a head with an <h1>, the base URL, samples, fields, and words for limits.
-const additions = ({ React: { createElement: make, Fragment }, specSelectors }) => {
-  const base = () => new URL(specSelectors.servers().first().get("url"), location).href;
-  const copied = (what) => [
-    make("button", { key: "copy", type: "button", className: "copy", onClick: copy,
-      "aria-label": `Copy the ${what}` }, "Copy"),
-    make("output", { key: "copied" }),
-  ];
-  const sample = ([name, text]) =>
-    make("div", { key: name, className: "sample", "data-language": name },
-      make("pre", { tabIndex: 0 }, make("code", null, text)), copied(`${LANGUAGES[name]} sample`));
-  const choice = ([value, name], group) =>
-    make("label", { key: value },
-      make("input", { type: "radio", name: group, value, defaultChecked: value === language,
-        onChange: chooseLanguage }), name);
-  const samples = ([path, method]) => {
-    const operation = specSelectors.specJson().getIn(["paths", path, method]).toJS();
-    return make("fieldset", { className: "samples" },
-      make("legend", null, "Sample"),
-      Object.entries(LANGUAGES).map((entry) => choice(entry, operation.operationId)),
-      Object.entries(writeSamples(operation, method, base() + path)).map(sample));
-  };
-  const field = ([name, { description, enum: values, format, type }], required) =>
-    make("div", { key: name },
-      make("dt", null, make("code", null, name), " ", values?.join(" | ") ?? format ?? type,
-        required ? "" : ", optional"),
-      make("dd", null, description));
-  const fields = ({ items, ...schema }) => {
-    const { title, properties, required } = items ?? schema;
-    return title !== "Error" && make("dl", { className: "fields" },
-      Object.entries(properties).map((entry) => field(entry, required.includes(entry[0]))));
-  };
-  const limits = { minimum: "at least", maximum: "at most" };
-
-  return {
-    statePlugins: { layout: { wrapSelectors: {
-      // The first operation is open until the reader closes it.
-      isShown: (original) => (state, shown, otherwise) =>
-        original(shown, otherwise || [shown].flat().join() === "operations,Pets,listPets"),
-    } } },
-    wrapComponents: {
-      // Swagger UI shows the key while it is typed; its field says neither what it is nor its name.
-      Input: (Original) => (props) =>
-        make(Original, props.id === "auth-bearer-value" ? { ...props, type: "password" } : props),
-      // The guide has the fields of an error; those of other bodies need no click.
-      modelExample: (Original) => (props) =>
-        make("div", null, make(Original, props), fields(props.schema.toJS?.() ?? props.schema)),
-      // Swagger UI would print JSON anew, and so round its numbers; text of no type it leaves alone.
-      responseBody: (Original) => (props) => make(Original, { ...props, contentType: "" }),
-      parameters: (Original) => (props) =>
-        make(Fragment, null, samples(props.pathMethod), make(Original, props)),
-    },
-    components: {
-      // A pattern is explained in the description of its parameter.
-      ParameterExt: ({ xKey, xVal }) => xKey in limits &&
-        make("div", { className: "parameter__extension" }, limits[xKey], " ", xVal),
-      authorizeOperationBtn: ({ isAuthorized, onClick, getComponent }) =>
-        make("button", { className: "authorization__btn", onClick },
-          isAuthorized ? "Authorized" : "Authorize",
-          make(getComponent(`${isAuthorized ? "Lock" : "Unlock"}AuthOperationIcon`, true))),
-      OAS31Info: ({ getComponent }) => {
-        const info = specSelectors.info();
-        const Markdown = getComponent("Markdown", true);
-        return make("header", { className: "info" },
-          make("h1", { id: "top" }, info.get("title"),
-            make("span", { className: "version" }, info.get("version"))),
-          make("p", null, "Base URL ", make("code", null, base()), " ", copied("base URL")),
-          make(Markdown, { source: info.get("description") }),
-          make("h2", null, "Operations"),
-          make("p", null, "Authorize with your key, then send requests from this page. The ",
-            "samples read the key from the environment variable ", make("code", null, "KEY"),
-            ". For your own tools, use the ",
-            make("a", { href: specSelectors.url() }, "OpenAPI document"), "."));
-      },
-    },
-  };
-};
-
-SwaggerUIBundle({
-  url: "openapi.json",
-  dom_id: "#reference",
-  deepLinking: true,
-  defaultModelsExpandDepth: 0,
-  displayRequestDuration: true,
-  onComplete: fillContents,
-  plugins: [additions],
-  showCommonExtensions: true,
-  tryItOutEnabled: true,
-  validatorUrl: null,
-});
-
-// The headings of the guide, then the operations by group; deprecated ones are marked.
-function fillContents() {
-  const nav = document.getElementById("contents");
-  const contents = document.createElement("details");
-  contents.append(Object.assign(document.createElement("summary"), { textContent: "Contents" }));
-  nav.append(contents);
-  const wide = matchMedia("(min-width: 1000px)");
-  const unfold = () => { contents.open = wide.matches; };
-  wide.addEventListener("change", unfold);
-  unfold();
-  const entry = (kind, text, href) => {
-    const link = document.createElement("a");
-    link.className = `${kind} noZensmooth`; // otherwise Swagger UI scrolls slowly
-    link.textContent = text;
-    link.href = href;
-    link.addEventListener("click", unfold);
-    contents.append(link);
-    return link;
-  };
-  entry("home", document.querySelector("h1").firstChild.textContent, "#top");
-  for (const heading of document.querySelectorAll(".info h2")) {
-    heading.id = heading.textContent.toLowerCase().replaceAll(" ", "-");
-    entry("section", heading.textContent, `#${heading.id}`);
-  }
-  for (const code of document.querySelectorAll(".info pre")) code.tabIndex = 0; // keys can scroll it
-  for (const part of document.querySelectorAll(".opblock-tag, .opblock")) {
-    if (part.matches(".opblock-tag")) {
-      entry("group", part.dataset.tag, `#${part.id}`);
-      continue;
-    }
-    const find = (css) => part.querySelector(css);
-    const summary = find(".opblock-summary-description").textContent;
-    const link = entry("operation", summary, `#${part.id}`);
-    if (part.matches(".opblock-deprecated")) {
-      link.classList.add("deprecated");
-      link.append(" (deprecated)");
-    }
-    link.dataset.method = find(".opblock-summary-method").textContent;
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      if (!part.matches(".is-open")) find(".opblock-summary-control").click();
-      setTimeout(() => part.scrollIntoView(), 100); // once it has opened
-    });
-  }
-  document.getElementById(fragment)?.scrollIntoView();
+const commands = new WeakMap(); // of each form, by whether the key is shown
+function writeCommand(form) {
+  const button = find(".reveal", form);
+  const shown = button.ariaPressed === "true";
+  find("code", button.previousElementSibling).textContent = commands.get(form)(shown);
 }
 
-// Swagger UI's key dialog closes by its buttons only.
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") document.querySelector(".modal-ux .close-modal")?.click();
+document.addEventListener("click", ({ target }) => {
+  const link = target.closest("nav a");
+  if (link) fold();
+  if (link?.hash === location.hash) show();
+  if (target.matches(".copy")) copy(target);
+  if (target.matches(".reveal")) {
+    target.ariaPressed = String(target.ariaPressed !== "true");
+    writeCommand(target.form);
+  }
 });
+
+// A language is chosen for all operations at once.
+document.addEventListener("change", ({ target: { type, value } }) => {
+  if (type !== "radio") return;
+  for (const choice of document.querySelectorAll(`[type=radio][value=${value}]`)) choice.checked = true;
+});
+
+document.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (event.target.matches(".try")) send(event.target);
+});
+
+// Send the request of a form, its body as it was typed; show the response as it was received.
+async function send(form) {
+  const { method, path } = form.dataset;
+  const key = find("#key").value;
+  const query = new URLSearchParams();
+  const headers = {};
+  let url = server + path;
+  let body;
+  for (const { name, value, dataset: { in: where } } of form.elements) {
+    if (where === "path") url = url.replace(`{${name}}`, encodeURIComponent(value));
+    if (where === "query" && value) query.append(name, value);
+    if (where === "header" && value) headers[name] = value;
+    if (where === "body") [body, headers["Content-Type"]] = [value, "application/json"];
+  }
+  if (`${query}`) url += `?${query}`;
+  const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  commands.set(form, (shown) => [
+    `curl -i -X ${method} ${quote(url)}`,
+    key && (shown ? `-H ${quote(`Authorization: Bearer ${key}`)}` : `-H "Authorization: Bearer $KEY"`),
+    ...Object.entries(headers).map((header) => `-H ${quote(header.join(": "))}`),
+    body !== undefined && `--data-raw ${quote(body)}`,
+  ].filter(Boolean).join(" \\\n  "));
+  writeCommand(form);
+  const status = find(".status", form);
+  const result = find(".result", form);
+  status.textContent = "Sending";
+  result.hidden = true;
+  const started = performance.now();
+  try {
+    const authorization = key && { Authorization: `Bearer ${key}` };
+    const response = await fetch(url, { method, body, headers: { ...authorization, ...headers } });
+    find("code", result).textContent = await response.text();
+    find(".headers", result).textContent = [...response.headers].map((line) => line.join(": ")).join("\n");
+    const duration = Math.round(performance.now() - started);
+    const hint = response.status === 401 ? " The field for the API key is at the top of the page." : "";
+    status.textContent = `${response.status} ${response.statusText}, ${duration} ms.${hint}`;
+    result.hidden = false;
+  } catch (error) {
+    status.textContent = `No response: ${error.message}`;
+  }
+}
