@@ -26,6 +26,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import place_orders
 from petstore_conformance.clauses.pages import add_pets
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
     Kit,
@@ -33,8 +34,11 @@ from petstore_conformance.harness.kit import (
     RaisedOnPurposeError,
     location_clause,
 )
-from petstore_conformance.model.calls import AnyCall, Stored, read_all, sample
+from petstore_conformance.model.calls import AnyCall, Stored, read_all
 from petstore_conformance.model.values import AT, NOW, REX, make_token
+
+LOCATION_SECONDS = 0.5
+"""If it takes longer to make a location and fill it, fewer of them are made."""
 
 
 class LocationClauses(Kit):
@@ -49,7 +53,6 @@ class LocationClauses(Kit):
             token = make_token(f"create {status}", REX)
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
-                    assert isinstance(repository, Repository)
                     closed.append(repository)
                     (placed,) = await place_orders(repository)
                     order = await repository.update_order(placed.id, status)
@@ -105,8 +108,11 @@ class LocationClauses(Kit):
             await self._check_locations(stored)
             await outer_stack.aclose()  # the one from which another was made
             await self._check_locations(stored)
-            async with other.open() as two:
-                many = await sample(two, range(20))
+            time = asyncio.get_running_loop().time
+            begin = time()
+            async with location.new() as new, new.open() as repository:
+                await self._fill(repository, 1)
+            many = current().choose(range(20), LOCATION_SECONDS / max(time() - begin, 1e-9))
             several = [stack.enter_async_context(location.new()) for _ in many]
             for new in await asyncio.gather(*several):  # made at once; a name may have become free
                 async with new.open() as repository:

@@ -18,8 +18,9 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, place_orders, update_orders
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import create_all, created, sample
+from petstore_conformance.model.calls import create_all, created, each, sample
 from petstore_conformance.model.model import matching
 from petstore_conformance.model.values import AT, BORDERS, MANY, MANY_SECONDS, PET_STATUSES
 
@@ -37,11 +38,15 @@ async def add_pets(repository: Repository, count: int) -> list[Pet]:
 async def check_counts(repository: Repository, pets: list[Pet]) -> None:
     """Check that pages of every size are full, given all pets that are stored."""
     counts = (len(pets), *BORDERS, len(pets) + 1, 40_000, 2**31, 2**63 - 1)
-    for number, count in enumerate(await sample(repository, counts)):
+
+    async def read(numbered: tuple[int, int]) -> None:
+        number, count = numbered
         after = pets[number % 7].id if number % 3 else 0
         for status in (None, list(PetStatus)[number % 3]):
             query = PetQuery(after, count, status)
             assert await repository.list_pets(query) == matching(pets, query)[:count]
+
+    await each(enumerate(await sample(repository, counts, together=True)), read)
 
 
 class PageClauses(Kit):
@@ -65,10 +70,12 @@ class PageClauses(Kit):
             assert await repository.list_pets(PetQuery(after, 50)) == expected
             sold = [pet for pet in expected if pet.status is PetStatus.SOLD]
             assert await repository.list_pets(PetQuery(after, 50, PetStatus.SOLD)) == sold
-        pages = [(pet.id, count) for pet in pets for count in range(1, 30)]
-        for after, count in await sample(repository, pages):  # nothing changes between them
-            expected = [pet for pet in pets if pet.id > after]
-            assert await repository.list_pets(PetQuery(after, count)) == expected[:count]
+        queries = [PetQuery(pet.id, count) for pet in pets for count in range(1, 30)]
+
+        async def read(query: PetQuery) -> None:
+            assert await repository.list_pets(query) == matching(pets, query)[: query.count]
+
+        await each(await sample(repository, queries, together=True), read)
 
     @clause("page-count")
     async def test_a_page_is_full_while_there_are_pets(self, repository: Repository) -> None:
@@ -83,10 +90,12 @@ class PageClauses(Kit):
             statuses = [PET_STATUSES[n // 400 % 3] for n in some]
             news = [NewPet(*fields) for fields in zip(names, some, statuses, strict=True)]
             pets += await create_all(repository, news)
+        current().note(len(pets), MANY)
         pets.sort(key=lambda pet: pet.id)
         await check_counts(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
-        ordered = len(await sample(repository, ids[:300]))  # no page may stop at what has changed
+        many = await sample(repository, ids[:300], together=True)
+        ordered = len(many)  # no page may stop at what has changed
         await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ids[:ordered]))
         available = await repository.list_pets(PetQuery(0, 3, PetStatus.AVAILABLE))
         assert [pet.id for pet in available] == ids[ordered : ordered + 3]
