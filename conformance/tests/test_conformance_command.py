@@ -141,7 +141,7 @@ def test_a_failure_shows_what_was_compared_and_no_frames_of_others(tmp_path: Pat
     assert "A method takes or returns something else than the contract says" in run.stdout
     assert "AttributeError: 'NoneType' object has no attribute 'id'" in run.stdout
     verdict = (
-        "3 of 3 clauses failed, 0 not run. Begin with name-exact; also failed: order-get, model"
+        "3 of 3 clauses failed, 0 not run. Begin with order-get; also failed: name-exact, model"
     )
     assert run.stdout.splitlines()[-1].endswith(verdict)
     assert "-vv" not in run.stdout, "an option that the command does not have"

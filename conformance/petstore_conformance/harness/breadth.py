@@ -9,22 +9,22 @@ from collections.abc import Collection
 from typing import Final
 
 NARROW_FIRST: Final = (
-    *("get-stored", "page-empty", "failure-passed", "id-once", "order-get"),
-    *("token-deleted", "order-id", "get-absent", "page-order", "id-range"),
-    *("no-aliasing", "status-exact", "order-of-nothing", "page-after", "orders-page"),
-    *("order-reserves", "order-completed", "page-count", "restore-order"),
-    *("name-exact", "order-final", "category-exact", "token-replayed"),
-    *("restore-exact", "token-refused", "token-apart", "order-same"),
-    *("after-cancellation", "token-reused", "order-absent", "token-expired"),
-    *("restore-token", "order-refused", "page-overlap", "durable-reads", "sold-once"),
-    *("durable-pets", "token-atomic", "durable-killed", "restore-next", "closed"),
-    *("durable-ids", "exact-types", "token-walk", "restore-again", "order-exact"),
-    *("healthy", "read-after-write", "shared-processes", "scratch-empty"),
-    *("durable-orders", "scratch-apart", "shared-orders", "store-identity"),
-    *("event-loop", "shared-ids", "order-cancelled", "page-walk", "restore-sizes"),
-    *("orders-status", "store-expected", "snapshot", "cost", "page-status"),
-    *("store-gone", "cancellation", "restore-live", "cancelled-write"),
-    *("overlapping-calls", "store-kept", "shared-reads", "restore-other", "model"),
+    *("page-empty", "id-range", "no-aliasing", "get-stored", "get-absent", "order-get"),
+    *("order-reserves", "order-completed", "page-order", "status-exact"),
+    *("order-final", "page-status", "order-id", "restore-order", "id-once"),
+    *("name-exact", "orders-page", "order-refused", "page-walk", "order-of-nothing"),
+    *("order-same", "token-replayed", "orders-status", "healthy", "category-exact"),
+    *("restore-exact", "cost", "token-apart", "page-after", "store-identity"),
+    *("page-count", "after-cancellation", "page-overlap", "token-refused"),
+    *("sold-once", "read-after-write", "durable-pets", "failure-passed"),
+    *("restore-next", "durable-killed", "restore-sizes", "restore-again"),
+    *("cancellation", "exact-types", "scratch-empty", "shared-ids", "order-absent"),
+    *("token-deleted", "durable-ids", "restore-other", "token-reused", "order-exact"),
+    *("snapshot", "token-expired", "token-atomic", "store-kept", "durable-orders"),
+    *("durable-reads", "restore-token", "token-walk", "overlapping-calls"),
+    *("event-loop", "shared-reads", "cancelled-write", "order-cancelled", "closed"),
+    *("shared-processes", "scratch-apart", "shared-orders", "store-gone"),
+    *("store-expected", "restore-live", "model"),
 )
 """All clauses, the narrowest first."""
 
