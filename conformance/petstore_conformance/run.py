@@ -144,7 +144,7 @@ def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> Repor
         python=platform.python_version(),
         platform=platform.platform(),
         date=datetime.now(UTC).replace(microsecond=0),
-        seconds=round(sum(reporter.seconds.values()), 1),
+        seconds=round(sum(reporter.seconds.values()), 3),
         seed=seed,
         quick=reporter.quick,
         share=reporter.share()[0],
