@@ -311,7 +311,8 @@ def _further(command: "Command", options: argparse.Namespace) -> int:
         configuration = configure(os.environ, {"PETSTORE_BACKEND": name}, keyless=True)
         _warn(configuration.warnings)
         plugin = configuration.plugin
-        return Chosen(plugin.name, plugin.backend, configuration.storage)
+        origin = plugin.distribution, plugin.version
+        return Chosen(plugin.name, plugin.backend, configuration.storage, *origin)
 
     return command.run(options, Host(choose, check_name))
 

@@ -14,11 +14,16 @@ COMMANDS: Final = "petstore.commands"
 
 
 class Chosen(NamedTuple):
-    """A backend that is installed, and its settings from environment and file."""
+    """A backend that is installed, its settings from environment and file, and its origin.
+
+    distribution, version -- of the installed distribution that provides it
+    """
 
     name: str
     backend: Backend
     settings: Any
+    distribution: str
+    version: str
 
 
 class Host(NamedTuple):

@@ -58,7 +58,7 @@ class ConformanceCommand:
         text = "try fewer values, sequences and cancelled calls; takes seconds"
         add("--quick", action="store_true", help=text)
         add("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
-        text = "write a JSON report (default: to standard output, the progress to standard error)"
+        text = "write JSON (default: to standard output, the progress to standard error)"
         add("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
         text = "instead, kill services and search what their clients saw for contradictions"
         add("--faults", action="store_true", help=text)
@@ -83,11 +83,7 @@ class ConformanceCommand:
             )
         given = _fault_options(options)
         if options.list:
-            from petstore_conformance.harness.kit import sentences
-
-            for name, sentence in sentences().items():
-                print(f"{name:<20}{sentence}")
-            return 0
+            return _list(options.report)
         chosen = host.choose(options.name)
         for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -114,6 +110,20 @@ def _fault_options(options: Namespace) -> dict[str, Any]:
     return given
 
 
+def _list(report: str | None) -> int:
+    from petstore_conformance.harness import documents
+    from petstore_conformance.harness.kit import sentences
+
+    if report is None:
+        for name, sentence in sentences().items():
+            print(f"{name:<20}{sentence}")
+        return 0
+    if report != "-":
+        documents.check(Path(report))
+    documents.write(report, [{"clause": n, "sentence": s} for n, s in sentences().items()])
+    return 0
+
+
 def _run_clauses(options: Namespace, chosen: Chosen) -> int:
     from petstore_conformance import run
     from petstore_conformance.harness.kit import sentences
@@ -128,7 +138,7 @@ def _run_clauses(options: Namespace, chosen: Chosen) -> int:
         )
     clauses = set(options.clause)
     reporter = Reporter(chosen.backend, chosen.settings, clauses, quick=options.quick)
-    return run.run(chosen.name, reporter, options.seed, options.report)
+    return run.run(chosen, reporter, options.seed, options.report)
 
 
 def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) -> int:

@@ -8,8 +8,11 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from petstore.contract import Backend
+from petstore.contract import Backend, UnavailableError
 from petstore_conformance import REWRITTEN
+from petstore_conformance.harness import effort
+from petstore_conformance.harness.alarm import OverdueError
+from petstore_conformance.harness.breadth import begin_with
 from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, clauses, sentences
 
 _WORDS: Final = {
@@ -19,6 +22,9 @@ _WORDS: Final = {
     "inconclusive": "SLOW",
     "warned": "WARN",
 }
+
+QUICK_SHARE: Final = 1 / 7
+"""The share of the values that a quick run tries."""
 
 _WRONG_VALUE: Final = (
     "A method takes or returns something else than the contract says, such as None instead of a"
@@ -31,11 +37,17 @@ class ClauseResult(Struct, frozen=True, omit_defaults=True):
 
     outcome -- that of `Reporter.outcomes`, or "not run"
     reason -- why it has not passed
+    share -- that of its values that was tried, from 0 to 1
+    seconds -- how long its test took
+    calls -- how many calls of a repository it made
     """
 
     clause: str
     outcome: str
     reason: str | None = None
+    share: float | None = None
+    seconds: float | None = None
+    calls: int | None = None
 
 
 class Reporter:
@@ -47,6 +59,7 @@ class Reporter:
     outcomes -- name of the clause -> "passed", "failed", "skipped", "inconclusive", or "warned": a
         new clause that will fail from a later release
     reasons -- name of the clause -> why it has not passed
+    seconds -- name of the clause -> how long its test took
     expected -- how many clauses are to be run
     interrupted -- whether Ctrl-C, or a signal treated like it, has ended the run
     stopping -- returns whether such a signal has arrived since it was last called
@@ -64,6 +77,7 @@ class Reporter:
     ) -> None:
         self.outcomes: dict[str, str] = {}
         self.reasons: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
         self.expected = 0
         self.interrupted = False
         self._backend = backend
@@ -73,6 +87,7 @@ class Reporter:
         self.partial = quick or bool(chosen)
         self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
         self._order: list[str] = []  # of tests
+        self._late = set[str]()  # the clauses that failed only by time
         self._sentences = sentences()
         parts = (backend.open, backend.scratch, backend.settings)
         modules = [getattr(part, "__module__", None) or "" for part in parts]
@@ -85,11 +100,11 @@ class Reporter:
 
         if self.quick:
             from petstore_conformance.clauses import cancellation, costs  # noqa: PLC0415 - see above
-            from petstore_conformance.model import calls  # noqa: PLC0415 - see above
 
             costs.MANY_ITEMS = costs.ITEMS
 
-            calls.SLOW_SECONDS = cancellation.TRIAL_SECONDS = 0.0
+            effort.LEAST_SHARE, effort.MOST_SHARE = 0.0, QUICK_SHARE
+            cancellation.TRIAL_SECONDS = 0.0
             TestSelected.machine_examples = 10
         TestSelected.backend, TestSelected.settings = self._backend, self._settings
         for clause, test in clauses(TestSelected).items():
@@ -116,6 +131,8 @@ class Reporter:
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
         if call.excinfo and not isinstance(call.excinfo.value, pytest.skip.Exception):
             report.longrepr = self._describe(call.excinfo)
+            if call.excinfo.errisinstance((OverdueError, UnavailableError)):
+                self._late.add(self._clauses[item.name][0])
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -130,22 +147,50 @@ class Reporter:
         if slow := skip.startswith(INCONCLUSIVE_REASON):
             outcome = "inconclusive"
         self.outcomes[clause] = outcome
+        self.seconds[clause] = report.duration
         print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
+        share = effort.EFFORTS[clause].share if clause in effort.EFFORTS else 1
         if slow or warning:
             print(f"        {skip or warning}", flush=True)
+        elif share < 1:
+            print(f"        tried {share:.0%} of its values", flush=True)
         if report.failed or warning:
             shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
-            print(f"        Probably: {doc}\n\n{shown}\n", flush=True)
+            hint = "" if clause in self._late else f"        Probably: {doc}\n"
+            print(f"{hint}\n{shown}\n", flush=True)
             skip = f"{warning}\n{shown}".strip()
         if skip:
             self.reasons[clause] = skip.encode(errors="backslashreplace").decode()
 
     def results(self) -> list[ClauseResult]:
         """Return the results of all clauses, those that were not run included."""
-        return [
-            ClauseResult(name, self.outcomes.get(name, "not run"), self.reasons.get(name))
-            for name in self._sentences
+        return [self._result(name) for name in self._sentences]
+
+    def _result(self, clause: str) -> ClauseResult:
+        outcome, reason = self.outcomes.get(clause, "not run"), self.reasons.get(clause)
+        tried = effort.EFFORTS.get(clause)
+        if tried is None:
+            return ClauseResult(clause, outcome, reason)
+        seconds = round(self.seconds.get(clause, 0.0), 3)
+        return ClauseResult(clause, outcome, reason, round(tried.share, 3), seconds, tried.calls)
+
+    def share(self) -> tuple[float, str | None]:
+        """Return the smallest share of its values that a clause has tried; which, if it is not all.
+
+        Clauses that failed or were skipped do not count.
+        """
+        shares = [
+            (result.share, result.clause)
+            for result in self.results()
+            if result.share is not None and result.outcome not in ("failed", "skipped")
         ]
+        share, clause = min(shares, default=(1.0, None))
+        return share, clause if share < 1 else None
+
+    def broken(self) -> list[str]:
+        """Return the clauses that failed, first the one that names the breach most narrowly."""
+        failed = [clause for clause, outcome in self.outcomes.items() if outcome == "failed"]
+        return begin_with(failed, self._late)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -5,6 +5,7 @@ Nobody needs to know pytest for it. pytest runs the tests, because it shows what
 
 import io
 import os
+import platform
 import secrets
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -20,46 +22,70 @@ from msgspec import Struct
 from pluggy import PluggyTeardownRaisedWarning
 
 from petstore import __version__
+from petstore.commands import Chosen
 from petstore.contract import CONTRACT
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.signals import signals_to_stop
 from petstore_conformance.reporter import ClauseResult, Reporter
 
+PROMISES: Final = ("shared", "durable", "snapshots")
+"""The fields of `Backend` that promise something."""
+
 
 class Report(Struct, frozen=True):
     """The report in JSON.
 
     backend -- its name
+    distribution, version -- of the distribution that provides it
+    promises -- those of "shared", "durable" and "snapshots" that the backend makes
+    max_name_bytes -- the longest name that it stores, if it has a limit
     service -- the version of the service, which is that of the kit
     contract -- the version of the contract
+    python, platform -- where it ran
     date -- when the run ended
+    seconds -- how long all its tests took together
+    seed -- the run can be repeated with it
     quick -- whether fewer values were tried
+    share -- the smallest share of its values that a clause has tried, from 0 to 1
+    begin_with -- the clause that names most narrowly what is wrong, if one failed
     verdict -- "compliant", "not compliant", "passed what was chosen", "inconclusive" or
         "interrupted"
     """
 
     backend: str
+    distribution: str
+    version: str
+    promises: list[str]
+    max_name_bytes: int | None
     service: str
     contract: int
+    python: str
+    platform: str
     date: datetime
+    seconds: float
     seed: int
     quick: bool
+    share: float
+    begin_with: str | None
     verdict: str
     clauses: list[ClauseResult]
 
 
-def run(name: str, reporter: Reporter, seed: int | None = None, report: str | None = None) -> int:
+def run(
+    chosen: Chosen, reporter: Reporter, seed: int | None = None, report: str | None = None
+) -> int:
     """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
 
-    reporter -- knows the backend and what of the kit is to be run
-    seed -- that of the clause `model`: the same one makes the same calls
+    reporter -- knows what of the kit is to be run
+    seed -- the same one makes the same calls in the clause `model`, and chooses the same values
+        where there is not time for all of them
     report -- the file of the JSON report, or "-" for standard output; all else is then printed to
         standard error
 
     0 means compliant: no clause failed, and only clauses of capabilities that the backend does
-    not claim were skipped. 1 means that it is not compliant, 75 that the machine was too busy to
-    tell, 130 that the run was interrupted.
+    not claim were skipped. 1 means that it is not compliant, 75 that too few values could be tried
+    or the machine was too busy to tell, 130 that the run was interrupted.
 
     Raises `SettingsError` if the report cannot be written. Call it only in a process that does
     nothing else: it changes `os.environ` and a class.
@@ -74,9 +100,9 @@ def run(name: str, reporter: Reporter, seed: int | None = None, report: str | No
     if report not in (None, "-"):
         documents.check(Path(report))
     with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
-        status = _run(name, reporter, seed)
+        status = _run(chosen.name, reporter, seed)
     if report is not None:
-        documents.write(report, _report(name, reporter, seed, status))
+        documents.write(report, _report(chosen, reporter, seed, status))
     if any(not thread.daemon for thread in threading.enumerate()[1:]):
         sys.stdout.flush()
         os._exit(status)  # the plugin has left threads, for which Python would wait for ever
@@ -99,16 +125,33 @@ def _run(name: str, reporter: Reporter, seed: int) -> int:
     return _verdict(name, reporter, seed)
 
 
-def _report(name: str, reporter: Reporter, seed: int, status: int) -> Report:
+def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> Report:
     verdict = {
         0: "passed what was chosen" if reporter.partial else "compliant",
         1: "not compliant",
         INCONCLUSIVE: "inconclusive",
         130: "interrupted",
     }[status]
-    date = datetime.now(UTC).replace(microsecond=0)
-    results = reporter.results()
-    return Report(name, __version__, CONTRACT, date, seed, reporter.quick, verdict, results)
+    backend, results = chosen.backend, reporter.results()
+    return Report(
+        backend=chosen.name,
+        distribution=chosen.distribution,
+        version=chosen.version,
+        promises=[name for name in PROMISES if getattr(backend, name)],
+        max_name_bytes=backend.max_name_bytes,
+        service=__version__,
+        contract=CONTRACT,
+        python=platform.python_version(),
+        platform=platform.platform(),
+        date=datetime.now(UTC).replace(microsecond=0),
+        seconds=round(sum(reporter.seconds.values()), 3),
+        seed=seed,
+        quick=reporter.quick,
+        share=reporter.share()[0],
+        begin_with=next(iter(reporter.broken()), None),
+        verdict=verdict,
+        clauses=results,
+    )
 
 
 def _verdict(name: str, reporter: Reporter, seed: int) -> int:
@@ -124,7 +167,7 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
         verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
         verdict += f", {slow} inconclusive" if slow else ""
         if failed:
-            broken = [clause for clause, word in reporter.outcomes.items() if word == "failed"]
+            broken = reporter.broken()
             verdict += f". Begin with {broken[0]}"
             verdict += f"; also failed: {', '.join(broken[1:])}" if broken[1:] else ""
         print(f"{name} is NOT compliant: {verdict}")
@@ -132,10 +175,13 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
     if slow:
         print(
             f"{name} is not judged: {slow} of {reporter.expected} clauses were inconclusive,"
-            " because the machine is too busy. Run them again when it is less busy"
+            " because too few values could be tried or the machine is too busy; each line says why"
         )
         return INCONCLUSIVE
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
+    share, least = reporter.share()
+    tried = f"tried at least {share:.0%} of the values of each ({least})"
+    counts += f"; {tried}" if least else "; tried all values"
     warned = [clause for clause, word in reporter.outcomes.items() if word == "warned"]
     counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
     if reporter.partial:

@@ -1,11 +1,13 @@
 """`petstore conformance NAME`: a line per clause, a verdict, an exit status, no files left over."""
 
 import json
+import platform
 import re
 import signal
 import subprocess
 import sys
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +141,7 @@ def test_a_failure_shows_what_was_compared_and_no_frames_of_others(tmp_path: Pat
     assert "A method takes or returns something else than the contract says" in run.stdout
     assert "AttributeError: 'NoneType' object has no attribute 'id'" in run.stdout
     verdict = (
-        "3 of 3 clauses failed, 0 not run. Begin with name-exact; also failed: order-get, model"
+        "3 of 3 clauses failed, 0 not run. Begin with order-get; also failed: name-exact, model"
     )
     assert run.stdout.splitlines()[-1].endswith(verdict)
     assert "-vv" not in run.stdout, "an option that the command does not have"
@@ -244,6 +246,8 @@ def test_the_clauses_are_listed_a_line_each_without_a_backend(tmp_path: Path) ->
     split = [line.split(maxsplit=1) for line in run.stdout.splitlines()]
     assert dict(split) == sentences()
     assert set(sentences()) == set(CLAUSES)
+    listed = conformance("--list", tmp_path, "--json")
+    assert {each["clause"]: each["sentence"] for each in json.loads(listed.stdout)} == sentences()
     both = conformance("memory", tmp_path, "--list")
     assert (both.returncode, both.stdout) == (2, "")
 
@@ -263,19 +267,48 @@ def test_the_report_is_one_document_and_the_rest_goes_to_standard_error(tmp_path
     found = report(run)
     results = found.pop("clauses")
     assert datetime.fromisoformat(found.pop("date")).utcoffset() == timedelta(0)
+    assert found.pop("seconds") > 0
     assert found == {
         "backend": "memory",
+        "distribution": "petstore-memory",
+        "version": version("petstore-memory"),
+        "promises": [],
+        "max_name_bytes": None,
         "service": petstore.__version__,
         "contract": CONTRACT,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
         "seed": 7,
         "quick": True,
+        "share": 1,
+        "begin_with": None,
         "verdict": "passed what was chosen",
     }
-    assert results.pop("closed") == {"outcome": "passed"}
+    closed = results.pop("closed")
+    assert closed.pop("seconds") >= 0
+    assert closed.pop("calls") > 100
+    assert closed == {"outcome": "passed", "share": 1}
     reason = "not claimed by the backend: durable"
     assert results.pop("durable-ids") == {"outcome": "skipped", "reason": reason}
     assert {result["outcome"] for result in results.values()} == {"not run"}
-    assert run.stderr.splitlines()[-1].startswith("memory passed what was chosen: ")
+    verdict = run.stderr.splitlines()[-1]
+    assert verdict.startswith("memory passed what was chosen: ")
+    assert verdict.endswith("; tried all values")
+
+
+def test_a_clause_that_tries_too_few_of_its_values_is_not_judged(tmp_path: Path) -> None:
+    slow = "from petstore_conformance.model import calls\ncalls.SLOW_SECONDS = 1e-9\n"
+    install("slow", tmp_path, slow + TRIMS.replace(".strip()", ""))
+    run = conformance("slow", tmp_path, "--clause=name-exact", "--clause=id-once", "--json")
+    assert run.returncode == 75, run.stderr
+    found = report(run)
+    assert found["verdict"] == "inconclusive"
+    result = found["clauses"]["name-exact"]
+    assert result["outcome"] == "inconclusive"
+    assert 0 < found["share"] == result["share"] < 0.5
+    assert found["clauses"]["id-once"]["share"] == 1
+    assert "1 of 2 clauses were inconclusive" in run.stderr.splitlines()[-1]
+    assert re.search(r"inconclusive: only \d+% of the values were tried", run.stderr)
 
 
 def test_the_report_says_what_was_compared_and_may_be_a_file(tmp_path: Path) -> None:
@@ -308,14 +341,14 @@ def test_a_new_clause_is_a_warning_until_the_next_minor_release(tmp_path: Path) 
     assert re.match(r"will fail from release 9\.9\n(.*\n)+.*assert Pet\(", result["reason"])
     install("keeps", tmp_path, new + TRIMS.replace(".strip()", ""))
     kept = conformance("keeps", tmp_path, *chosen)
-    assert report(kept)["clauses"]["name-exact"] == {"outcome": "passed"}
+    assert report(kept)["clauses"]["name-exact"]["outcome"] == "passed"
 
 
 def test_no_clause_is_new_for_longer_than_a_minor_release() -> None:
-    version = Version(petstore.__version__)
+    current = Version(petstore.__version__)
     for name, release in kit.NEW.items():
         assert name in sentences()
-        assert release == f"{version.major}.{version.minor + 1}", "remove it after its release"
+        assert release == f"{current.major}.{current.minor + 1}", "remove it after its release"
 
 
 def test_an_unknown_clause_is_a_configuration_error(tmp_path: Path) -> None:

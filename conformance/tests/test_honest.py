@@ -12,7 +12,7 @@ from petstore_conformance import Conformance
 from petstore_conformance.clauses import costs, sequences
 from petstore_conformance.clauses.costs import CostClauses
 from petstore_conformance.clauses.processes import ProcessClauses
-from petstore_conformance.harness import cores
+from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.kit import clauses
 from petstore_memory import MemoryRepository, MemorySettings
@@ -54,6 +54,7 @@ def test_an_odd_backend_passes_in_virtual_time(
     name: str, clause: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=VirtualTime))
+    monkeypatch.setattr(effort, "LEAST_SHARE", 0)  # however slow
     getattr(kit(odd(name, seed), LocationSettings(), examples=10), CLAUSES[clause])()
 
 
@@ -112,5 +113,6 @@ def test_a_slow_backend_has_fewer_sequences_in_the_clause_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sequences, "MODEL_SECONDS", 2)
+    monkeypatch.setattr(effort, "LEAST_SHARE", 0)
     monkeypatch.setattr(Distant, "seconds", 0.03)
     getattr(kit(odd("Distant", 0), LocationSettings()), CLAUSES["model"])()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import hypothesis
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from petstore_conformance import Conformance, Kit, RemoteConformance
 from petstore_conformance.clauses import cancellation, costs, sequences
 from petstore_conformance.clauses.processes import ProcessClauses
-from petstore_conformance.harness import cores
+from petstore_conformance.harness import cores, effort
+from petstore_conformance.harness.breadth import NARROW_FIRST, begin_with
 from petstore_conformance.harness.kit import clauses
 from petstore_conformance.model import calls
 from petstore_memory import MemorySettings
@@ -37,6 +38,12 @@ CAUGHT_BY_THE_MODEL_ALONE = 100
 
 def kit(backend: Backend, examples: int = sequences.DEFAULT_EXAMPLES) -> Conformance:
     return kits.kit(backend, LocationSettings(), examples)
+
+
+@pytest.fixture(autouse=True)
+def any_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge also what a busy machine has no time to try."""
+    monkeypatch.setattr(effort, "LEAST_SHARE", 0)
 
 
 @pytest.fixture
@@ -69,6 +76,25 @@ def test_every_clause_of_the_contract_has_a_test_and_every_test_has_a_clause() -
 def test_every_docstring_of_a_clause_says_what_a_failing_backend_does_wrong() -> None:
     for test in CLAUSES.values():
         assert (getattr(Conformance, test).__doc__ or "").strip(), test
+
+
+def test_the_clauses_are_in_an_order_of_breadth() -> None:
+    assert sorted(NARROW_FIRST) == sorted(CLAUSES)
+    assert NARROW_FIRST[-1] == "model"
+
+
+@pytest.mark.parametrize(
+    ("failed", "late", "first"),
+    [
+        (["scratch-apart", "durable-orders"], (), "durable-orders"),  # times cut when reopened
+        (["token-atomic", "after-cancellation"], (), "after-cancellation"),
+        (["no-aliasing", "durable-reads"], ["no-aliasing"], "durable-reads"),
+    ],
+)
+def test_a_report_begins_with_the_narrowest_clause_that_does_not_fail_by_time(
+    failed: list[str], late: Sequence[str], first: str
+) -> None:
+    assert begin_with(failed, late)[0] == first
 
 
 @pytest.mark.parametrize("name", sorted(CLAUSES))

@@ -178,10 +178,12 @@ def test_the_new_backend_is_listed(author: Author) -> None:
     assert sorted(file.name for file in author.directory.iterdir() if file.name[0] != ".") == [
         "LICENSE",
         "README.md",
+        "badge.json",
         "ci.sh",
         "dist",
         "petstore_acme",
         "pyproject.toml",
+        "report.json",
         "tests",
     ]
 
@@ -210,6 +212,12 @@ def test_its_wheel_is_compliant(author: Author) -> None:
     for name in clauses(Conformance):
         assert any(re.match(rf"(ok|-) +{name} ", line) for line in lines), name
     assert lines[-1].startswith("acme is compliant")
+    badge = json.loads((author.directory / "badge.json").read_text())
+    assert (badge["message"], badge["color"]) == ("compliant", "brightgreen")
+    said = author.printed[4].splitlines()[-1]
+    assert re.fullmatch(
+        r"petstore-acme 0\.1\.0: compliant with petstore contract 2, .* tried", said
+    )
     assert [wheel.name for wheel in (author.directory / "dist").iterdir()] == [
         "petstore_acme-0.1.0-py3-none-any.whl"
     ]

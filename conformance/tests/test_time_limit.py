@@ -24,7 +24,7 @@ from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
 from conformance.tests.kits import in_memory, kit
-from petstore.contract import Backend, Order, Pet, PetQuery, UnavailableError
+from petstore.contract import Backend, Expected, Order, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS
 
 CLAUSES = clauses(Conformance)
@@ -268,6 +268,20 @@ def test_a_failure_that_is_found_before_time_is_over_is_the_one_that_is_shown(
     monkeypatch.setattr(sequences, "LIMIT_SECONDS", 60)
     with pytest.raises(AssertionError, match=r"assert \[\] == \[Pet\("):
         getattr(opening(Forgets), CLAUSES["model"])()
+
+
+@asynccontextmanager
+async def endless_open(_: MemorySettings, __: Expected) -> AsyncIterator[MemoryRepository]:
+    await asyncio.Event().wait()
+    yield MemoryRepository()
+
+
+@pytest.mark.parametrize("clause", ["closed", "model"])
+def test_an_open_that_never_returns_is_shown(clause: str) -> None:
+    tested = kit(replace(memory, open=endless_open), MemorySettings())
+    with pytest.raises(AssertionError, match="opening a location has not ended") as raised:
+        getattr(tested, CLAUSES[clause])()
+    assert "endless_open" in str(raised.getrepr(chain=True))
 
 
 @pytest.mark.parametrize("clause", ["closed", "model"])

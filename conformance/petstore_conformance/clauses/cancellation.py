@@ -22,6 +22,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, check_agreement, place_orders
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     AnyCall,
@@ -29,6 +30,7 @@ from petstore_conformance.model.calls import (
     Stored,
     cancel,
     created,
+    each,
     measure,
     read_all,
     sample,
@@ -122,16 +124,16 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
     """Yield a trial of each method for each tenth, while there is time."""
     time = asyncio.get_running_loop().time
     end, number, lengths = time() + TRIAL_SECONDS, 0, dict[str, Length]()
+    kinds = [name for name, _ in methods(repository, 0, 1, 1)] + ["restore"] * kit.machine_restores
     for tenth in (None, *TENTHS):
-        kinds = [name for name, _ in methods(repository, 0, 1, 1)]
-        for name in kinds + ["restore"] * kit.machine_restores:
+        for name in kinds:
             if time() > end:
+                current().note(number, len(kinds) * (1 + len(TENTHS)))
                 return
             number += 1
-            pet_id, other = await add_pet(repository), await add_pet(repository)
+            pet_id, other = await asyncio.gather(add_pet(repository), add_pet(repository))
             order_id = (await repository.place_order(other, AT)).id
-            for id_ in (pet_id, other):  # it may cache what it has read
-                await repository.get_pet(id_)
+            await asyncio.gather(*(repository.get_pet(id_) for id_ in (pet_id, other)))  # cached
             call = dict(methods(repository, number, pet_id, order_id)).get(name)
             if call is None:
                 call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
@@ -175,10 +177,12 @@ class CancellationClauses(Kit):
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
-        ids = await sample(repository, range(1, 100))
-        for id_ in ids:  # found by its id only if it is listed, too
+
+        async def read(id_: int) -> None:  # found by its id only if it is listed, too
             assert await repository.get_pet(id_) in (None, *stored.pets)
             assert await repository.get_order(id_) in (None, *stored.orders)
+
+        await each(await sample(repository, range(1, 100), together=True), read)
         await check_agreement(repository)
 
     async def _cancel_between_distant_ids(self, repository: Repository) -> None:
@@ -226,9 +230,10 @@ class CancellationClauses(Kit):
             assert await trial.finish(asyncio.gather(*reads)) == stored, trial.name
             await trial.finish(asyncio.gather(*equal))
             receipts = await trial.finish(asyncio.gather(*writes))
-            for receipt, new in zip(receipts, news, strict=True):
-                pet = created(receipt.id, new)
-                assert await trial.finish(repository.get_pet(pet.id)) == pet, trial.name
+            pets = [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
+            found = await trial.finish(asyncio.gather(*(repository.get_pet(p.id) for p in pets)))
+            assert found == pets, trial.name
+            for pet in pets:
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
         await self._cancel_many(repository)
@@ -236,10 +241,10 @@ class CancellationClauses(Kit):
         if self.machine_restores:
             await self._cancel_large_pages(repository)
         await check_agreement(repository)
-        found = {pet.id: pet for pet in (await read_all(repository)).pets}
-        assert written.items() <= found.items()
+        all_ = {pet.id: pet for pet in (await read_all(repository)).pets}
+        assert written.items() <= all_.items()
         names = {pet.name for pet in written.values()} - {"Rex"}
-        twice = [p for p in found.values() if p.name in names and p.id not in written]
+        twice = [p for p in all_.values() if p.name in names and p.id not in written]
         assert not twice, "a write that nobody cancelled was made twice"
 
     async def _cancel_many(self, repository: Repository) -> None:
@@ -248,9 +253,9 @@ class CancellationClauses(Kit):
         order_id = (await repository.place_order(await add_pet(repository), AT)).id
         length, _ = await measure(repository.get_pet(pet_id))
         limit = Length(0, 10 * length.seconds)  # it may be closing as many connections
+        many = await sample(repository, range(MANY_CALLS), together=True)
         for number, (name, make) in enumerate(methods(repository, -1, pet_id, order_id)):
-            count = len(await sample(repository, range(MANY_CALLS)))
-            calls = [asyncio.create_task(_attempt(make)) for _ in range(count)]
+            calls = [asyncio.create_task(_attempt(make)) for _ in many]
             await asyncio.sleep(0)
             await cancel(calls)
             trial = Trial(-2 - number, name, make, limit, 0)
@@ -300,8 +305,10 @@ class CancellationClauses(Kit):
         assert await repository.list_pets(query) == [pet], trial.name
         placed = await repository.place_order(pet.id, AT)
         order = Order(placed.id, pet.id, OrderStatus.PLACED, AT)
-        assert await repository.list_orders(OrderQuery(order.id - 1, 1)) == [order], trial.name
-        assert await repository.get_order(order.id) == order, trial.name
+        found, listed = await asyncio.gather(
+            repository.get_order(order.id), repository.list_orders(OrderQuery(order.id - 1, 1))
+        )
+        assert (found, listed) == (order, [order]), trial.name
         updated = await repository.update_order(order.id, OrderStatus.COMPLETED)
         assert updated == Order(order.id, pet.id, OrderStatus.COMPLETED, AT), trial.name
 

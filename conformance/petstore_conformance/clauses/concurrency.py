@@ -46,7 +46,7 @@ class ConcurrencyClauses(Kit):
     @clause("overlapping-calls")
     async def test_hundreds_of_calls_may_overlap(self, repository: Repository) -> None:
         """A check and its change are not atomic, or calls disturb each other on one connection."""
-        numbers = await sample(repository, range(200))
+        numbers = await sample(repository, range(200), together=True)
         news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
         reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
         pets, pages = await asyncio.gather(create_all(repository, news), asyncio.gather(*reads))
@@ -63,13 +63,14 @@ class ConcurrencyClauses(Kit):
         stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
         assert expected.items() <= stored.items()
         absent = [id_ + 1 for id_ in stored if id_ + 1 not in stored and id_ < MAX_ID]
-        some = await sample(repository, [*expected, *absent[-50:]] * 2)
+        some = await sample(repository, [*expected, *absent[-50:]] * 2, together=True)
         by_position = (repository.get_pet(pet_id) for pet_id in some)
         by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
         for found in (await asyncio.gather(*by_position), await asyncio.gather(*by_name)):
             assert found == [stored.get(pet_id) for pet_id in some]
         orders = {order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))}
-        ids = await sample(repository, [*orders, *absent_ids(*orders)[-50:]] * 5)
+        known = [*orders, *absent_ids(*orders)[-50:]] * 5
+        ids = await sample(repository, known, together=True)
         read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
         assert read == [orders.get(order_id) for order_id in ids]
 
@@ -101,7 +102,7 @@ class ConcurrencyClauses(Kit):
         absent = absent_ids(order.id)[-1]
         await repository.create_pet(REX, make_token("used", REX))
         other = NewPet("other", 1)
-        numbers = await sample(repository, range(56))
+        numbers = await sample(repository, range(56), together=True)
         news = [NewPet("beside", number, PetStatus.SOLD) for number in numbers]
         creates, refused = list[Any](), list[Any]()
         for number, new in enumerate(news):
@@ -146,7 +147,7 @@ class ConcurrencyClauses(Kit):
                     await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
                     await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
-            clients = await sample(opened[0], range(40))
+            clients = await sample(opened[0], range(40), together=True)
             await asyncio.gather(*(write(opened[n % handles], n) for n in clients))
             await check_agreement(opened[0])
 
@@ -225,7 +226,8 @@ class ConcurrencyClauses(Kit):
         self, repository: Repository
     ) -> None:
         """A page is read by offset, or its items are read after they were selected."""
-        ids = sorted([await add_pet(repository) for _ in await sample(repository, range(140))])
+        some = await sample(repository, range(140), together=True)
+        ids = sorted(await asyncio.gather(*(add_pet(repository) for _ in some)))
         length, _ = await measure(repository.list_orders(OrderQuery(0, 100)))
         overlap = Overlap(repository, ids, length)
         reading = asyncio.gather(overlap.read(0, 200), overlap.read(ids[5], 4), overlap.read(0, 7))

@@ -26,6 +26,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import (
     add_pet,
     check_agreement,
+    place_at,
     place_orders,
     update_orders,
 )
@@ -68,7 +69,7 @@ class DurabilityClauses(Kit):
     async def test_acknowledged_pets_are_there_after_reopening(self, location: Location) -> None:
         """Closing loses what is still in a buffer."""
         async with location.open() as repository:
-            news = await sample(repository, self.storable(HOSTILE_PETS))
+            news = await sample(repository, self.storable(HOSTILE_PETS), together=True)
             pets = await create_all(repository, news)
             available = [n for n, pet in enumerate(pets) if pet.status is PetStatus.AVAILABLE]
             for index in available[::3]:
@@ -160,10 +161,8 @@ class DurabilityClauses(Kit):
             await repository.create_pet(REX, early)
             late = make_token("twice", "another")
             second = await repository.create_pet(REX, late)
-            for at in await sample(repository, TIMES):
-                pet_id = await add_pet(repository)
-                receipt = await repository.place_order(pet_id, at)
-                orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
+            times = await sample(repository, TIMES, together=True)
+            orders += await asyncio.gather(*(place_at(repository, at) for at in times))
             first = await repository.create_pet(REX, make_token("create", REX))
             placed = await repository.place_order(first.id, AT, make_token("place", first.id))
             orders.append(Order(placed.id, first.id, OrderStatus.PLACED, AT))

@@ -52,7 +52,6 @@ class LocationClauses(Kit):
             token = make_token(f"create {status}", REX)
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
-                    assert isinstance(repository, Repository)
                     closed.append(repository)
                     (placed,) = await place_orders(repository)
                     order = await repository.update_order(placed.id, status)

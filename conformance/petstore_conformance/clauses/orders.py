@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from petstore.contract import (
     RefusedError,
     Repository,
 )
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import cancel, check_types, kind, sample
 from petstore_conformance.model.values import AT, MANY, MANY_SECONDS, TIMES, make_token
@@ -58,17 +59,16 @@ async def add_pet(repository: Repository) -> int:
 
 async def place_orders(repository: Repository, count: int = 1) -> list[Order]:
     """Add and order `count` pets; return the orders as they must be now, in ascending id."""
-    orders = []
-    for number in range(count):
-        pet_id, at = await add_pet(repository), AT + timedelta(microseconds=number)
-        receipt = await repository.place_order(pet_id, at)
-        orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
+    times = (AT + timedelta(microseconds=number) for number in range(count))
+    orders = [await place_at(repository, at) for at in times]
     return sorted(orders, key=lambda order: order.id)
 
 
-async def _place_order(repository: Repository) -> Order:
-    (order,) = await place_orders(repository)
-    return order
+async def place_at(repository: Repository, at: datetime) -> Order:
+    """Add a pet and order it at this time; return the order as it must be now."""
+    pet_id = await add_pet(repository)
+    receipt = await repository.place_order(pet_id, at)
+    return Order(receipt.id, pet_id, OrderStatus.PLACED, at)
 
 
 async def update_orders(repository: Repository, orders: Sequence[Order]) -> list[Order]:
@@ -180,11 +180,8 @@ class OrderClauses(Kit):
     @clause("order-exact")
     async def test_an_order_is_returned_as_it_was_placed(self, repository: Repository) -> None:
         """The time is converted to a float, or loses its microseconds or its time zone."""
-        orders = []
-        for at in await sample(repository, TIMES):
-            pet_id = await add_pet(repository)
-            receipt = await repository.place_order(pet_id, at)
-            orders.append(Order(receipt.id, pet_id, OrderStatus.PLACED, at))
+        times = await sample(repository, TIMES, together=True)
+        orders = await asyncio.gather(*(place_at(repository, at) for at in times))
         orders.sort(key=lambda order: order.id)
         for change in (None, update_orders):  # a change must not touch the time
             orders = await change(repository, orders) if change else orders
@@ -253,9 +250,12 @@ class OrderClauses(Kit):
         assert await repository.list_orders(OrderQuery(0, 9)) == []
         for order in await update_orders(repository, await place_orders(repository, 3)):
             if order.status is not OrderStatus.CANCELLED:
-                for at in await sample(repository, TIMES):
-                    with pytest.raises(ConflictError):
-                        await repository.place_order(order.pet_id, at)
+                calls = [
+                    repository.place_order(order.pet_id, at)
+                    for at in await sample(repository, TIMES, together=True)
+                ]
+                results = await asyncio.gather(*calls, return_exceptions=True)
+                assert {kind(result) for result in results} == {ConflictError}, results
         assert len(await repository.list_orders(OrderQuery(0, 9))) == 3
 
     @clause("order-get")
@@ -281,7 +281,8 @@ class OrderClauses(Kit):
         time = asyncio.get_running_loop().time
         end = time() + MANY_SECONDS
         while len(orders) < MANY and time() < end:
-            orders += await asyncio.gather(*(_place_order(repository) for _ in range(50)))
+            orders += await asyncio.gather(*(place_at(repository, AT) for _ in range(50)))
+        current().note(len(orders), MANY)
         orders.sort(key=lambda order: order.id)
         for count in (len(orders) - 1, 9999):
             assert await repository.list_orders(OrderQuery(0, count)) == orders[:count]

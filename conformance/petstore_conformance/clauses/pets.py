@@ -82,14 +82,14 @@ class PetClauses(Kit):
         """The name is trimmed, folded, normalized or cut, or ends at a null character."""
         for status, length in ((UNSET, 2**24), (PetStatus.AVAILABLE, 2**20)):
             longest = "n" * self.longest_name(length)
-            names = await sample(repository, (*NAMES, *LONG_NAMES, longest))
+            names = await sample(repository, (*NAMES, *LONG_NAMES, longest), together=True)
             news = [NewPet(name, 7, status) for name in names]
             await check_lives(repository, self.storable(news))
 
     @clause("category-exact")
     async def test_categories_are_returned_exactly(self, repository: Repository) -> None:
         """The category is converted to a float or to a narrower integer."""
-        categories = await sample(repository, CATEGORIES)
+        categories = await sample(repository, CATEGORIES, together=True)
         for status in (UNSET, PetStatus.AVAILABLE):
             await check_lives(repository, [NewPet("Rex", c, status) for c in categories])
 

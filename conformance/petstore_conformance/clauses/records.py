@@ -21,12 +21,14 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.clauses.orders import add_pet
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import read_all, sample
+from petstore_conformance.model.calls import each, read_all, sample
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
     DIGESTS,
+    MANY_SECONDS,
     NOW,
     PAST,
     REX,
@@ -98,18 +100,38 @@ class RecordClauses(Kit):
         stored = await self._write_with_tokens(repository, PAST)
         assert await read_records(repository, 3, PAST) == stored
         stored = await self._write_with_tokens(repository, NOW)
-        for size in await sample(repository, (1000, 1, 2, 3, 7, 64, 100, 10, 5, 500)):
-            assert await read_records(repository, size) == stored
-        for now in await sample(repository, sorted({record.until for record in stored})):
+
+        time = asyncio.get_running_loop().time
+        end = time() + MANY_SECONDS / 2
+
+        async def read(size: int) -> None:
+            found = set[TokenRecord]()
+            async for records in walk(repository, size):
+                found |= set(records)
+                if time() > end:
+                    current().note(len(found), len(stored))
+                    break
+            else:
+                assert found == stored
+            assert found <= stored
+
+        async def read_later(now: int) -> None:
             living = {record for record in stored if record.until > now}
             assert await read_records(repository, 4, now) == living
-        await self._walk_while_others_write(repository, now)
+
+        sizes = (1000, 1, 2, 3, 7, 64, 100, 10, 5, 500)
+        await each(await sample(repository, sizes, together=True), read)
+        times = sorted({record.until for record in stored})
+        await each(await sample(repository, times, together=True), read_later)
+        await self._walk_while_others_write(repository, times[-1])
 
     async def _write_with_tokens(self, repository: Repository, now: int) -> set[TokenRecord]:
         """Create and order with hostile tokens; return what must be remembered."""
-        digests = await sample(repository, list(dict.fromkeys(DIGESTS)))
-        used = set()
-        for number, digest in enumerate(digests):
+        digests = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
+        used = set[TokenRecord]()
+
+        async def write(numbered: tuple[int, bytes]) -> None:
+            number, digest = numbered
             until = now + SPANS[number % len(SPANS)]
             token = IdempotencyToken(digest, digests[-1 - number], now, until)
             if number % 3:
@@ -117,6 +139,8 @@ class RecordClauses(Kit):
             else:
                 receipt = await repository.place_order(await add_pet(repository), AT, token)
             used.add(record_of(token, receipt.id))
+
+        await each(enumerate(digests), write)
         return used
 
     async def _walk_while_records_expire(self, repository: Repository, now: int) -> None:
@@ -127,7 +151,7 @@ class RecordClauses(Kit):
             for span in (1, DAY_SECONDS)
             for number in numbers
         ]
-        receipts = [await repository.create_pet(REX, token) for token in tokens]
+        receipts = await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
         stored = [record_of(token, r.id) for token, r in zip(tokens, receipts, strict=True)]
         found = set[TokenRecord]()
         async for records in walk(repository, 1, now):
@@ -212,7 +236,7 @@ class RecordClauses(Kit):
             created = [record_of(make_token(f"create {pet.id}", pet), pet.id) for pet in pets]
             await repository.restore([*pets, RESTORED_ORDER, *created])
             ids = pets[0].id, RESTORED_ORDER.id
-            digests = await sample(repository, list(dict.fromkeys(DIGESTS)))
+            digests = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
             hostile = [
                 TokenRecord(value, other, NOW + DAY_SECONDS, ids[number % 2])
                 for number, (value, other) in enumerate(zip(digests, digests[::-1], strict=True))
@@ -220,7 +244,8 @@ class RecordClauses(Kit):
             many = many_records(pets[1].id)
             await repository.restore(hostile)
             await repository.restore([*many, *created])
-            records = await sample(repository, [*created, *hostile, *many[::100]])
+            some = [*created, *hostile, *many[::100]]
+            records = await sample(repository, some, together=True)
             await self._replay(repository, records)
             if location.backend.shared:
                 async with location.open() as other:
@@ -240,7 +265,8 @@ class RecordClauses(Kit):
     async def _replay(self, repository: Repository, records: Sequence[TokenRecord]) -> None:
         """Retry the writes of records; and use their tokens for others, which is refused."""
         before = await read_all(repository)
-        for record in records:
+
+        async def replay(record: TokenRecord) -> None:
             token, receipt = token_of(record), Receipt(record.id, replayed=True)
             other = replace(token, fingerprint=bytes(255 - byte for byte in token.fingerprint))
             if record.id == RESTORED_ORDER.id:
@@ -251,6 +277,8 @@ class RecordClauses(Kit):
                 assert await repository.create_pet(REX, token) == receipt
                 with pytest.raises(TokenReusedError):
                     await repository.create_pet(REX, other)
+
+        await each(records, replay)
         assert await read_all(repository) == before
 
     async def _restore_again(self, repository: Repository, records: Sequence[TokenRecord]) -> None:

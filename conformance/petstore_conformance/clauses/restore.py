@@ -32,7 +32,7 @@ from petstore_conformance.clauses.orders import absent_ids, add_pet, place_order
 from petstore_conformance.clauses.pages import check_counts
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import created, read_all, sample
+from petstore_conformance.model.calls import created, each, read_all, sample
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -184,12 +184,17 @@ class RestoreClauses(Kit):
         all_ = await read_all(repository)
         assert all_.pets == sorted([*stored.pets, *pets], key=lambda pet: pet.id)
         assert all_.orders == sorted([*stored.orders, *orders], key=lambda order: order.id)
-        for pet, order in await sample(repository, list(zip(pets, orders, strict=True))):
+
+        async def read(pair: tuple[Pet, Order]) -> None:
+            pet, order = pair
             assert await repository.get_pet(pet.id) == pet
             assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
             assert await repository.get_order(order.id) == order
             query = OrderQuery(order.id - 1, 1, order.status)
             assert await repository.list_orders(query) == [order]
+
+        pairs = list(zip(pets, orders, strict=True))
+        await each(await sample(repository, pairs, together=True), read)
         await self._read_meanwhile(repository)
 
     async def _read_meanwhile(self, repository: Repository) -> None:
@@ -289,14 +294,22 @@ class RestoreClauses(Kit):
         await check_counts(repository, pets)
         for status in (None, *OrderStatus):
             matching = [order for order in orders if status in (None, order.status)]
-            for size in await sample(repository, (9999, *BORDERS[-12:])):
-                assert await repository.list_orders(OrderQuery(0, size, status)) == matching[:size]
-                after = matching[size % 97].id
-                later = [order for order in matching if order.id > after]
-                assert await repository.list_orders(OrderQuery(after, size, status)) == later[:size]
-        for id_ in await sample(repository, IDS):
+
+            async def read(
+                size: int, status: OrderStatus | None = status, all_: list[Order] = matching
+            ) -> None:
+                for after in (0, all_[size % 97].id):
+                    found = await repository.list_orders(OrderQuery(after, size, status))
+                    assert found == [order for order in all_ if order.id > after][:size]
+
+            sizes = (9999, *BORDERS[-12:])
+            await each(await sample(repository, sizes, together=True), read)
+
+        async def read_near(id_: int) -> None:
             page = [pet for pet in pets if pet.id >= id_]
             assert await repository.list_pets(PetQuery(id_ - 1, 3)) == page[:3]
+
+        await each(await sample(repository, IDS, together=True), read_near)
 
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
@@ -347,14 +360,15 @@ class RestoreClauses(Kit):
 
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
-        """The counter is not raised, or is set to the last id, or only one of several is raised."""
+        """The counter is not raised or set to the last id, or a write without an id half done."""
         ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
         highest, order_ids = 0, list[int]()
         for distance in (100, 1000):  # an order alone
             order_id = (await place_orders(repository))[0].id + distance
             completed = Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)
             await repository.restore([completed])
-            assert (await place_orders(repository))[0].id > order_id
+            placed = (await place_orders(repository))[0].id
+            assert placed > order_id, "the counter of orders is too low"
         for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
             if not await repository.get_pet(id_) and not await repository.get_order(id_):
                 await repository.restore(pet_and_order(id_))
@@ -368,10 +382,10 @@ class RestoreClauses(Kit):
                     await repository.restore([*several, refused])
             for _ in range(8):
                 pet_id = await add_pet(repository)
-                assert highest < pet_id <= MAX_ID
+                assert highest < pet_id <= MAX_ID, "the counter of pets is too low"
                 token = make_token(f"{pet_id}", pet_id)
                 receipt = await repository.place_order(pet_id, AT, token)
-                assert highest < receipt.id <= MAX_ID
+                assert highest < receipt.id <= MAX_ID, "the counter of orders is too low"
                 order_ids.append(receipt.id)
             replay = replace(receipt, replayed=True)
             assert await repository.place_order(pet_id, AT, token) == replay
@@ -380,9 +394,9 @@ class RestoreClauses(Kit):
             assert replayed == replace(created, replayed=True)
         pets = await repository.list_pets(PetQuery(0, 999))
         assert len({pet.id for pet in pets}) == len(pets) > 9 * 8
-        placed = await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+        orders = await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
         assert len(set(order_ids)) == len(order_ids)
-        assert set(order_ids) <= {order.id for order in placed}
+        assert set(order_ids) <= {order.id for order in orders}
         await repository.restore(pet_and_order(MAX_ID))
         writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
             lambda: repository.create_pet(REX),
@@ -396,9 +410,10 @@ class RestoreClauses(Kit):
             with pytest.raises(StorageError) as raised:
                 await write()
             assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
-        assert await count_stored(repository) == counts
-        assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
-        assert await repository.place_order(pet_id, AT, token) == replay  # it needs no id
+        half = "a write for which no id is left has stored a part of what it writes"
+        assert await count_stored(repository) == counts, half
+        assert await status_of(repository, pet_id) is PetStatus.AVAILABLE, half
+        assert await repository.place_order(pet_id, AT, token) == replay, "a replay needs no id"
         assert await repository.create_pet(REX, make_token(f"at {id_}", REX)) == replayed
 
     @clause("restore-order")

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from petstore_conformance.harness.alarm import OverdueError, alarm
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import LIMIT_SECONDS, Kit, in_scratch, judged
 from petstore_conformance.model.machine import ModelMachine
 
@@ -43,7 +44,7 @@ class ModelClause(Kit):
 
         Machine.kit, Machine.reached = self, reached
         Machine.end = monotonic() + MODEL_SECONDS
-        with judged(), alarm(LIMIT_SECONDS):
+        with judged("model"), alarm(LIMIT_SECONDS):
             with asyncio.Runner() as runner:
                 runner.run(in_scratch(self))  # skips if the storage cannot be reached
             try:
@@ -63,10 +64,11 @@ class ModelClause(Kit):
                 if Machine.failure is None:
                     raise
                 raise Machine.failure from None  # time was over when Hypothesis tried it again
-            if not reached["sequences"]:
+            sequences = reached["sequences"]
+            current().note(sequences, max(10, self.machine_examples))
+            if not sequences:
                 raise OverdueError(f"no sequence of calls has ended within {MODEL_SECONDS:g} s")
         # A machine that stores hardly anything would pass with every repository.
-        sequences = reached["sequences"]
         assert reached["pets"] >= 5 * sequences, reached
         if sequences >= 10:  # otherwise time was over, and they may lack something by chance
             assert reached["steps"] >= 10 * sequences, reached

@@ -112,7 +112,7 @@ class SharingClauses(Kit):
         """Write many pets through one handle; the others see them all."""
         stored = await read_all(handles[0])
         ids = [pet.id for pet in stored.pets]
-        some = await sample(handles[0], range(100))
+        some = await sample(handles[0], range(100), together=True)
         for _ in await sample(handles[0], range(7)):
             receipts = await asyncio.gather(*(handles[0].create_pet(REX) for _ in some))
             ids += [receipt.id for receipt in receipts]
@@ -193,9 +193,10 @@ class SharingClauses(Kit):
             for handle in handles:
                 assert len(await handle.list_pets(PetQuery(0, 99))) == 5 * len(handles)
         async with location.open() as one, location.open() as other:
+            numbers = await sample(one, range(1009), together=True)
             creates = [
                 repository.create_pet(NewPet(f"{number}", number))
-                for number in await sample(one, range(1009))  # each may reserve ids in blocks
+                for number in numbers  # each may reserve ids in blocks
                 for repository in (one, other)
             ]
             receipts = await asyncio.gather(*creates)

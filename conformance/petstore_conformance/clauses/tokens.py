@@ -18,6 +18,7 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import cancel, kind, measure, one_effect, read_all, sample
 from petstore_conformance.model.values import (
@@ -52,6 +53,7 @@ async def create_many(repository: Repository, count: int = MANY, now: int = NOW)
         some = range(len(receipts), min(len(receipts) + 100, count))
         tokens = (make_token(f"many {number}", REX, now) for number in some)
         receipts += await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
+    current().note(len(receipts), count)
     return receipts
 
 
@@ -123,7 +125,7 @@ class TokenClauses(Kit):
 
     async def _try_fingerprints(self, repository: Repository) -> None:
         """Reuse tokens with fingerprints that differ from the recorded ones in little."""
-        values = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        values = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
         bases = [bytes(32), b"\xff" * 32, DIGESTS[-1], b"token".ljust(32, b"\0")]
         tokens = [IdempotencyToken(base, base, NOW, NOW + DAY_SECONDS) for base in bases]
         for token in tokens:
@@ -148,7 +150,7 @@ class TokenClauses(Kit):
     @clause("token-apart")
     async def test_different_tokens_do_not_affect_each_other(self, repository: Repository) -> None:
         """Tokens are cut or treated as text, or writes are identified by what they store."""
-        values = await sample(repository, list(dict.fromkeys(DIGESTS)))
+        values = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
         tokens = [  # with hostile fingerprints, too, each of which two of them have
             IdempotencyToken(value, values[number // 2], NOW, NOW + DAY_SECONDS)
             for number, value in enumerate(values)
@@ -311,7 +313,7 @@ class ExpiryClauses(Kit):
 
     async def _expire_together(self, repository: Repository, begin: int) -> None:
         """Use hundreds of tokens again at once, of which the records have just expired."""
-        number = len(await sample(repository, range(300)))
+        number = len(await sample(repository, range(300), together=True))
         first = await create_many(repository, number, begin)
         second = await create_many(repository, number, begin + DAY_SECONDS)
         assert len({receipt.id for receipt in (*first, *second)}) == len(first) + len(second)

@@ -101,12 +101,15 @@ class Race:
     def wrong_walks(self) -> Iterator[str]:
         """Check that each walk showed each pet that existed when it began once, and none twice."""
         created = [a for a in self.history if a.action == "create" and a.got(201)]
+        begin = min((attempt.sent for attempt in self.history), default=0.0)
         for sent, shown in self.walks:
+            walk = f"a walk through all pets, {sent - begin:.3f} s after the first request,"
             before = {a.response.item["id"] for a in created if a.response and a.ended < sent}
             if missing := before - set(shown):
-                yield f"a walk that began at {sent} does not show the pets {missing}"
+                pets = ", ".join(map(str, sorted(missing)))
+                yield f"{walk} does not show pets that had been created before it: {pets}"
             if twice := repeated(shown):
-                yield f"a walk that began at {sent} shows the pets {twice} twice"
+                yield f"{walk} shows pets twice: {', '.join(map(str, sorted(twice)))}"
 
 
 def is_write(attempt: Attempt) -> bool:

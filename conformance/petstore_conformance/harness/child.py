@@ -14,6 +14,7 @@ from typing import Any
 
 from petstore.contract import Expected, UnavailableError
 from petstore_conformance.harness.alarm import CANCEL_SECONDS
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.forwarding import Forwarding, timed
 from petstore_conformance.harness.kit import Location
 
@@ -50,6 +51,7 @@ class Child(Forwarding):
 
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Make the call in the other process; return or raise what it does there."""
+        current().calls += 1
         number = next(self._numbers)
         self._results[number] = result = asyncio.Future[Any]()
         assert self._process.stdin is not None

@@ -50,22 +50,3 @@ def timed() -> Iterator[None]:
 def seconds_of(error: UnavailableError) -> float:
     """Return how long the call took that raised this, or 0 if nobody has noted it."""
     return float(error.__dict__.get("seconds", 0))
-
-
-class Timed(Forwarding):
-    """Notes how long calls take that raise `UnavailableError`."""
-
-    store: str
-
-    def __init__(self, inner: Repository) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what is not a method of the contract, such as `store`, as it is now."""
-        return getattr(self._inner, name)
-
-    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Make the call."""
-        __tracebackhide__ = True
-        with timed():
-            return await getattr(self._inner, method)(*arguments, **named)

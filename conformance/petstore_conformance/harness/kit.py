@@ -19,7 +19,8 @@ import pytest
 from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
 from petstore_conformance.harness.alarm import OverdueError, alarm, within
 from petstore_conformance.harness.cores import EXCUSED_SECONDS, Cores
-from petstore_conformance.harness.forwarding import Timed, seconds_of, timed
+from petstore_conformance.harness.effort import Counted, effort_of
+from petstore_conformance.harness.forwarding import seconds_of, timed
 from petstore_conformance.harness.signals import Cleanup
 
 CLAUSE_SECONDS: Final = 55
@@ -31,7 +32,7 @@ The rest of its minute is left for closing the repository and removing the locat
 ANY_STORE: Final = Expected()
 
 INCONCLUSIVE_REASON: Final = "inconclusive"
-"""The prefix of the skip reason when the machine was too busy to judge."""
+"""The prefix of the skip reason when too little could be tried, or the machine was too busy."""
 
 NEW: Final[dict[str, str]] = {}
 """The clauses that are new in this minor release: name -> the release from which they can fail.
@@ -57,21 +58,25 @@ class CancelledOnPurposeError(asyncio.CancelledError):
 
 
 @contextmanager
-def judged() -> Iterator[None]:
-    """Skip the test if the block fails only by time, and this process had too little of a core.
+def judged(clause: str) -> Iterator[None]:
+    """Skip the test of a clause if it passes with too few of its values, or was held up.
 
-    Only by time means that something has not ended, or that the backend raised `UnavailableError`
-    after a time-out of its own. What it raises at once, no machine explains.
+    It was held up if the block fails only by time, and this process had too little of a core. Only
+    by time means that something has not ended, or that the backend raised `UnavailableError` after
+    a time-out of its own. What it raises at once, no machine explains.
     """
     __tracebackhide__ = True
     cores = Cores()
-    try:
-        yield
-    except (OverdueError, UnavailableError) as error:
-        at_once = isinstance(error, UnavailableError) and seconds_of(error) < EXCUSED_SECONDS
-        if not at_once and (shortage := cores.shortage()):
-            pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
-        raise
+    with effort_of(clause) as effort:
+        try:
+            yield
+        except (OverdueError, UnavailableError) as error:
+            at_once = isinstance(error, UnavailableError) and seconds_of(error) < EXCUSED_SECONDS
+            if not at_once and (shortage := cores.shortage()):
+                pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
+            raise
+        if too_little := effort.shortage():
+            pytest.skip(f"{INCONCLUSIVE_REASON}: {too_little}")
 
 
 @asynccontextmanager
@@ -107,8 +112,9 @@ class Location:
     async def open(self, expected: Expected = ANY_STORE) -> AsyncIterator[Repository]:
         """Open a repository at this location. No failure of the block is suppressed."""
         __tracebackhide__ = True
-        async with reraising(self.backend.open(self.settings, expected)) as opened:
-            yield Timed(opened) if isinstance(opened, Repository) else opened
+        async with reraising(self.backend.open(self.settings, expected)) as repository:
+            assert isinstance(repository, Repository), "`open` yields no Repository"
+            yield Counted(repository)
 
     @asynccontextmanager
     async def new(self) -> AsyncIterator["Location"]:
@@ -188,7 +194,7 @@ def location_clause(
             __tracebackhide__ = True
             if needs is not None and not getattr(self.backend, needs):
                 pytest.skip(f"not claimed by the backend: {needs}")
-            with judged(), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
+            with judged(name), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
                 runner.run(in_scratch(self, test))
 
         run.__name__ = test.__name__  # no wraps: pytest would take the argument for a fixture
@@ -216,11 +222,12 @@ async def in_scratch(
         cleanup = Cleanup()
         stack.callback(cleanup.end)
         try:
-            scratch = reraising(kit.backend.scratch(kit.settings))
-            settings = await stack.enter_async_context(scratch)
-            stack.callback(cleanup.begin)
-            async with reraising(kit.backend.open(settings, ANY_STORE)):
-                pass
+            async with within(CLAUSE_SECONDS, "making and opening a location"):
+                scratch = reraising(kit.backend.scratch(kit.settings))
+                settings = await stack.enter_async_context(scratch)
+                stack.callback(cleanup.begin)
+                async with reraising(kit.backend.open(settings, ANY_STORE)):
+                    pass
         except UnavailableError as error:
             if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
                 raise

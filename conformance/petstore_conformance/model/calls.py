@@ -1,7 +1,7 @@
 """Calls that overlap or are cancelled, and the search for an order that explains their results."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
+from petstore_conformance.harness.effort import current
 from petstore_conformance.model.model import Model, Write
 
 COUNTED_TURNS = 200
@@ -38,7 +39,10 @@ BUSY_SECONDS = 0.1
 """How much longer a busy server may take for a call whose caller was cancelled."""
 
 SLOW_SECONDS = 0.02
-"""A repository is slow if a read takes longer than this."""
+"""A repository is slow if a read takes longer than this, or prolongs others by more."""
+
+AT_A_TIME = 8
+"""How many values are tried at a time, if the calls for them may overlap."""
 
 AnyItem = TypeVar("AnyItem")
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
@@ -98,10 +102,37 @@ async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
     return length, None
 
 
-async def sample(repository: Repository, items: Sequence[AnyItem]) -> Sequence[AnyItem]:
-    """Return all items, or every seventh if the repository is slow: a clause has only a minute."""
-    length, _ = await measure(repository.get_pet(1))
-    return items[::7] if length.seconds > SLOW_SECONDS else items
+async def sample(
+    repository: Repository, items: Sequence[AnyItem], *, together: bool = False
+) -> Sequence[AnyItem]:
+    """Return the items that there is time for: all of them, unless the repository is slow.
+
+    together -- whether the calls for several items overlap, so that only the time counts by which
+        each prolongs the others
+    """
+    seconds = await _read_seconds(repository)
+    if seconds > SLOW_SECONDS:  # something else may have held it up
+        seconds = await _read_seconds(repository, AT_A_TIME if together else 1)
+    return current().choose(items, min(1, SLOW_SECONDS / seconds))
+
+
+async def _read_seconds(repository: Repository, count: int = 1) -> float:
+    """Read a pet so many times at once; return how long it takes for each."""
+    time = asyncio.get_running_loop().time
+    begin = time()
+    await asyncio.gather(*(repository.get_pet(1) for _ in range(count)))
+    return max(time() - begin, 1e-9) / count
+
+
+async def each(items: Iterable[AnyItem], try_: Callable[[AnyItem], Awaitable[None]]) -> None:
+    """Try each item; several at a time, so that a repository far away takes no longer."""
+    left = iter(items)
+
+    async def try_some() -> None:
+        for item in left:
+            await try_(item)
+
+    await asyncio.gather(*(try_some() for _ in range(AT_A_TIME)))
 
 
 async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -> list[bool]:

@@ -1,0 +1,103 @@
+"""How much of a clause was tried: its calls, and the share of its values that there was time for.
+
+The seed chooses the values that are left out, so that another run leaves out others.
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from random import Random
+from typing import Any, Final, TypeVar
+
+from hypothesis import core
+
+from petstore.contract import Repository
+from petstore_conformance.harness.forwarding import Forwarding, timed
+
+LEAST_SHARE = 0.5
+"""The verdict is not "compliant" if a clause tries a smaller share of its values."""
+
+MOST_SHARE = 1.0
+"""What is tried of the values at most; a quick run lowers it."""
+
+AnyItem = TypeVar("AnyItem")
+
+_OWN_SEED: Final = secrets.randbelow(2**32)
+
+
+class Effort:
+    """What a clause has tried so far.
+
+    calls -- how many calls it has made
+    share -- that of the values that it has tried, from 0 to 1; if it tries several kinds of values,
+        the smallest share of any
+    """
+
+    def __init__(self, clause: str) -> None:
+        self.calls = 0
+        self.share = 1.0
+        seed = _OWN_SEED if core.global_force_seed is None else core.global_force_seed
+        self._random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
+
+    def note(self, tried: int, of: int) -> None:
+        """Take note that so many of some values were tried, or steps made."""
+        if tried < of:
+            self.share = min(self.share, tried / of)
+
+    def choose(self, items: Sequence[AnyItem], share: float) -> Sequence[AnyItem]:
+        """Return about this share of the items, at least one, in the same order."""
+        count = min(len(items), ceil(len(items) * min(share, MOST_SHARE)))
+        self.note(count, len(items))
+        return [items[n] for n in sorted(self._random.sample(range(len(items)), count))]
+
+    def shortage(self) -> str | None:
+        """Return a sentence if too small a share was tried for a verdict."""
+        if self.share >= LEAST_SHARE:
+            return None
+        return (
+            f"only {self.share:.0%} of the values were tried, and {LEAST_SHARE:.0%} are needed:"
+            " the calls take too long. Test with a server that is nearer or faster"
+        )
+
+
+EFFORTS: Final[dict[str, Effort]] = {}
+"""The name of each clause that has begun -> what its latest run has tried."""
+
+_current = Effort("")
+
+
+def current() -> Effort:
+    """Return the effort of the clause that runs now."""
+    return _current
+
+
+@contextmanager
+def effort_of(clause: str) -> Iterator[Effort]:
+    """Begin a clause: what is tried in the block counts for it."""
+    global _current  # noqa: PLW0603 - one clause runs at a time, also in threads of Hypothesis
+    outer, _current = _current, Effort(clause)
+    EFFORTS[clause] = _current
+    try:
+        yield _current
+    finally:
+        _current = outer
+
+
+class Counted(Forwarding):
+    """Counts the calls of another repository, and times those that raise `UnavailableError`."""
+
+    def __init__(self, inner: Repository) -> None:
+        self.inner = inner
+
+    @property
+    def store(self) -> str:  # type: ignore[override] # a wrong one may change
+        """The identity of the store, as the other repository shows it now."""
+        return self.inner.store
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Make the call."""
+        __tracebackhide__ = True
+        current().calls += 1
+        with timed():
+            return await getattr(self.inner, method)(*arguments, **named)

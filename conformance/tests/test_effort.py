@@ -1,0 +1,83 @@
+"""How much is tried of a slow backend: all that may overlap, else what the seed chooses."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import hypothesis
+import pytest
+from msgspec.structs import replace
+from petstore_conformance import Conformance
+from petstore_conformance.clauses import cancellation
+from petstore_conformance.harness.effort import EFFORTS, Effort
+from petstore_conformance.harness.kit import clauses
+
+from conformance.tests.honest import Honest, LocationSettings, Token, backend
+from conformance.tests.kits import kit
+from conformance.tests.odd import Distant, Locked, VirtualTime, Wrapped, wrapped
+from petstore.contract import NewPet, Receipt
+
+CLAUSES = clauses(Conformance)
+
+
+class TrimsSpaces(Honest):
+    """Strips blanks from names."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        return await super().create_pet(replace(new, name=new.name.strip(" ")), token)
+
+
+def run(clause: str, repository: type[Honest], wrapper: type[Wrapped], seconds: float) -> Effort:
+    """Run a clause in virtual time, with calls that take so long; return what was tried."""
+    slow = type("Slow", (wrapper,), {"seconds": seconds})
+    try:
+        tested = kit(wrapped(backend(repository), slow, 0), LocationSettings())
+        getattr(tested, CLAUSES[clause])()
+    finally:
+        effort = EFFORTS[clause]
+    return effort
+
+
+@pytest.fixture(autouse=True)
+def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let delays cost nothing."""
+    monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=VirtualTime))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_saboteur_is_caught_as_a_fast_one_is(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypothesis.core, "global_force_seed", seed)
+    with pytest.raises(AssertionError, match="name=' '"):
+        run("name-exact", TrimsSpaces, Distant, 0.025)
+
+
+def test_calls_that_overlap_are_all_made_however_far_away_the_server_is() -> None:
+    far, near = run("name-exact", Honest, Distant, 0.14), run("name-exact", Honest, Distant, 0)
+    assert far.share == near.share == 1
+    assert far.calls >= near.calls > 100
+
+
+def test_a_clause_with_too_few_values_is_inconclusive_and_says_so() -> None:
+    with pytest.raises(pytest.skip.Exception, match=r"inconclusive: only 1\d% of the values"):
+        run("name-exact", Honest, Locked, 0.14)
+    assert 1 / 7 <= EFFORTS["name-exact"].share < 0.2
+    assert run("name-exact", Honest, Locked, 0.03).share == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_what_there_is_no_time_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancellation, "TRIAL_SECONDS", 1)
+    with pytest.raises(pytest.skip.Exception, match="inconclusive: only"):
+        run("cancellation", Honest, Distant, 0.05)
+
+
+def test_the_seed_chooses_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(seed: int) -> Sequence[int]:
+        monkeypatch.setattr(hypothesis.core, "global_force_seed", seed)
+        return Effort("name-exact").choose(range(100), 1 / 7)
+
+    first, again, other = chosen(1), chosen(1), chosen(2)
+    assert first == again != other
+    assert len(first) == len(other) == 15
+    assert list(first) == sorted(first)
