@@ -32,12 +32,7 @@ WORKERS = 2
 def settings_of(directory: Path) -> dict[str, str]:
     """Return the settings of a service of two workers on a new file."""
     path = f"{directory}/pets.sqlite"
-    return {
-        "backend": "sqlite",
-        "sqlite_path": path,
-        "workers": f"{WORKERS}",
-        "drain_seconds": "0",
-    }
+    return {"backend": "sqlite", "sqlite_path": path, "workers": f"{WORKERS}", "drain_seconds": "0"}
 
 
 @contextmanager

@@ -91,9 +91,7 @@ def test_a_dropped_schema_is_not_made_again_under_those_who_had_it_open(
     check_refused(lambda: opened(server, schema=name), fault, RESTORE)
 
 
-def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(
-    failing: Server,
-) -> None:
+def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(failing: Server) -> None:
     failing.fetch("CREATE DATABASE pets")
     url = failing.url().removesuffix("postgres") + "pets"
 
@@ -106,9 +104,7 @@ def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(
 
 @pytest.mark.parametrize("way", ["dump", "files", "rows"])
 def test_an_older_copy_is_refused(
-    failing: Server,
-    way: str,
-    monkeypatch: pytest.MonkeyPatch,
+    failing: Server, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Restored from a dump, from a copy of the server's files, or row by row."""
     monkeypatch.setattr(store, "SETTLED_SECONDS", 0 if way == "rows" else 3600)

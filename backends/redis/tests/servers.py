@@ -185,9 +185,5 @@ def certificate(directory: Path) -> tuple[Path, Path]:
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
     usage = "keyUsage=critical,digitalSignature,keyCertSign"
     more = ("/CN=lab", "-addext", names, "-addext", usage, "-keyout", key, "-out", made)
-    subprocess.run(
-        [*command.split(), *more],
-        check=True,
-        capture_output=True,
-    )
+    subprocess.run([*command.split(), *more], check=True, capture_output=True)
     return made, key
