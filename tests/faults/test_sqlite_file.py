@@ -195,6 +195,7 @@ def all_serve(live: Live) -> None:
     until(served)
 
 
+@pytest.mark.slow
 def test_no_worker_goes_on_with_an_older_copy_that_is_written_into_the_file(
     path: Path, two: Live, start: Start
 ) -> None:
