@@ -15,7 +15,6 @@ from typing import Any
 
 import h11
 import pytest
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from petstore.server.connection import REQUEST_SECONDS, HttpConnection
 from tests.support.connections import Connect, FarEnd, connects, service, talk
@@ -252,20 +251,6 @@ async def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
             if "b'00000000" in str(error):  # it takes 20 digits of a chunk's size
                 continue
         assert served == parsed[: len(served)], data
-
-
-async def test_what_uvicorn_serves_too_is_the_same_request(rng: Random) -> None:
-    connect, uvicorns = ours(), connects(describe, HttpToolsProtocol)
-    for _ in range(STREAMS):
-        data = stream(rng)
-        if re.search(rb"(?i)\r\nupgrade:", data):  # uvicorn loses bodies
-            continue
-        here, there = [requests(await talk(each, [data])) for each in (connect, uvicorns)]
-        for one, other in zip(map(comparable, here), map(comparable, there), strict=False):
-            assert one[:3] + one[4:] == other[:3] + other[4:], data
-            # uvicorn takes trailers for headers, and keeps whitespace behind them
-            stripped = [(name, value.strip(b" \t")) for name, value in other[3]]
-            assert one[3] == stripped[: len(one[3])], data
 
 
 def test_hostile_streams_get_documented_responses_and_cost_little(rng: Random) -> None:
