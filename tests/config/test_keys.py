@@ -217,16 +217,15 @@ class TestReload:
     ) -> None:
         sqlite = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
         live = start(api_keys_file=str(file), workers=workers, drain_seconds="0", **sqlite)
-        assert live.process is not None
-        processes = [live.process.pid, *live.workers()]
+        processes = [live.popen.pid, *live.workers()]
         body = json.dumps(REX)
         with begin_body(live, f"Content-Length: {len(body)}", key=live.key) as connection:
-            live.process.send_signal(signal.SIGHUP)  # without a change nothing else reloads it
+            live.popen.send_signal(signal.SIGHUP)  # without a change nothing else reloads it
             until(lambda: live.log.read_text().count(f"reloaded the key file {file}: 3 keys") >= 1)
             until(lambda: live.log.read_text().count("reloaded the key file") == int(workers))
             connection.sendall(body.encode())
             assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
-        assert [live.process.pid, *live.workers()] == processes
+        assert [live.popen.pid, *live.workers()] == processes
         assert live.stop() == 0
 
     async def test_sighup_does_not_wait_for_the_next_look_at_the_file(
@@ -245,8 +244,7 @@ class TestReload:
 
     def test_sighup_without_a_key_file_says_so(self, start: Start) -> None:
         live = start(drain_seconds="0")
-        assert live.process is not None
-        live.process.send_signal(signal.SIGHUP)
+        live.popen.send_signal(signal.SIGHUP)
         until(lambda: "no key file to reload" in live.log.read_text())
         assert live.client.get("/v1/pets").status_code == 200
         assert live.stop() == 0

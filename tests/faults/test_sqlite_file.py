@@ -157,8 +157,7 @@ def test_a_replaced_worker_makes_no_second_store_in_place_of_the_deleted_one(
     assert live.client.post("/v1/pets", json=NEW).status_code == 201
     change(path)
     victim = live.workers()[0]
-    assert live.process
-    assert victim in children(live.process.pid)
+    assert victim in children(live.popen.pid)
     os.kill(victim, signal.SIGKILL)
     until(lambda: message in live.log.read_text())
     assert not path.exists()

@@ -80,8 +80,7 @@ def test_nohup_keeps_the_development_mode_running(tmp_path: Path, workers: str) 
     storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
     flags = ("--dev", "--workers", workers)
     with process(tmp_path, *flags, script=NOHUP, api_keys="", **storage) as live:
-        assert live.process is not None
-        assert not handles(live.process.pid, signal.SIGHUP)
+        assert not handles(live.popen.pid, signal.SIGHUP)
         assert live.stop() == 0
 
 
