@@ -22,6 +22,19 @@ for number in (signal.SIGINT, signal.SIGHUP):
 os.environ.setdefault("PYTEST_TIMEOUT", f"{600 * PATIENCE}")  # read by pytest-timeout
 
 
+OVERLAP = "::test_a_page_shows_what_was_stored_during_the_call"
+LONG = (f"TestService{OVERLAP}", f"TestValkey{OVERLAP}")
+"""What takes seconds of CPU, and is said every time by the kit on the other backends."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what takes long."""
+    for item in items:
+        if item.nodeid.endswith(LONG):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test that is a coroutine function in an event loop of its own."""

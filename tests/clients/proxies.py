@@ -127,9 +127,7 @@ PROXIES: Final = {
         ),
     ),
     "Varnish": Proxy(
-        f"varnishd -F -j none -a {LISTEN} -f FILE -n DIRECTORY/varnish",
-        "varnishd -V",
-        block("vcl"),
+        f"varnishd -F -j none -a {LISTEN} -f FILE -n DIRECTORY/varnish", "varnishd -V", block("vcl")
     ),
 }
 

@@ -217,46 +217,40 @@ class TestReload:
     ) -> None:
         sqlite = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
         live = start(api_keys_file=str(file), workers=workers, drain_seconds="0", **sqlite)
-        assert live.process is not None
-        processes = [live.process.pid, *live.workers()]
+        processes = [live.popen.pid, *live.workers()]
         body = json.dumps(REX)
         with begin_body(live, f"Content-Length: {len(body)}", key=live.key) as connection:
-            live.process.send_signal(signal.SIGHUP)  # without a change nothing else reloads it
+            live.popen.send_signal(signal.SIGHUP)  # without a change nothing else reloads it
             until(lambda: live.log.read_text().count(f"reloaded the key file {file}: 3 keys") >= 1)
             until(lambda: live.log.read_text().count("reloaded the key file") == int(workers))
             connection.sendall(body.encode())
             assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
-        assert [live.process.pid, *live.workers()] == processes
+        assert [live.popen.pid, *live.workers()] == processes
         assert live.stop() == 0
 
-    def test_sighup_does_not_wait_for_the_next_look_at_the_file(
+    async def test_sighup_does_not_wait_for_the_next_look_at_the_file(
         self, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(keys_module, "WATCH_SECONDS", 3600)
         keys = Keys(file=file)
-
-        async def change() -> None:
-            watcher = asyncio.create_task(keys.watch())
-            await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
-            keys.reload_soon()
-            async with asyncio.timeout(HANG_SECONDS):
-                while keys.client(b"other") is None:  # noqa: ASYNC110 - nothing signals it
-                    await asyncio.sleep(0.01)
-            watcher.cancel()
-
-        asyncio.run(change())
+        watcher = asyncio.create_task(keys.watch())
+        await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
+        keys.reload_soon()
+        async with asyncio.timeout(HANG_SECONDS):
+            while keys.client(b"other") is None:  # noqa: ASYNC110 - nothing signals it
+                await asyncio.sleep(0.01)
+        watcher.cancel()
         assert keys.client(b"key") is None
 
     def test_sighup_without_a_key_file_says_so(self, start: Start) -> None:
         live = start(drain_seconds="0")
-        assert live.process is not None
-        live.process.send_signal(signal.SIGHUP)
+        live.popen.send_signal(signal.SIGHUP)
         until(lambda: "no key file to reload" in live.log.read_text())
         assert live.client.get("/v1/pets").status_code == 200
         assert live.stop() == 0
 
     @pytest.mark.parametrize("invalid", [b"", SECRET.encode(), b"\xff", None])
-    def test_a_file_that_becomes_invalid_is_logged_once_and_the_keys_stay_until_it_is_repaired(
+    async def test_a_file_that_becomes_invalid_is_logged_once_and_the_keys_stay_meanwhile(
         self,
         file: Path,
         invalid: bytes | None,
@@ -272,20 +266,17 @@ class TestReload:
                 while level not in [record.levelno for record in caplog.records]:  # noqa: ASYNC110 - nothing signals a log record
                     await asyncio.sleep(0.01)
 
-        async def change() -> None:
-            watcher = asyncio.create_task(keys.watch())
-            await asyncio.to_thread(replace, file, invalid)
-            await logged(logging.ERROR)
-            await asyncio.sleep(0.1)
-            assert [record.levelname for record in caplog.records] == ["ERROR"]
-            assert keys.client(b"key") == "a"
-            assert SECRET not in caplog.text
-            await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
-            await logged(logging.INFO)
-            assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
-            watcher.cancel()
-
-        asyncio.run(change())
+        watcher = asyncio.create_task(keys.watch())
+        await asyncio.to_thread(replace, file, invalid)
+        await logged(logging.ERROR)
+        await asyncio.sleep(0.1)
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert keys.client(b"key") == "a"
+        assert SECRET not in caplog.text
+        await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
+        await logged(logging.INFO)
+        assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
+        watcher.cancel()
 
 
 class TestLog:

@@ -15,14 +15,7 @@ import pytest
 
 from tests.support.documents import README, blocks
 from tests.support.services import environment
-from tests.support.transcripts import (
-    Outcome,
-    Step,
-    differences,
-    follow,
-    section,
-    steps,
-)
+from tests.support.transcripts import Outcome, Step, differences, follow, section, steps
 from tests.support.waiting import HANG_SECONDS
 
 ADDRESS: Final = "127.0.0.1:8000"

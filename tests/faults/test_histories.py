@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from petstore_conformance.faults import linearizability
-from petstore_conformance.faults.histories import (
-    Attempt,
-    Item,
-    RecordedResponse,
-    given_twice,
-    lost,
-)
+from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse, given_twice, lost
 from petstore_conformance.faults.linearizability import searches
 from petstore_conformance.faults.operations import operations_of
 from petstore_conformance.faults.races import Race
@@ -272,18 +266,12 @@ def test_a_correct_history_is_explained(what: str) -> None:
 
 
 UNEXPLAINED: dict[str, tuple[list[Attempt], str]] = {
-    "a read shows an old state": (
-        [*TAKEN, read("pet", 1, pet(1, "available"), 12)],
-        "pet 1:",
-    ),
+    "a read shows an old state": ([*TAKEN, read("pet", 1, pet(1, "available"), 12)], "pet 1:"),
     "a read shows a state that is yet to come": (
         [*TAKEN, read("pet", 1, pet(1, "pending"), 8)],
         "pet 1:",
     ),
-    "a pet is not found after it was created": (
-        [*CREATED, read("pet", 1, None, 12)],
-        "pet 1:",
-    ),
+    "a pet is not found after it was created": ([*CREATED, read("pet", 1, None, 12)], "pet 1:"),
     "a pet whose creation had no response is sold without an order": (
         [
             create(1),
@@ -302,10 +290,7 @@ UNEXPLAINED: dict[str, tuple[list[Attempt], str]] = {
         ],
         "pet 1:",
     ),
-    "a page lacks an order that was placed before": (
-        [*TAKEN, read("orders", 0, [], 12)],
-        "pet 1:",
-    ),
+    "a page lacks an order that was placed before": ([*TAKEN, read("orders", 0, [], 12)], "pet 1:"),
     "a pet is pending, but without an order": (
         [
             *CREATED,
@@ -315,10 +300,7 @@ UNEXPLAINED: dict[str, tuple[list[Attempt], str]] = {
         ],
         "pet 1:",
     ),
-    "an order of an available pet was refused": (
-        [*CREATED, refused("o1", 1, 10)],
-        "pet 1:",
-    ),
+    "an order of an available pet was refused": ([*CREATED, refused("o1", 1, 10)], "pet 1:"),
     "a response without a reason says that it is a replay": (
         [
             *CREATED,

@@ -216,10 +216,7 @@ def test_the_records_amount_to_the_files_of_sqlite() -> None:
 
 def test_the_records_amount_to_the_files_of_redis() -> None:
     plan = redis_cuts.Plan(power_cuts.BINARIES["valkey"], generations=2, writes=150)
-    with (
-        recording.scratch() as place,
-        redis_cuts.recorded(plan, Path(place)) as (server, log),
-    ):
+    with recording.scratch() as place, redis_cuts.recorded(plan, Path(place)) as (server, log):
         redis_cuts.record(plan, server, log, seeded(SEED))
         server.kill()  # a child of it may still have to end
 

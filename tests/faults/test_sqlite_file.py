@@ -157,8 +157,7 @@ def test_a_replaced_worker_makes_no_second_store_in_place_of_the_deleted_one(
     assert live.client.post("/v1/pets", json=NEW).status_code == 201
     change(path)
     victim = live.workers()[0]
-    assert live.process
-    assert victim in children(live.process.pid)
+    assert victim in children(live.popen.pid)
     os.kill(victim, signal.SIGKILL)
     until(lambda: message in live.log.read_text())
     assert not path.exists()
@@ -195,6 +194,7 @@ def all_serve(live: Live) -> None:
     until(served)
 
 
+@pytest.mark.slow
 def test_no_worker_goes_on_with_an_older_copy_that_is_written_into_the_file(
     path: Path, two: Live, start: Start
 ) -> None:

@@ -149,9 +149,7 @@ def test_a_backend_that_forgets_keys_when_the_clock_jumps_is_noticed(
 
 
 @pytest.mark.parametrize("stored", [[1], []])
-def test_after_a_failover_only_what_was_acknowledged_must_last(
-    stored: list[int],
-) -> None:
+def test_after_a_failover_only_what_was_acknowledged_must_last(stored: list[int]) -> None:
     """An order was read and refused another one, but was never acknowledged, and is gone."""
     pet = {"id": 1, "name": "c", "categoryId": 7, "status": "available"}
     race = Race(RunningService("x", 1))

@@ -108,20 +108,10 @@ MALFORMED = [
     *(
         head(line, HOST)
         for line in (
-            "GET",
-            "GET livez",
-            "GET /v1/pets/\u00d9\u00a1",
-            "GET /v1/pets?\u00ff",
-            "GET http://",
-            "GET http://x:99999/",
-            "CONNECT x:80",
-            "GET /" + "a" * 33_000,
-            "GET /livez#fragment",
-            "GET http://x/livez#fragment",
-            "GET http://user@x/livez",
-            "GET ftp://x/livez",
-            "GET /livez ",
-            "M" * 40 + " /livez",
+            *("GET", "GET livez", "GET /v1/pets/\u00d9\u00a1", "GET /v1/pets?\u00ff"),
+            *("GET http://", "GET http://x:99999/", "CONNECT x:80", "GET /" + "a" * 33_000),
+            *("GET /livez#fragment", "GET http://x/livez#fragment", "GET http://user@x/livez"),
+            *("GET ftp://x/livez", "GET /livez ", "M" * 40 + " /livez"),
         )
     ),
     *(
@@ -168,16 +158,8 @@ MALFORMED = [
     *(
         UPLOAD + chunks
         for chunks in (
-            b"zz\r\n",
-            b"-1\r\n",
-            b"0x1\r\n{\r\n",
-            b"\r\n",
-            b";\r\n",
-            b"2 \r\n{}\r\n",
-            b"2\n{}\n",
-            b"F" * 17 + b"\r\n",
-            b"2\r\n{}{}\r\n",
-            b"2\r\n{}\n0\r\n\r\n",
+            *(b"zz\r\n", b"-1\r\n", b"0x1\r\n{\r\n", b"\r\n", b";\r\n", b"2 \r\n{}\r\n"),
+            *(b"2\n{}\n", b"F" * 17 + b"\r\n", b"2\r\n{}{}\r\n", b"2\r\n{}\n0\r\n\r\n"),
             b"0\r\nno trailer\r\n\r\n",
             chunk(PET) + b"0\r\nConnection: close\r\n\r\n",
             chunk(PET) + b"0\r\nproxy-connection: Close\r\n\r\n",

@@ -81,45 +81,41 @@ async def test_a_worker_that_starts_does_not_take_back_that_the_store_is_lost(
 
 
 @pytest.mark.parametrize("notes", [True, False])
-def test_a_store_that_is_lost_is_opened_again_by_backends_that_write_notes(
+async def test_a_store_that_is_lost_is_opened_again_by_backends_that_write_notes(
     monkeypatch: pytest.MonkeyPatch, *, notes: bool
 ) -> None:
     monkeypatch.setattr(store, "CHECK_SECONDS", 0.01)
     memory = bytearray(shared_store_bytes(2))
+    backend, used = Losing(notes=notes), dict[int, Repository]()
+    workers = [
+        WatchedStore(
+            backend.open,
+            Expected(),
+            SharedStore(memory, number, 2),
+            lambda repository, number=number: used.update({number: repository}),  # type: ignore[misc]
+            None,
+        )
+        for number in range(2)
+    ]
 
-    async def run() -> None:
-        backend, used = Losing(notes=notes), dict[int, Repository]()
-        workers = [
-            WatchedStore(
-                backend.open,
-                Expected(),
-                SharedStore(memory, number, 2),
-                lambda repository, number=number: used.update({number: repository}),  # type: ignore[misc]
-                None,
-            )
-            for number in range(2)
-        ]
+    async def all_raise(reason: str) -> None:
+        for repository in used.values():
+            found = ""
+            try:
+                await repository.list_pets(PetQuery(0, 1))
+            except WrongStoreError as error:
+                found = str(error)
+            assert found == reason
 
-        async def all_raise(reason: str) -> None:
-            for repository in used.values():
-                found = ""
-                try:
-                    await repository.list_pets(PetQuery(0, 1))
-                except WrongStoreError as error:
-                    found = str(error)
-                assert found == reason
-
-        async with workers[0].opened(), workers[1].opened():
-            await all_raise("")
-            backend.error = WrongStoreError("lost")
-            await again(lambda: all_raise("lost"), AssertionError)
-            backend.error = None
-            if notes:
-                await again(lambda: all_raise(""), AssertionError)
-                assert any(expected.unchanged and not expected.create for expected in backend.seen)
-            else:
-                await asyncio.sleep(0.1)
-                await all_raise("lost")
-                assert len(backend.seen) == 2
-
-    asyncio.run(run())
+    async with workers[0].opened(), workers[1].opened():
+        await all_raise("")
+        backend.error = WrongStoreError("lost")
+        await again(lambda: all_raise("lost"), AssertionError)
+        backend.error = None
+        if notes:
+            await again(lambda: all_raise(""), AssertionError)
+            assert any(expected.unchanged and not expected.create for expected in backend.seen)
+        else:
+            await asyncio.sleep(0.1)
+            await all_raise("lost")
+            assert len(backend.seen) == 2

@@ -351,12 +351,7 @@ CASES: Final[dict[str, tuple[str, Timeline]]] = {
     "a worker dies after an upgrade": (
         "PetstoreWorkerDied",
         Timeline(
-            [
-                (20, HEALTHY),
-                (1, DOWN),
-                (2, State(restart="main")),
-                (30, State(restart="worker-0")),
-            ],
+            [(20, HEALTHY), (1, DOWN), (2, State(restart="main")), (30, State(restart="worker-0"))],
             may=(23, 38),
             must=(24, 37),
         ),

@@ -184,10 +184,7 @@ MISBEHAVED: dict[str, tuple[App, bytes]] = {
     "starts and stops": (responds(start(200, length(5))), b"500"),
     "begins with a body": (responds(body(b"hello")), b"500"),
     "streams": (responds(start(200, length(5)), body(b"he", more=True), body(b"llo")), b"500"),
-    "goes on after the end": (
-        responds(start(200, length(2)), body(b"ok"), body(b"more")),
-        b"200",
-    ),
+    "goes on after the end": (responds(start(200, length(2)), body(b"ok"), body(b"more")), b"200"),
     "raises before the start": (raises(responds()), b"500"),
     "raises after the start": (raises(responds(start(200, length(5)))), b"500"),
     "raises what is no Exception": (raises(responds(), OddError), b"500"),

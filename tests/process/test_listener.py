@@ -108,80 +108,67 @@ async def workers(
 
 
 @pytest.mark.parametrize("connections", [4, 8, 48, 500])
-def test_two_workers_get_equal_shares(connections: int) -> None:
-    async def share() -> None:
-        async with workers(2) as running:
-            await running.connect(connections)
-            assert max(running.shares) <= 0.6 * connections
-
-    asyncio.run(share())
+async def test_two_workers_get_equal_shares(connections: int) -> None:
+    async with workers(2) as running:
+        await running.connect(connections)
+        assert max(running.shares) <= 0.6 * connections
 
 
-def test_connections_that_come_one_by_one_go_to_the_worker_that_has_fewest() -> None:
-    async def share() -> None:
-        async with workers(4) as running:
-            for _ in range(10):
-                await running.connect(1)
-            assert sorted(running.shares) == [2, 2, 3, 3]
-            emptied = running.all[1]
-            for transport in emptied.transports:
-                transport.close()
-            async with asyncio.timeout(HANG_SECONDS):
-                while running.connections[1]:  # noqa: ASYNC110 - nor here
-                    await asyncio.sleep(0.001)
-            before = len(emptied.transports)
-            await running.connect(2)
-            assert len(emptied.transports) == before + 2
-
-    asyncio.run(share())
+async def test_connections_that_come_one_by_one_go_to_the_worker_that_has_fewest() -> None:
+    async with workers(4) as running:
+        for _ in range(10):
+            await running.connect(1)
+        assert sorted(running.shares) == [2, 2, 3, 3]
+        emptied = running.all[1]
+        for transport in emptied.transports:
+            transport.close()
+        async with asyncio.timeout(HANG_SECONDS):
+            while running.connections[1]:  # noqa: ASYNC110 - nor here
+                await asyncio.sleep(0.001)
+        before = len(emptied.transports)
+        await running.connect(2)
+        assert len(emptied.transports) == before + 2
 
 
-def test_nobody_waits_for_a_worker_that_hangs_or_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def share() -> None:
-        async with workers(3, started=2) as running:
-            running.connections[2] = 0  # it looks at nothing
-            await running.connect(8)
-            assert running.shares == [4, 4, 0]
-            running.all[0].listener.leave()
-            await running.connect(4)
-            assert sum(running.shares) == 12
-
+async def test_nobody_waits_for_a_worker_that_hangs_or_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.05)
-    asyncio.run(share())
+    async with workers(3, started=2) as running:
+        running.connections[2] = 0  # it looks at nothing
+        await running.connect(8)
+        assert running.shares == [4, 4, 0]
+        running.all[0].listener.leave()
+        await running.connect(4)
+        assert sum(running.shares) == 12
 
 
-def test_a_worker_without_file_descriptors_leaves_connections_to_others_until_it_has_some() -> None:
-    async def share() -> None:
-        async with workers(2, full=True) as running:
-            await running.connect(1)
-            assert running.shares == [0, 1]
-            async with asyncio.timeout(HANG_SECONDS):
-                while running.connections != [NOT_LISTENING, 1]:  # noqa: ASYNC110 - nor here
-                    await asyncio.sleep(0.001)
-            running.all[0].listener.resume()
-            await running.connect(1)
-            assert running.shares == [1, 1]
-
-    asyncio.run(share())
+async def test_a_worker_without_file_descriptors_leaves_connections_to_others_meanwhile() -> None:
+    async with workers(2, full=True) as running:
+        await running.connect(1)
+        assert running.shares == [0, 1]
+        async with asyncio.timeout(HANG_SECONDS):
+            while running.connections != [NOT_LISTENING, 1]:  # noqa: ASYNC110 - nor here
+                await asyncio.sleep(0.001)
+        running.all[0].listener.resume()
+        await running.connect(1)
+        assert running.shares == [1, 1]
 
 
 @pytest.mark.parametrize("count", [NOT_LISTENING, 0], ids=["is gone", "hangs"])
-def test_a_worker_without_file_descriptors_closes_connections_if_the_other(
+async def test_a_worker_without_file_descriptors_closes_connections_if_the_other(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    async def share() -> None:
-        async with workers(2, started=1, full=True) as running, asyncio.timeout(HANG_SECONDS):
-            running.connections[1] = count
-            for _ in range(3):
-                with socket.create_connection(running.socket.getsockname()) as client:
-                    client.setblocking(False)
-                    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
-            running.all[0].listener.resume()
-            await running.connect(1)
-            assert running.shares == [1, 0]
-
     monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.05)
-    asyncio.run(share())
+    async with workers(2, started=1, full=True) as running, asyncio.timeout(HANG_SECONDS):
+        running.connections[1] = count
+        for _ in range(3):
+            with socket.create_connection(running.socket.getsockname()) as client:
+                client.setblocking(False)
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        running.all[0].listener.resume()
+        await running.connect(1)
+        assert running.shares == [1, 0]
 
 
 def ask(live: Live, count: int) -> list[socket.socket]:

@@ -136,7 +136,9 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     assert events.count("request") + sum(missed) == count + 1
 
 
-@pytest.mark.parametrize(("mode", "zeros"), [("ab", False), ("wb", True)])
+@pytest.mark.parametrize(
+    ("mode", "zeros"), [("ab", False), pytest.param("wb", True, marks=pytest.mark.slow)]
+)
 def test_the_log_is_rotated_by_copying_and_truncating(
     mode: str, zeros: bool, tmp_path: Path
 ) -> None:

@@ -219,10 +219,8 @@ def workers(directory: Path) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["process group", *(pytest.param(name, marks=pytest.mark.slow) for name in list(MANAGERS)[1:])],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MANAGERS)
 def test_a_manager_starts_reloads_and_stops_it(tmp_path: Path, name: str) -> None:
     with MANAGERS[name](tmp_path) as managed:
         until(lambda: get(tmp_path, "/v1/pets") == 200 and len(workers(tmp_path)) == 2)

@@ -189,7 +189,6 @@ def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
     line = new_key("shop")[1]
     file.write_text(line)
     live = start(metrics_listen="127.0.0.1:0", api_keys_file=str(file))
-    assert live.process
     url = metrics_url(live.log.read_text())
 
     def reloads() -> tuple[float, float]:
@@ -198,11 +197,11 @@ def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
 
     assert reloads() == (0, 0)
     replace(file, b"nonsense")
-    live.process.send_signal(signal.SIGHUP)
+    live.popen.send_signal(signal.SIGHUP)
     until(lambda: reloads()[0] == 1)
     assert reloads()[1] in (1, 2)  # the service may have looked before the signal, too
     replace(file, line.encode())
-    live.process.send_signal(signal.SIGHUP)
+    live.popen.send_signal(signal.SIGHUP)
     until(lambda: reloads()[0] == 0)
 
 
@@ -230,9 +229,8 @@ def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
 ) -> None:
     storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
     live = start(metrics_listen="127.0.0.1:0", workers=workers, **storage)
-    assert live.process is not None
-    resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (300, 300))
-    process = Path(f"/proc/{live.process.pid}")
+    resource.prlimit(live.popen.pid, resource.RLIMIT_NOFILE, (300, 300))
+    process = Path(f"/proc/{live.popen.pid}")
     url = httpx.URL(metrics_url(live.log.read_text()))
     before = [len(list((process / kind).iterdir())) for kind in ("fd", "task")]
     with contextlib.ExitStack() as stack:
@@ -292,8 +290,7 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
     assert scrape(url)["petstore_read_only",] == 1
     looked = scrape(url)["petstore_storage_check_timestamp_seconds",]
     until(lambda: scrape(url)["petstore_storage_check_timestamp_seconds",] > looked)
-    assert live.process
-    maps = Path(f"/proc/{live.process.pid}/maps").read_text()
+    maps = Path(f"/proc/{live.popen.pid}/maps").read_text()
     files = {Path(name) for name in re.findall(r"\S+/petstore-metrics-\S+\.db", maps)}
     assert {file.name.rpartition("_")[0] for file in files} == {
         "counter",

@@ -112,9 +112,8 @@ def overload(live: Live, _: Path) -> None:
 
 
 def limit_descriptors(live: Live, _: Path) -> None:
-    assert live.process
-    used = len(list(Path(f"/proc/{live.process.pid}/fd").iterdir()))
-    resource.prlimit(live.process.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
+    used = len(list(Path(f"/proc/{live.popen.pid}/fd").iterdir()))
+    resource.prlimit(live.popen.pid, resource.RLIMIT_NOFILE, (used + 4, used + 4))
 
 
 def kill_worker(live: Live, _: Path) -> None:
@@ -128,9 +127,8 @@ def kill_worker(live: Live, _: Path) -> None:
 
 
 def spoil_keys(live: Live, folder: Path) -> None:
-    assert live.process
     (folder / "keys").write_text("nonsense")
-    live.process.send_signal(signal.SIGHUP)
+    live.popen.send_signal(signal.SIGHUP)
     until(lambda: "the keys stay unchanged" in live.log.read_text())
 
 

@@ -123,9 +123,8 @@ def test_no_connection_is_reset_at_the_end_of_the_drain(
 
 def test_while_draining_responses_close_connections_and_readiness_is_503(start: Start) -> None:
     live = start(drain_seconds="600")
-    assert live.process is not None
     assert "connection" not in live.client.get("/v1/pets").headers
-    live.process.send_signal(signal.SIGINT)
+    live.popen.send_signal(signal.SIGINT)
     until(lambda: "stopping: draining" in live.log.read_text())
     with live.new_client() as client:
         response = client.get("/v1/pets")
@@ -151,22 +150,20 @@ def test_a_second_signal_after_the_drain_still_closes_the_storage(tmp_path: Path
     ) as live:
         add_pet(live)
         assert Path(f"{database}-wal").exists()
-        assert live.process is not None
         with begin_body(live, "Content-Length: 9", b"{"):
             time.sleep(0.3)
-            live.process.send_signal(signal.SIGTERM)
+            live.popen.send_signal(signal.SIGTERM)
             time.sleep(0.5)
-            assert live.process.poll() is None  # it waits for the request in flight
+            assert live.popen.poll() is None  # it waits for the request in flight
             assert live.stop(signal.SIGTERM) == 0
     assert not Path(f"{database}-wal").exists()
 
 
 def interrupted(live: Live, first: bytes, rest: bytes, length: int) -> bytes:
     """Send the beginning of a body, stop the service, send the rest; return the response."""
-    assert live.process is not None
     with begin_body(live, f"Content-Length: {length}", first) as connection:
         time.sleep(0.3)
-        live.process.send_signal(signal.SIGTERM)
+        live.popen.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         connection.sendall(rest)
         return receive_all(connection)
@@ -174,20 +171,18 @@ def interrupted(live: Live, first: bytes, rest: bytes, length: int) -> bytes:
 
 def test_a_request_in_flight_is_finished(start: Start) -> None:
     live = start(drain_seconds="0", shutdown_seconds="10")
-    assert live.process is not None
     first, rest = b'{"name":', b'"late","categoryId":1}'
     response = interrupted(live, first, rest, len(first + rest))
     assert response.startswith(b"HTTP/1.1 201 ")
-    assert live.process.wait(HANG_SECONDS) == 0
+    assert live.popen.wait(HANG_SECONDS) == 0
 
 
 def test_a_request_that_takes_longer_than_the_shutdown_is_503(start: Start) -> None:
     live = start(drain_seconds="0", shutdown_seconds="2")
-    assert live.process is not None
     response = interrupted(live, b"{", b"", 100)
     assert response.startswith(b"HTTP/1.1 503 ")
     assert b'"unavailable"' in response
-    assert live.process.wait(HANG_SECONDS) == 0
+    assert live.popen.wait(HANG_SECONDS) == 0
 
 
 CLOSES_BADLY = """
@@ -263,11 +258,10 @@ def test_after_the_drain_new_connections_are_refused(
 ) -> None:
     storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
     live = start(workers=workers, drain_seconds="0", shutdown_seconds="8", **storage)
-    assert live.process is not None
     with begin_body(live, "Content-Length: 99", b"{"):
-        live.process.terminate()
+        live.popen.terminate()
         until(lambda: not accepts(live))
-        assert live.process.poll() is None, "the service must wait for the rest of the request"
+        assert live.popen.poll() is None, "the service must wait for the rest of the request"
 
 
 def accepts(live: Live) -> bool:

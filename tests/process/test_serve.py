@@ -80,8 +80,7 @@ def test_nohup_keeps_the_development_mode_running(tmp_path: Path, workers: str) 
     storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
     flags = ("--dev", "--workers", workers)
     with process(tmp_path, *flags, script=NOHUP, api_keys="", **storage) as live:
-        assert live.process is not None
-        assert not handles(live.process.pid, signal.SIGHUP)
+        assert not handles(live.popen.pid, signal.SIGHUP)
         assert live.stop() == 0
 
 
@@ -93,13 +92,14 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
-    tmp_path: Path, workers: int
+    tmp_path: Path, workers: str
 ) -> None:
     """The log has one line of each worker when it is reached, and one when it is not any more."""
     storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-    with process(tmp_path, script=FEW_FILES, log="off", workers=str(workers), **storage) as live:
+    count = int(workers)
+    with process(tmp_path, script=FEW_FILES, log="off", workers=workers, **storage) as live:
 
         def connect() -> socket.socket:
             connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)
@@ -109,9 +109,9 @@ def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
         def logged(text: str) -> int:
             return live.log.read_text().count(text)
 
-        for lines in (workers, 2 * workers):
+        for lines in (count, 2 * count):
             with ExitStack() as stack:
-                for _ in range(70 * workers):
+                for _ in range(70 * count):
                     stack.enter_context(connect())
                 until(lambda: logged("out of file descriptors") == lines)  # noqa: B023 - called at once
                 for _ in range(20):
@@ -120,5 +120,5 @@ def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
             until(lambda: httpx.get(f"{live.url}/livez", timeout=HANG_SECONDS).is_success)
             until(lambda: logged("available again") == lines)  # noqa: B023 - called at once
         assert live.stop() == 0
-    assert logged("out of file descriptors") == 2 * workers
+    assert logged("out of file descriptors") == 2 * count
     assert "Traceback" not in live.log.read_text()

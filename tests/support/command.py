@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import pytest
@@ -37,17 +37,24 @@ class Outcome(NamedTuple):
     stderr: str
 
 
+def run_streams(
+    *arguments: str, settings: Mapping[str, str], through: Sequence[str] = (), **streams: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command on these streams; what it writes to the others is returned.
+
+    settings -- these and no others
+    through -- a command that runs it, if it is not run itself
+    streams -- `input`, or `stdin`, or `stdout`, as of `subprocess.run`
+    """
+    command, env = [*through, *COMMAND, *arguments], environment(**settings)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    return subprocess.run(command, env=env, timeout=SECONDS, check=False, **streams)
+
+
 def run_command(*arguments: str, **settings: str) -> Outcome:
     """Run the command with these settings and no others."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    return Outcome(done.returncode, done.stdout, done.stderr)
+    done = run_streams(*arguments, settings=settings)
+    return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def in_process(*arguments: str, **settings: str) -> Outcome:

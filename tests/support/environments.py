@@ -23,12 +23,12 @@ NPM_CI: Final = (
 )
 
 
-def programs(name: str, lock: Path, build: Path = BUILD) -> Path:
+def programs(name: str, lock: Path) -> Path:
     """Return the directory of the programs in an environment with the packages of a lock file.
 
     The environment is build/NAME.
     """
-    directory = build / name
+    directory = BUILD / name
 
     def install() -> None:
         subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)

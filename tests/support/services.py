@@ -62,6 +62,12 @@ class Live(RunningService):
         self.key = KEY
         self.client = self.new_client()
 
+    @property
+    def popen(self) -> subprocess.Popen[bytes]:
+        """The process, of a service that has one of its own."""
+        assert self.process is not None
+        return self.process
+
     def new_client(self, key: str = KEY) -> httpx.Client:
         """Return a client with its own connections."""
         headers = {"Authorization": f"Bearer {key}"}
@@ -81,14 +87,12 @@ class Live(RunningService):
 
     def stop(self, signal_: int = signal.SIGTERM) -> int:
         """Send a signal to the process; return its exit status."""
-        assert self.process is not None
-        self.process.send_signal(signal_)
-        return self.process.wait(HANG_SECONDS)
+        self.popen.send_signal(signal_)
+        return self.popen.wait(HANG_SECONDS)
 
     def resident(self) -> int:
         """Return the resident memory of the process in bytes."""
-        assert self.process is not None
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        status = Path(f"/proc/{self.popen.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
 

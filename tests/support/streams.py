@@ -22,41 +22,24 @@ OFFERS = (
 """Headers with which a client offers another protocol (RFC 9110, section 7.8)."""
 
 _HEADERS = (
-    b"Connection: keep-alive",
-    b"connection: close",
-    b"Connection: a , Close",
+    *(b"Connection: keep-alive", b"connection: close", b"Connection: a , Close"),
     *OFFERS,
-    b"Expect: 100-continue",
-    b"X:",
-    b"X-Long: " + b"v" * 300,
-    b"X:\t a b\t ",
-    b"Proxy-Connection: close",
-    b"TE: trailers",
-    b"X: / HTTP/1.1",
+    *(b"Expect: 100-continue", b"X:", b"X-Long: " + b"v" * 300, b"X:\t a b\t "),
+    *(b"Proxy-Connection: close", b"TE: trailers", b"X: / HTTP/1.1"),
 )
 _BODIES = (b"", b"{}", b"GET / HTTP/1.1\r\nHost: y\r\n\r\n", b"0\r\n\r\n", bytes(range(256)))
 _WORDS = (
     *(bytes([byte]) for byte in b'\0\t\n\r !"#%,/:;=?@0Aa\x7f\x80\xff'),
-    b"\r\n",
-    b"\r\n\r\n",
-    b"\n\n",
-    b"\r\n ",
-    b"0\r\n\r\n",
-    b"5\r\nhello\r\n",
-    b" HTTP/1.1",
+    *(b"\r\n", b"\r\n\r\n", b"\n\n", b"\r\n ", b"0\r\n\r\n", b"5\r\nhello\r\n", b" HTTP/1.1"),
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"\r\nHost: y",
-    b"\r\nContent-Length: 5",
-    b"\r\nContent-Length: 0",
-    b"\r\nContent-Length: +5",
-    b"\r\nContent-Length: 00005",
+    *(b"\r\nHost: y", b"\r\nContent-Length: 5", b"\r\nContent-Length: 0"),
+    *(b"\r\nContent-Length: +5", b"\r\nContent-Length: 00005"),
     b"\r\nContent-Length: 18446744073709551616",
     b"\r\nTransfer-Encoding: chunked",
     b"\r\nTransfer-Encoding: x, chunked",
     b"\r\nTransfer-Encoding:\x0bchunked",
-    b"\r\nConnection: close",
-    b"\r\nConnection: upgrade",
+    *(b"\r\nConnection: close", b"\r\nConnection: upgrade"),
 )
 
 

@@ -27,7 +27,7 @@ from petstore.contract import (
 from tests.support.services import environment, place
 
 DURABLE = ["sqlite", "redis", "postgres"]
-TRANSFERRED = int(os.environ.get("PETSTORE_TRANSFERRED", "3000"))
+TRANSFERRED = int(os.environ.get("PETSTORE_TRANSFERRED", "1300"))
 """The number of pets in a store that is transferred."""
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)

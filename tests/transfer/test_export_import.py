@@ -14,7 +14,7 @@ import pytest
 
 from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from tests.support.command import COMMAND, in_process
+from tests.support.command import COMMAND, in_process, run_streams
 from tests.support.services import KEY, environment, process
 from tests.support.transfer import (
     AT,
@@ -89,16 +89,9 @@ def test_a_store_is_transferred_through_a_pipe(tmp_path: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "export"], env=environment(**source), stdout=subprocess.PIPE
     ) as export:
-        done = subprocess.run(
-            [*COMMAND, "import", "-"],
-            env=environment(**target),
-            stdin=export.stdout,
-            capture_output=True,
-            timeout=HANG_SECONDS,
-            check=True,
-        )
+        done = run_streams("import", "-", settings=target, stdin=export.stdout)
     assert export.returncode == 0
-    assert done.stdout == b""
+    assert (done.returncode, done.stdout) == (0, b"")
     assert with_repository(source, contents) == with_repository(target, contents)
 
 

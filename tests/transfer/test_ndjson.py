@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import re
-import subprocess
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,28 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from petstore import exit_status
 from petstore.contract import MAX_ID, Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from tests.support.command import COMMAND, error_message, in_process
-from tests.support.services import environment
+from tests.support.command import error_message, in_process, run_streams
 from tests.support.transfer import AT, DURABLE, contents, place_settings, with_repository
-from tests.support.waiting import HANG_SECONDS
 
 PETS = [Pet(pet_id, f"Rex {pet_id}", 7, PetStatus.PENDING) for pet_id in range(1, 1001)]
 ORDERS = [Order(id_, id_, OrderStatus.PLACED, AT) for id_ in range(1, 11)]
 GOOD = [*map(ndjson.encode, PETS), *map(ndjson.encode, ORDERS)]
 AT_700 = GOOD[699]
 EXPIRED = 1_000_000_000  # in 2001: the time of the run would differ among processes, as would names
-TOKEN = ndjson.encode(TokenRecord(bytes(32), bytes(range(32)), EXPIRED, 7))
+RECORD = TokenRecord(bytes(32), bytes(range(32)), EXPIRED, 7)
+
+
+def of_category(value: bytes) -> bytes:
+    """Return the pet of line 700 with another category."""
+    return AT_700.replace(b'"categoryId":7', b'"categoryId":' + value)
+
+
+TOKEN = ndjson.encode(RECORD)
 MALFORMED = [
     (b"\n", "it is empty"),
     (b"  \n", "it is empty"),
@@ -37,26 +43,14 @@ MALFORMED = [
     (AT_700[:-1] + b"{}\n", "trailing"),
     (AT_700.replace(b"pet", b"cat"), "unknown member `cat`; leave it out"),
     (AT_700.replace(b'"id"', b'"Id"'), "pet: unknown member `Id`; leave it out"),
-    (
-        AT_700.replace(b'"categoryId":7', b'"categoryId":1e2'),
-        "pet.categoryId: expected an integer, got a n",
-    ),
-    (
-        AT_700.replace(b'"categoryId":7', b'"categoryId":"7"'),
-        "pet.categoryId: expected an integer, got a s",
-    ),
-    (AT_700.replace(b'"categoryId":7', b'"categoryId":9223372036854775808'), "categoryId"),
+    (of_category(b"1e2"), "pet.categoryId: expected an integer, got a n"),
+    (of_category(b'"7"'), "pet.categoryId: expected an integer, got a s"),
+    (of_category(b"9223372036854775808"), "categoryId"),
     (AT_700.replace(b'"categoryId":7,', b""), "pet.categoryId: required, but missing"),
     (AT_700.replace(b'"id":700', b'"id":0'), "pet.id: expected an integer of at least 1$"),
-    (
-        AT_700.replace(b'"id":700', b'"id":9007199254740992'),
-        "pet.id: expected an integer of at most 900",
-    ),
+    (AT_700.replace(b'"id":700', b'"id":9007199254740992'), "pet.id: expected .* of at most 900"),
     (AT_700.replace(b'"pending"', b"null"), "pet.status: expected"),
-    (
-        AT_700.replace(b'"pending"', b'"Pending"'),
-        "pet.status: expected one of `available`, `pending`",
-    ),
+    (AT_700.replace(b'"pending"', b'"Pending"'), "pet.status: expected one of `available`, `p"),
     (AT_700.replace(b"Rex", b"\xff"), "(?i:utf-8)"),
     (AT_700.replace(b"Rex", b"\\ud800"), "surrogate"),
     (AT_700.replace(b"Rex", b"x" * 2**20), "longer than 1,048,576 bytes"),
@@ -112,14 +106,8 @@ def test_nothing_is_stored_of_a_file_with_a_malformed_line(tmp_path: Path, cut: 
 
 def test_a_malformed_line_from_a_pipe_is_named(tmp_path: Path) -> None:
     chosen = place_settings(DURABLE[0], tmp_path / "place")
-    done = subprocess.run(
-        [*COMMAND, "import"],
-        env=environment(**chosen),
-        input=b"".join([*GOOD[:699], b"x\n", *GOOD[700:]]),
-        capture_output=True,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    sent = b"".join([*GOOD[:699], b"x\n", *GOOD[700:]])
+    done = run_streams("import", settings=chosen, input=sent)
     assert done.returncode == exit_status.INVALID_DATA
     pattern = rb"petstore: standard input, line 700: .*\. The lines before it are stored\n"
     assert re.fullmatch(pattern, done.stderr), done.stderr
@@ -130,11 +118,7 @@ def test_a_malformed_line_from_a_pipe_is_named(tmp_path: Path) -> None:
     ("number", "item", "reason"),
     [
         (700, Pet(3, "another", 7), 'a different item is stored: {"pet":{"id":3,"name":"Rex 3",'),
-        (
-            1005,
-            Order(3, 50, OrderStatus.PLACED, AT),
-            'a different item is stored: {"order":{"id":3,',
-        ),
+        (1005, Order(3, 50, OrderStatus.PLACED, AT), 'a different item is stored: {"order":{"id"'),
         (1005, Order(99, 3, OrderStatus.PLACED, AT), "pet 3 is in order 3"),
         (1005, Order(99, 30, OrderStatus.COMPLETED, AT), "pet 30 is pending"),
         (5, Order(99, 30, OrderStatus.PLACED, AT), "there is no pet 30"),
@@ -157,10 +141,7 @@ def test_a_conflicting_line_is_named(
     ("record", "reason"),
     [
         (TokenRecord(bytes(32), bytes(32), 2**40, 7), "until: a record lasts for a day, not for l"),
-        (
-            TokenRecord(bytes(32), bytes(range(32)), EXPIRED, 8),
-            "an earlier line has another record of its token",
-        ),
+        (replace(RECORD, id=8), "an earlier line has another record of its token"),
     ],
 )
 def test_nothing_is_stored_of_a_file_with_an_impossible_record(
@@ -194,14 +175,7 @@ def test_a_file_that_leaves_few_ids_causes_a_warning(tmp_path: Path) -> None:
     assert outcome.status == 0
     assert outcome.stderr.startswith(warning.format(file)), "before anything is stored"
     assert outcome.stderr.count("warning") == 1
-    with file.open("rb") as piped:
-        done = subprocess.run(
-            [*COMMAND, "import"],
-            env=environment(**chosen),
-            input=piped.read(),
-            capture_output=True,
-            check=False,
-        )
+    done = run_streams("import", settings=chosen, input=file.read_bytes())
     assert done.stderr.decode().startswith(warning.format("standard input"))
     assert "warning" not in in_process("verify", str(file), **chosen).stderr
     file.write_bytes(b"".join(GOOD))
@@ -233,14 +207,7 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
     assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [*COMMAND, "export"],
-        env=environment(**chosen),
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    done = run_streams("export", settings=chosen, stdout=writer)
     os.close(writer)
     assert done.returncode == status
     message = b"petstore: the reader of the pipe has closed it; the export is incomplete\n"
@@ -261,14 +228,7 @@ def test_a_full_disk_under_any_output_is_told_in_one_line(
         (tmp_path / "file").write_bytes(b"".join(GOOD))
         assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*COMMAND, *command.split()],
-            env=environment(**chosen),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            timeout=HANG_SECONDS,
-            check=False,
-        )
+        done = run_streams(*command.split(), settings=chosen, stdout=full)
     *before, last = done.stderr.splitlines()
     message = b"petstore: cannot write standard output: No space left on device"
     assert (done.returncode, last) == (74, message)
@@ -285,13 +245,7 @@ def test_a_closed_stream_is_named_in_one_line(
 ) -> None:
     chosen = place_settings(DURABLE[0], tmp_path / "place")
     assert in_process("check", **chosen).status == 0  # there is a store
-    done = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, name],
-        env=environment(**chosen),
-        stderr=subprocess.PIPE,
-        timeout=HANG_SECONDS,
-        check=False,
-    )
+    done = run_streams(name, settings=chosen, through=("sh", "-c", f'exec "$@" {closed}', "sh"))
     message = f"petstore: standard {stream} is closed\n".encode()
     assert (done.returncode, done.stderr) == (2, message)
 

@@ -12,12 +12,7 @@ from petstore_conformance.harness.kit import ANY_STORE
 from petstore_postgres import PostgresRepository, PostgresSettings, open_postgres
 
 from backends.postgres.tests.servers import Server, until
-from petstore.contract import (
-    Expected,
-    SettingsError,
-    StorageError,
-    UnavailableError,
-)
+from petstore.contract import Expected, SettingsError, StorageError, UnavailableError
 from petstore.http.store import CHECK_SECONDS
 from tests.support import repositories
 from tests.support.repositories import count_with_rex, refused

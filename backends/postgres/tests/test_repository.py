@@ -131,8 +131,7 @@ async def test_creates_with_tokens_share_a_commit_and_each_has_its_own_outcome(
         assert isinstance(results[85], TokenReusedError)
         assert results[86].id > ids[-1], "the record has expired, so it does not count"
         [[transactions, count]] = await other.fetch(
-            f"SELECT count(DISTINCT xmin::text), count(*) FROM {schema}.pets WHERE id >= $1",
-            ids[0],
+            f"SELECT count(DISTINCT xmin::text), count(*) FROM {schema}.pets WHERE id >= $1", ids[0]
         )
         assert (transactions, count) == (1, 81)
 
@@ -190,10 +189,7 @@ async def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_s
 
 async def test_ids_are_never_assigned_twice_while_a_restore_raises_them(server: Server) -> None:
     schema = fresh()
-    async with (
-        opened(server, schema=schema) as one,
-        opened(server, schema=schema) as other,
-    ):
+    async with opened(server, schema=schema) as one, opened(server, schema=schema) as other:
         receipts = []
 
         async def create(repository: PostgresRepository) -> None:

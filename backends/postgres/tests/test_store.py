@@ -91,9 +91,7 @@ def test_a_dropped_schema_is_not_made_again_under_those_who_had_it_open(
     check_refused(lambda: opened(server, schema=name), fault, RESTORE)
 
 
-def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(
-    failing: Server,
-) -> None:
+def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(failing: Server) -> None:
     failing.fetch("CREATE DATABASE pets")
     url = failing.url().removesuffix("postgres") + "pets"
 
@@ -106,47 +104,35 @@ def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(
 
 @pytest.mark.parametrize("way", ["dump", "files", "rows"])
 def test_an_older_copy_is_refused(
-    failing: Server,
-    way: str,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Restored from a dump, from a copy of the server's files, or row by row."""
     monkeypatch.setattr(store, "SETTLED_SECONDS", 0 if way == "rows" else 3600)
-    name, dump = fresh(), failing.directory / "dump.sql"
-    place = failing.binaries, failing.directory
-    create(failing, schema=name)
+    server: Server = request.getfixturevalue("failing" if way == "files" else "server")
+    name, dump = fresh(), server.directory / "dump.sql"
+    place = server.binaries, server.directory
+    create(server, schema=name)
     if way == "dump":
-        run(*place, "pg_dump", "-d", failing.url(), "-n", name, "-f", dump)
+        run(*place, "pg_dump", "-d", server.url(), "-n", name, "-f", dump)
     elif way == "files":
-        failing.stop()
-        shutil.copytree(failing.data, failing.directory / "older", copy_function=shutil.copy)
-        failing.start()
+        server.stop()
+        shutil.copytree(server.data, server.directory / "older", copy_function=shutil.copy)
+        server.start()
 
     def fault() -> None:
         if way == "dump":
-            drop = "-c", f"DROP SCHEMA {name} CASCADE"
-            run(
-                *place,
-                "psql",
-                "-d",
-                failing.url(),
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-1",
-                *drop,
-                "-f",
-                dump,
-            )
+            command = "psql", "-d", server.url(), "-v", "ON_ERROR_STOP=1", "-1"
+            run(*place, *command, "-c", f"DROP SCHEMA {name} CASCADE", "-f", dump)
         elif way == "files":
-            failing.stop()
-            shutil.rmtree(failing.data)
-            (failing.directory / "older").rename(failing.data)
-            failing.configure()
-            failing.start()
+            server.stop()
+            shutil.rmtree(server.data)
+            (server.directory / "older").rename(server.data)
+            server.configure()
+            server.start()
         else:
-            failing.fetch(f"TRUNCATE {name}.pets, {name}.orders RESTART IDENTITY")
+            server.fetch(f"TRUNCATE {name}.pets, {name}.orders RESTART IDENTITY")
 
-    check_refused(lambda: opened(failing, schema=name), fault, "has an older copy")
+    check_refused(lambda: opened(server, schema=name), fault, "has an older copy")
 
 
 @pytest.mark.parametrize("running", [False, True])

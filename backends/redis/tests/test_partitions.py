@@ -279,10 +279,7 @@ async def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:
         token, repository = token_of(0), Stepped(plain)
         dead = Call(one, 1)
         await interleave(
-            repository,
-            [dead],
-            [repository.place_order(one, AT, make_token(token, 1, 0, 50))],
-            [],
+            repository, [dead], [repository.place_order(one, AT, make_token(token, 1, 0, 50))], []
         )
         assert isinstance(dead.outcome, asyncio.CancelledError)
         with pytest.raises(TokenReusedError):

@@ -30,9 +30,7 @@ from tests.support.repositories import AT, REX, again, make_token
 PETS = [Pet(pet_id, "Rex", 7, PetStatus.PENDING) for pet_id in (1, 2, 3)]
 
 
-async def test_an_order_conflicts_with_one_of_its_id_in_another_partition(
-    valkey: Server,
-) -> None:
+async def test_an_order_conflicts_with_one_of_its_id_in_another_partition(valkey: Server) -> None:
     async with opened(valkey, partitions=3) as repository:
         await repository.restore(PETS)
         for order_id in (4, 5, 6):  # each partition gets ids of each partition
@@ -88,10 +86,7 @@ async def test_records_move_from_any_partitions_to_any_others(
             orders.append((token, order))
         found = await read_records(one, 1, 0)
         assert found == {record_of(*pair) for pair in (*pets, *orders)}
-        stored = [
-            *await one.list_pets(PetQuery(0, 9)),
-            *await one.list_orders(OrderQuery(0, 9)),
-        ]
+        stored = [*await one.list_pets(PetQuery(0, 9)), *await one.list_orders(OrderQuery(0, 9))]
         for _ in range(2):  # again without effect
             await one.restore([*stored, *found])
             await other.restore([*stored, *found])

@@ -128,9 +128,7 @@ def test_a_server_that_does_not_allow_config_is_used_and_nothing_claimed_of_it(
     assert "unless appendfsync is always, a power failure may lose the last two" in message
 
 
-def test_nothing_is_claimed_of_a_server_that_says_little(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_nothing_is_claimed_of_a_server_that_says_little(caplog: pytest.LogCaptureFixture) -> None:
     info = {"master_replid": "a" * 40}
     servers.check_settings("redis at db", info)
     with caplog.at_level(logging.WARNING, "petstore.redis"):

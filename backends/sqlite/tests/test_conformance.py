@@ -10,6 +10,7 @@ from petstore_sqlite import SqliteSettings, backend, reader
 
 class TestSqlite(Conformance):
     backend = backend
+    machine_examples = 10
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -19,6 +20,8 @@ class TestSqlite(Conformance):
 @pytest.mark.slow
 class TestSqliteOnAColdDisk(TestSqlite):
     """Each read in this process waits for the disk, so that all are in threads."""
+
+    machine_examples = Conformance.machine_examples
 
     @pytest.fixture(autouse=True)
     def cold(self, monkeypatch: pytest.MonkeyPatch) -> None:
