@@ -205,7 +205,8 @@ class Repository(Protocol):
       [model]
     - A pet is in at most one order that is placed or completed. [sold-once]
     - Once a write has returned, every read that starts later sees it. [read-after-write]
-    - A cancelled write takes effect completely or not at all. [cancelled-write]
+    - A cancelled write takes effect completely or not at all, and no later than it would have if
+      nobody had cancelled it. [cancelled-write]
     - A cancelled call raises `CancelledError` soon. [cancellation]
     - A cancelled call disturbs no other call, in flight or later. [after-cancellation]
     - A returned list belongs to the caller: changing it does not change the store. [no-aliasing]
@@ -407,8 +408,7 @@ class Expected(Struct, frozen=True):
     store -- the identity that it must have: no other is opened, none is created; None for any
     create -- whether it creates the store if there is none
     upgrade -- whether it upgrades a store of an older schema
-    processes -- how many processes of the service open it: a backend may refuse more than its
-        server has room for
+    processes -- how many of the service open it: a backend may refuse more than its server can take
     snapshot -- whether the store is read as it is now; asked only of one with `Backend.snapshots`
     notes -- what the processes of the service know of the store; None outside a service
     unchanged -- whether it must be as last noted, or else `open` raises `WrongStoreError`
@@ -448,7 +448,7 @@ class Backend(Struct, frozen=True, kw_only=True):
     - A repository that is opened at a new location of `scratch` is empty. [scratch-empty]
     - Two locations that exist at the same time share nothing, also if one was made from the
       settings of the other, or another process made it. To make and to remove a location changes
-      no other one. [scratch-apart]
+      no other one, not even one that was made from its settings. [scratch-apart]
     - Given the identity of another store, or of any if there is none, `open` raises
       `WrongStoreError` and changes nothing. [store-expected]
     - Without leave to create, `open` raises `ChangeNeededError` if there is no store, and changes

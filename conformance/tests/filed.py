@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from copy import copy
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -201,6 +202,45 @@ class MakesAnother(Filed):
         if not self.path.exists():
             self.write(Store())
         self.data = self.read()
+
+
+class LooksForItsFile(Filed):
+    """Takes any store that is there for its own."""
+
+    def load(self) -> None:
+        self.data = self.read()
+
+
+class NamesTheStoreByItsPath(Filed):
+    """The identity is made from the name of the file."""
+
+    def read(self) -> Store:
+        store = super().read()
+        store.identity = sha256(bytes(self.path)).hexdigest()
+        return store
+
+
+class SavesRecordsLast(Filed):
+    """A write is two flushes: first the effect, and then the record of its token."""
+
+    def save(self) -> None:
+        effect = copy(self.data)
+        effect.records = self.read().records
+        self.write(effect)
+        super().save()
+
+
+class SavesOrdersLast(Filed):
+    """A write is three flushes: pets, records and orders."""
+
+    def save(self) -> None:
+        before = self.read()
+        pets, records = copy(before), copy(before)
+        pets.pets = records.pets = self.data.pets
+        records.records = self.data.records
+        self.write(pets)
+        self.write(records)
+        super().save()
 
 
 class SellsTwice(Filed):

@@ -1,17 +1,20 @@
 """The kit catches every saboteur with the clause that it breaks, whatever the seed."""
 
+import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import hypothesis
 import pytest
 from msgspec.structs import replace
 from petstore_conformance import Conformance, Kit, RemoteConformance
-from petstore_conformance.clauses import cancellation, costs, sequences
+from petstore_conformance.clauses import cancellation, costs, processes, sequences
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.harness import cores, effort
+from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.breadth import NARROW_FIRST, begin_with
 from petstore_conformance.harness.kit import clauses
 from petstore_conformance.model import calls
@@ -21,7 +24,9 @@ from petstore_memory import backend as memory
 from conformance.tests import kits
 from conformance.tests.filed import FILED
 from conformance.tests.honest import Honest, LocationSettings, backend
+from conformance.tests.odd import VirtualTime
 from conformance.tests.saboteurs import SABOTEURS
+from conformance.tests.saboteurs.cancellation import MakesCancelledWritesSoon
 from petstore.contract import Backend, Expected, Order, Repository
 from tests.support.documents import ROOT
 
@@ -53,6 +58,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "SLOW_SECONDS", 60)  # try all values
     monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
     monkeypatch.setattr(cancellation, "LATER_SECONDS", 2)
+    monkeypatch.setattr(processes, "KILLING_SECONDS", 30)
     for module in (calls, cancellation):
         monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
     monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])
@@ -139,6 +145,14 @@ def test_a_saboteur_does_not_hide_behind_an_open_that_swallows_its_failures(
 def test_the_model_alone_catches_what_closing_loses(name: str, seed: int) -> None:
     with pytest.raises((Exception, pytest.fail.Exception)):
         getattr(kit(SABOTEURS[name][1]), CLAUSES["model"])()
+
+
+def test_an_effect_soon_after_its_cancellation_is_seen(
+    quickly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=VirtualTime))
+    with pytest.raises(OverdueError, match="later than it would have otherwise"):
+        getattr(kit(backend(MakesCancelledWritesSoon)), CLAUSES["cancelled-write"])()
 
 
 class FailsOnce(Honest):

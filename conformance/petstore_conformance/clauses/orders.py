@@ -19,10 +19,12 @@ from petstore.contract import (
     Order,
     OrderQuery,
     OrderStatus,
+    Pet,
     PetQuery,
     PetStatus,
     RefusedError,
     Repository,
+    StorageError,
 )
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
@@ -235,6 +237,12 @@ class OrderClauses(Kit):
         for absent in (*absent_ids(pet_id), *(outside - {pet_id})):
             with pytest.raises(NotFoundError):
                 await repository.place_order(absent, AT)
+        if self.machine_restores:  # at the end: no id is left after it
+            await repository.restore([Pet(MAX_ID, "Rex", 7, PetStatus.SOLD)])
+            for absent in (MAX_ID + 1, 2**63 - 1):
+                with pytest.raises(StorageError) as raised:  # it may ask for an id first
+                    await repository.place_order(absent, AT)
+                assert not isinstance(raised.value, ConflictError), "it has found another pet"
         assert await repository.list_orders(OrderQuery(0, 9)) == []
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE
 

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -30,6 +30,11 @@ from petstore_conformance.harness.child import Child, child
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import read_all
 from petstore_conformance.model.values import AT, REX, TIMES, make_token
+
+KILLS: Final = 5
+"""About how many processes are killed within their writes, if there is time for them."""
+
+KILLING_SECONDS = 8
 
 
 @asynccontextmanager
@@ -133,10 +138,12 @@ class ProcessClauses(Kit):
 
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
-        """What was written is saved on closing, or by a timer."""
+        """What was written is saved on closing, by a timer, or in several steps."""
         pets, orders = dict[int, Pet](), dict[int, Order]()
         for turn in range(3):
-            async with child(location) as killed:
+            async with child(location, last_write=0) as killed:
+                await self._sell(killed, f"sold {turn}")
+                writes = range(1, killed.writes + 1)
                 receipts = await self._write_until_killed(killed, turn, pets, orders)
             async with location.open() as repository:
                 stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
@@ -150,6 +157,38 @@ class ProcessClauses(Kit):
                     assert again == Receipt(receipt.id, replayed=True)
                 assert await add_pet(repository) not in stored, "an id is assigned again"
                 await check_agreement(repository)
+        await self._kill_within_writes(location, writes)
+
+    async def _kill_within_writes(self, location: Location, writes: range) -> None:
+        """Kill a process after one of the writes to a file or a server that its calls make.
+
+        writes -- those of `_sell`, counted from 1
+        """
+        time = asyncio.get_running_loop().time
+        end = time() + KILLING_SECONDS
+        for last in writes[:: len(writes) // KILLS | 1]:  # odd: at other steps of each call
+            if time() > end:
+                return
+            name = f"killed after write {last}"
+            async with child(location, last_write=last) as killed:
+                with suppress(UnavailableError):
+                    await self._sell(killed, name)
+            async with location.open() as repository:
+                await check_agreement(repository)
+                await self._sell(repository, name)  # the same writes, with the same tokens
+                stored = await read_all(repository)
+                pets = [pet for pet in stored.pets if pet.name == name]
+                assert [pet.status for pet in pets] == [PetStatus.SOLD], "it is stored twice"
+                orders = [order for order in stored.orders if order.pet_id == pets[0].id]
+                assert [order.status for order in orders] == [OrderStatus.COMPLETED]
+
+    async def _sell(self, repository: Repository, name: str) -> None:
+        """Create a pet, order it and complete the order, with tokens made from its name."""
+        new = NewPet(name, 7, PetStatus.AVAILABLE)
+        pet_id = (await repository.create_pet(new, make_token(name, new))).id
+        token = make_token(f"order of {name}", pet_id)
+        placed = await repository.place_order(pet_id, AT, token)
+        await repository.update_order(placed.id, OrderStatus.COMPLETED)
 
     async def _write_until_killed(
         self, killed: Child, turn: int, pets: dict[int, Pet], orders: dict[int, Order]

@@ -39,6 +39,9 @@ from petstore_conformance.model.values import (
 MANY_RECORDS = 2500
 """More than an engine returns at once, or takes in one statement."""
 
+REMEMBERED_RECORDS = 10_500
+"""More than a memory of ten thousand tokens holds."""
+
 BATCH = 10
 """How many records expire together, and how many writes come after that."""
 
@@ -58,9 +61,11 @@ def token_of(record: TokenRecord, now: int = NOW) -> IdempotencyToken:
     return IdempotencyToken(record.value, record.fingerprint, now, now + DAY_SECONDS)
 
 
-def many_records(id_: int, until: int = NOW + DAY_SECONDS) -> list[TokenRecord]:
-    """Return records of writes that were all assigned this id."""
-    tokens = (make_token(f"many {number}", REX) for number in range(MANY_RECORDS))
+def many_records(
+    id_: int, until: int = NOW + DAY_SECONDS, number: int = MANY_RECORDS
+) -> list[TokenRecord]:
+    """Return a number of records of writes that were all assigned this id."""
+    tokens = (make_token(f"many {number}", REX) for number in range(number))
     return [TokenRecord(token.value, token.fingerprint, until, id_) for token in tokens]
 
 
@@ -230,7 +235,7 @@ class RecordClauses(Kit):
 
     @location_clause("restore-token")
     async def test_a_restored_record_is_in_force_at_once(self, location: Location) -> None:
-        """Records are skipped, or kept where only a restore looks, or replaced."""
+        """Records are skipped, kept where only a restore looks, replaced, or soon forgotten."""
         async with location.open() as repository:
             pets = [Pet(2**40 + n, "Rex", 7, PetStatus.SOLD) for n in range(3)]
             created = [record_of(make_token(f"create {pet.id}", pet), pet.id) for pet in pets]
@@ -241,10 +246,11 @@ class RecordClauses(Kit):
                 TokenRecord(value, other, NOW + DAY_SECONDS, ids[number % 2])
                 for number, (value, other) in enumerate(zip(digests, digests[::-1], strict=True))
             ]
-            many = many_records(pets[1].id)
+            many = many_records(pets[1].id, number=REMEMBERED_RECORDS)
             await repository.restore(hostile)
             await repository.restore([*many, *created])
-            some = [*created, *hostile, *many[::100]]
+            await repository.create_pet(REX, make_token("one more", REX))
+            some = [*created, *hostile, *many[::400]]
             records = await sample(repository, some, together=True)
             await self._replay(repository, records)
             if location.backend.shared:

@@ -173,7 +173,7 @@ class RestoreClauses(Kit):
         """Restore hostile pets, and orders of them, under ids of every number of digits."""
         stored = await read_all(repository)
         used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
-        ids = [id_ for id_ in (*IDS, *range(70_100, 70_200)) if id_ not in used]
+        ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in used]
         news = self.storable(HOSTILE_PETS)
         pets = [created(id_, new) for id_, new in zip(ids, news, strict=False)]
         orders = [
@@ -223,7 +223,7 @@ class RestoreClauses(Kit):
 
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
-        """A call is cut into parts, and what is at their borders is lost; or ids are padded."""
+        """A call is cut into parts, which lose what is at their borders, or are stored at once."""
         long = "n" * self.longest_name(130_000)  # together more than 16 MiB
         news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
         # Pets of a status come in a row, so that others must be skipped to find them.
@@ -237,25 +237,20 @@ class RestoreClauses(Kit):
         ]
         left: list[Pet | Order] = [*pets[4200:], *(o for o in orders if o.pet_id > 13_600)]
         many: tuple[Pet | Order, ...] = (*pets[:4200], *(o for o in orders if o.pet_id <= 13_600))
-        refused = [*(Pet(500_000 + n, "Rex", n) for n in range(150)), replace(pets[0], name="x")]
+        refused = [*(Pet(500_000 + n, "Rex", n) for n in range(1500)), replace(pets[0], name="x")]
         more = [Pet(600_000 + n, "Rex", n) for n in range(150)]
         async with location.open() as repository:
             for size in await sample(repository, BORDERS):
                 await repository.restore(tuple(left[:size]))
                 del left[:size]
             await repository.restore(left)
-            restoring = asyncio.create_task(repository.restore(many))
-            if location.backend.shared:  # that another is opened meanwhile changes nothing
-                for turns in (1, 3, 20):
-                    for _ in range(turns):
-                        await asyncio.sleep(0)
-                    async with location.open() as other:
-                        await other.get_pet(1)
-            await restoring
+            await self._restore_beside_openings(location, repository, many)
             with pytest.raises(ConflictError):
                 await repository.restore(refused)
             assert await repository.get_pet(refused[-1].id) == pets[0]  # at once
-            assert await repository.get_pet(refused[-2].id) == refused[-2]
+            some = refused[-2::-100]  # of each part of the call
+            found: list[Any] = [*await asyncio.gather(*(repository.get_pet(p.id) for p in some))]
+            assert found == some, "an item before the refused one is not stored"
             with pytest.raises(NotFoundError):
                 await repository.restore(
                     [*refused[70:-1], *more, Order(700_000, 700_000, OrderStatus.CANCELLED, AT)]
@@ -286,6 +281,18 @@ class RestoreClauses(Kit):
                 assert await repository.list_pets(PetQuery(0, 30_000)) == pets
                 orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
                 assert await repository.list_orders(OrderQuery(0, 9999)) == orders
+
+    async def _restore_beside_openings(
+        self, location: Location, repository: Repository, items: Sequence[Pet | Order]
+    ) -> None:
+        """Restore items; if another handle is opened meanwhile, that changes nothing."""
+        restoring = asyncio.create_task(repository.restore(items))
+        for turns in (1, 3, 20) if location.backend.shared else ():
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            async with location.open() as other:
+                await other.get_pet(1)
+        await restoring
 
     async def _check_all(
         self, repository: Repository, pets: list[Pet], orders: list[Order]
@@ -457,9 +464,11 @@ class RestoreClauses(Kit):
                             await repository.restore([second])
                 orders.append(Order(next(ids), pets[-1].id, cancelled, AT))
                 await repository.restore([orders[-1]])
-                if status is matching:  # the last order is cancelled, and an earlier one is not
+                # The last order is cancelled, and an earlier one is not.
+                for distance in (0, 2**31, 2**45) if status is matching else ():
+                    second = Order(next(ids) + distance, pets[-1].id, live, AT)
                     with pytest.raises(ConflictError):
-                        await repository.restore([Order(next(ids), pets[-1].id, live, AT)])
+                        await repository.restore([second])
             for distance in (0, 200):  # between two orders in one call
                 pets.append(Pet(next(ids), "both at once", 7, matching))
                 both = [Order(next(ids), pets[-1].id, live, AT) for _ in range(2)]

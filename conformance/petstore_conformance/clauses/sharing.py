@@ -1,8 +1,9 @@
 """Clauses of shared backends: a location that is opened several times."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -167,19 +168,29 @@ class SharingClauses(Kit):
     async def _read(
         self, repository: Repository, pet_id: int, order_id: int
     ) -> tuple[Pet | None, Order | None]:
-        """Read a pet and an order, and every list; return both after checking that all agree."""
-        for count in (1, 3):
-            await repository.list_pets(PetQuery(0, count))
-        pet = await repository.get_pet(pet_id or 1)
-        if pet is not None:
-            assert await repository.list_pets(PetQuery(pet.id - 1, 1)) == [pet]
-        order = await repository.get_order(order_id or 1)
-        for status in (None, *PetStatus):
-            listed = await repository.list_pets(PetQuery(0, 999, status))
-            assert pet is None or (pet in listed) == (status in (None, pet.status))
-        for order_status in (None, *OrderStatus):
-            orders = await repository.list_orders(OrderQuery(0, 999, order_status))
-            assert order is None or (order in orders) == (order_status in (None, order.status))
+        """Read a pet and an order, and every list; return both after checking that all agree.
+
+        All at once: during any of these reads, a cache may hear of what others have written. Both
+        are read again after that, so that they are in the cache when others write the next time.
+        """
+        queries = [PetQuery(0, 999, status) for status in (None, *PetStatus)]
+        order_queries = [OrderQuery(0, 999, status) for status in (None, *OrderStatus)]
+        pages = [PetQuery(max(pet_id - 1, 0), 1), PetQuery(0, 1), PetQuery(0, 3)]
+        reads: list[Coroutine[Any, Any, Any]] = [
+            repository.get_pet(pet_id or 1),
+            repository.get_order(order_id or 1),
+            *(repository.list_pets(query) for query in (*pages, *queries)),
+            *(repository.list_orders(query) for query in order_queries),
+        ]
+        pet, order, page, _, _, *lists = await asyncio.gather(*reads)
+        assert pet is None or page == [pet]
+        for query, listed in zip(queries, lists, strict=False):
+            assert pet is None or (pet in listed) == (query.status in (None, pet.status))
+        for order_query, orders in zip(order_queries, lists[len(queries) :], strict=True):
+            expected = order is not None and order_query.status in (None, order.status)
+            assert order is None or (order in orders) == expected
+        assert await repository.get_pet(pet_id or 1) == pet
+        assert await repository.get_order(order_id or 1) == order
         return pet, order
 
     @location_clause("shared-ids", needs="shared")
@@ -222,13 +233,27 @@ class SharingClauses(Kit):
                     async with location.open() as third:
                         await self._create_together(seen, other, third)
         async with location.open() as one:
-            tasks = [asyncio.create_task(one.create_pet(REX)) for _ in range(5)]
-            for _ in range(3):
-                await asyncio.sleep(0)
-            async with location.open() as other:  # while ids are being assigned
-                tasks += [asyncio.create_task(other.create_pet(REX)) for _ in range(5)]
-                ids = {receipt.id for receipt in await asyncio.gather(*tasks)}
-                assert len(ids) == len(tasks), "an id is assigned twice"
+            await self._open_while_creating(location, one)
+
+    async def _open_while_creating(self, location: Location, writer: Repository) -> None:
+        """Open the location several times, while ids are being assigned by another handle."""
+        ids, opening = list[int](), True
+
+        async def create(repository: Repository) -> None:
+            ids.append((await repository.create_pet(REX)).id)
+            await asyncio.sleep(0)
+
+        async def create_again_and_again() -> None:
+            while opening:
+                await create(writer)
+
+        creating = [asyncio.create_task(create_again_and_again()) for _ in range(5)]
+        for _ in range(3):
+            async with location.open() as other:
+                await asyncio.gather(*(create(other) for _ in range(5)))
+        opening = False
+        await asyncio.gather(*creating)
+        assert len(set(ids)) == len(ids), "an id is assigned twice"
 
     async def _create_together(self, seen: set[int], *handles: Repository) -> None:
         """Create pets at once; none gets an id that was seen before, and each is seen then."""

@@ -1,6 +1,10 @@
 """Clauses of the identity of a store: which one is open, and which one may be made."""
 
-from contextlib import AsyncExitStack, suppress
+import os
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from glob import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +30,34 @@ from petstore_conformance.model.calls import read_all
 from petstore_conformance.model.values import REX, make_token
 
 ONLY_OPEN = Expected(create=False, upgrade=False)
+
+
+@contextmanager
+def replaced(lost: Any, other: Any) -> Iterator[bool]:
+    """Put the files that settings name in the place of those of others; put them back at the end.
+
+    Yields whether there are any: a field of both settings names a file that only one of them has.
+    """
+    moves = list[tuple[Path, Path]]()
+    for name in lost.__struct_fields__:
+        place, file = (Path(str(getattr(settings, name))) for settings in (lost, other))
+        if place != file and os.path.exists(place) and os.path.exists(file):  # noqa: PTH110 - any text
+            moves += [(place, place.with_name(f"aside-{place.name}")), (file, place)]
+    for source, target in moves:
+        _move(source, target)
+    try:
+        yield bool(moves)
+    finally:
+        for source, target in reversed(moves):
+            _move(target, source)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a file and those beside it whose names only have another end, such as a log."""
+    for file in source.parent.glob(f"{escape(source.name)}*"):
+        end = file.name.removeprefix(source.name)
+        if not end[:1].isalnum():  # it may be a number of several digits
+            file.rename(target.with_name(target.name + end))
 
 
 class StoreClauses(Kit):
@@ -57,6 +89,12 @@ class StoreClauses(Kit):
                 async with location.open(expected) as again:
                     assert again.store == identity
                     await again.check()
+            async with location.new() as empty:
+                async with empty.open() as repository:
+                    identity = repository.store
+                for expected in (Expected(store=identity), ONLY_OPEN):
+                    async with empty.open(expected) as again:
+                        assert again.store == identity, "an empty store is not kept"
 
     @location_clause("store-gone", needs="durable")
     async def test_a_store_that_is_gone_is_not_served_and_not_made_again(
@@ -88,6 +126,28 @@ class StoreClauses(Kit):
         await self._check_absent(lost, opened[0].store)
         async with location.open() as repository:  # another one is not affected
             await repository.check()
+        await self._put_another_in_its_place(location)
+
+    async def _put_another_in_its_place(self, location: Location) -> None:
+        """Put the files of another store in the place of those of an open one, if it has any."""
+        async with location.new() as lost, location.new() as other:
+            async with other.open() as repository:
+                await place_orders(repository)
+                stored = await read_all(repository)
+            async with lost.open() as repository:
+                (placed,) = await place_orders(repository)
+                token = make_token("create", REX)
+                pet = Pet((await repository.create_pet(REX, token)).id, "Rex", 7)
+                with replaced(lost.settings, other.settings) as is_replaced:
+                    if not is_replaced:
+                        return
+                    with pytest.raises(UnavailableError):
+                        await repository.check()
+                    for call in calls_of_all_methods(repository, token, pet, placed.id):
+                        with pytest.raises(UnavailableError):
+                            await call()
+            async with other.open() as repository:
+                assert await read_all(repository) == stored, "another store was written to"
 
     async def _check_absent(self, location: Location, identity: str) -> None:
         """Check that there is no store at a location, and that none is made by looking for one."""

@@ -5,12 +5,16 @@ settings, so the backend's functions must be importable by their names.
 """
 
 import asyncio
+import os
 import pickle
+import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 from petstore.contract import Expected, UnavailableError
 from petstore_conformance.harness.alarm import CANCEL_SECONDS
@@ -21,15 +25,23 @@ from petstore_conformance.harness.kit import Location
 _READY = -1
 """Sent instead of the number of a call, once the repository is open."""
 
+_WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
+"""How the names of functions in C begin that write to a file, a connection or an engine."""
+
 
 class Child(Forwarding):
-    """A repository whose calls are made in another process."""
+    """A repository whose calls are made in another process.
+
+    writes -- how many calls of functions that write the process had made at its last result, if it
+        counts them
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._numbers = count()
         self._results: dict[int, asyncio.Future[Any]] = {_READY: asyncio.Future()}
         self.store = ""  # until it is open
+        self.writes = 0
         self._reader = asyncio.create_task(self._read())
 
     async def opened(self) -> None:
@@ -62,7 +74,7 @@ class Child(Forwarding):
     async def _read(self) -> None:
         assert self._process.stdout is not None
         while message := await _receive(self._process.stdout):
-            number, outcome = message
+            number, outcome, self.writes = message
             result = self._results.pop(number)
             if result.done():  # it was cancelled
                 continue
@@ -76,13 +88,17 @@ class Child(Forwarding):
 
 
 @asynccontextmanager
-async def child(location: Location, *, closes: bool = False) -> AsyncIterator[Child]:
+async def child(
+    location: Location, *, closes: bool = False, last_write: int | None = None
+) -> AsyncIterator[Child]:
     """Open a location in another process, which is killed when the block ends.
 
     closes -- whether the process closes its repository first, which removes a location of its own
+    last_write -- the process counts its writes once it is open, and ends at once after this one; it
+        counts them only if this is 0
     """
     try:
-        opened = _pack((location.backend, location.settings))
+        opened = _pack((location.backend, location.settings, last_write))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
             f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"
@@ -122,6 +138,29 @@ async def _receive(reader: asyncio.StreamReader) -> Any:
         return None
 
 
+class _Writes:
+    """Counts the calls of functions in C that write, and ends the process after one of them."""
+
+    def __init__(self, last: int | None) -> None:
+        self._last = last
+        self.number = 0
+        self.counting = False
+        if last is not None:
+            threading.setprofile(self._note)
+            sys.setprofile(self._note)
+
+    def _note(self, frame: FrameType, event: str, function: Any) -> None:
+        if not self.counting or event != "c_return":
+            return
+        code = frame.f_code
+        if code.co_filename == __file__ or code.co_name == "_write_to_self":
+            return  # our own messages, and those that wake the event loop
+        if function in (os.replace, os.rename) or function.__name__.startswith(_WRITES):
+            self.number += 1
+            if self.number == self._last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def _serve() -> None:
     """Open a location; make the calls from standard input, write results to standard output."""
     loop = asyncio.get_running_loop()
@@ -132,9 +171,10 @@ async def _serve() -> None:
 
     def send(number: int, outcome: object) -> None:
         try:
-            data = _pack((number, outcome))
+            data = _pack((number, outcome, writes.number))
         except Exception as error:  # noqa: BLE001 - the exception of a driver
-            data = _pack((number, RuntimeError(f"{outcome!r}, which cannot be pickled: {error!r}")))
+            text = f"{outcome!r}, which cannot be pickled: {error!r}"
+            data = _pack((number, RuntimeError(text), writes.number))
         output.write(data)
         output.flush()
 
@@ -144,9 +184,11 @@ async def _serve() -> None:
         except BaseException as error:  # noqa: BLE001 - the other process raises it
             send(number, error)
 
-    backend, settings = await _receive(reader)
+    backend, settings, last_write = await _receive(reader)
+    writes = _Writes(last_write)
     async with backend.open(settings, Expected()) as repository, asyncio.TaskGroup() as group:
         send(_READY, repository.store)
+        writes.counting = True
         while message := await _receive(reader):
             number, method, *arguments = message
             group.create_task(run(number, getattr(repository, method), *arguments))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from time import monotonic
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pytest
 from hypothesis.control import current_build_context
@@ -40,6 +40,11 @@ from petstore_conformance.model.calls import (
 from petstore_conformance.model.model import Model, Payload, Write, matching
 from petstore_conformance.model.values import TIMES
 
+_CANCELLED: Final = (
+    "These calls were cancelled before, or in flight while the repository was closed. If one of"
+    " them took effect later than it would have otherwise, begin with [cancelled-write]:"
+)
+
 
 class Comparison(RuleBasedStateMachine):
     """Makes the same calls to a repository and to the model, and compares the results.
@@ -70,6 +75,7 @@ class Comparison(RuleBasedStateMachine):
         self._model = Model()
         self._length = Length()
         self._steps = 0
+        self._cancelled: list[Any] = []
 
     @property
     def idle(self) -> bool:
@@ -98,6 +104,7 @@ class Comparison(RuleBasedStateMachine):
 
     def _explain(self, calls: list[Call]) -> None:
         """Find an order that explains the results; continue from the model after it."""
+        self._cancelled += [call.what for call in calls if call.unknown]
         if any(call.unknown for call in calls):
             stored = self._run(settle(self._repository, self._length))
         else:
@@ -108,8 +115,12 @@ class Comparison(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Close the repositories and remove their location; keep the failure that has led here."""
         failure = sys.exc_info()[1]
-        failed = isinstance(failure, Exception | pytest.fail.Exception)
-        if failed and not isinstance(failure, HypothesisException):
+        if isinstance(failure, Exception | pytest.fail.Exception) and not isinstance(
+            failure, HypothesisException
+        ):
+            if self._cancelled:
+                calls = "".join(f"\n  {what}" for what in self._cancelled)
+                failure.add_note(f"{_CANCELLED}{calls}")
             type(self).failure = failure
 
         async def close() -> None:

@@ -18,6 +18,7 @@ NAMES: Final = (
     *("null", "None", "true", "nan", "-", "0", "007", "1", "1.0", "1e5", "0x1F", "9" * 25),
     *("%s", "%00", "50%", "a_b", "\\x00", "\\", "a\\", "a\\nb", "\\\\t", "%%", "$1", "${a}", "{0}"),
     *("'", "''", '"', "`", "''; DROP TABLE pets; --", "<b>&amp;</b>", "&lt;", "\\u0041", "%41"),
+    *("\\0", "\\u0000", "a\\0b\\u0000", "\\U0001f436"),  # written as in a program, or in JSON
     *("a+b", "=1+1", '"Rex"', "'Rex'", "`Rex`", '\\"Rex\\"'),  # quoting
     *("{ps}", "*", "?", "[a]", "^a$", "a:b", "a,b", "a;b", "a|b", "a/b", "../a", "a=b", "#a"),
     *("available", "pending", "sold", "pets", "id", "b'Rex'", "\x1e\x1f", "key\tvalue"),
@@ -28,8 +29,11 @@ NAMES: Final = (
     *("\ud7ff", "\ue000", "\ufdd0", "\ufffd", "\uffff"),  # around surrogates, and the last ones
     *("\U00010000", "\U0001f436", "\U0001f468\u200d\U0001f469", "\U0010ffff"),  # beyond 16 bits
     *("\u0e01\u0e33", "\u0627\u0644", "\uac00", "\u1100\u1161"),  # other scripts
+    *("ab", "ba", "plumless", "buckeroo", "Rex 120", "Rex 201"),  # equal by sum, CRC-32, Adler-32
+    *("costarring", "liquid", "Rex 25299", "Rex 37336"),  # FNV-1a, and four bytes of SHA-256,
+    *("Rex 2932", "Rex 81905", "Rex 2082", "Rex 121489"),  # SHA-1 and MD5
 )
-"""Names that trimming, folding, quoting, separators, patterns or types may change."""
+"""Names that trimming, folding, quoting, separators, patterns, types or checksums may change."""
 
 LONG_NAMES: Final = (
     *("n" * length for length in (63, 64, 127, 128, 255, 256, 300, 1024, 4096, 8191, 8192)),

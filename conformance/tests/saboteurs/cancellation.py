@@ -139,12 +139,14 @@ class StaysInRestoring(Honest):
 class MakesCancelledWritesLater(Honest):
     """A queue in the background does not hear that a write was cancelled."""
 
+    work, late = 0.0, 1.5
+
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         try:
-            await asyncio.sleep(0)
+            await asyncio.sleep(self.work)
         except asyncio.CancelledError:
             pet = Pet(self.next_id(), new.name, new.category_id, new.status)
-            asyncio.get_running_loop().call_later(1.5, self.put, pet)
+            asyncio.get_running_loop().call_later(self.late, self.put, pet)
             raise
         return await super().create_pet(new, token)
 
@@ -268,3 +270,41 @@ class UpdatesDistantPetsLater(Honest):
             await asyncio.sleep(0)
             self.data.pets[pet.id] = after
         return updated
+
+
+class KeepsRepliesOfRestores(Honest):
+    """The reply to a cancelled restore stays unread, until a pet is created."""
+
+    late = False
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        except asyncio.CancelledError:
+            self.late = True
+            raise
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        self.late = False
+        return await super().create_pet(new, token)
+
+
+@breaks("after-cancellation")
+class HandsARestoreToTheNextReader(KeepsRepliesOfRestores):
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        late, self.late = self.late, False
+        return None if late else await super().get_pet(pet_id)
+
+
+@breaks("after-cancellation")
+class HandsARestoreToTheNextRestore(KeepsRepliesOfRestores):
+    async def restore(self, items: Sequence[Item]) -> None:
+        late, self.late = self.late, False
+        if not late:
+            await super().restore(items)
+
+
+class MakesCancelledWritesSoon(MakesCancelledWritesLater):
+    """Not in the registry: only in virtual time it is certain that "soon" is late."""
+
+    work, late = 0.02, 0.5

@@ -18,6 +18,7 @@ from conformance.tests.honest import (
     Store,
     Token,
     backend,
+    remove,
     scratch,
 )
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
@@ -237,3 +238,17 @@ async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSet
 
 
 SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Honest, scratch=long_location)
+
+
+@asynccontextmanager
+async def inner_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
+    """Make a location within the given one, which takes it along when it is removed."""
+    name = f"{settings.location}/{next(numbers)}"
+    try:
+        yield LocationSettings(name)
+    finally:
+        for inner in [inner for inner in STORES if f"{inner}/".startswith(f"{name}/")]:
+            remove(inner)
+
+
+SABOTEURS["RemovesInnerLocations"] = "scratch-apart", backend(Honest, scratch=inner_location)

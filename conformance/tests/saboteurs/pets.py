@@ -1,8 +1,10 @@
 """What a backend may do wrong with pets and pages."""
 
 import asyncio
+import hashlib
 import re
 import unicodedata
+import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import accumulate
@@ -78,6 +80,8 @@ changing(
     StripsQuotes=lambda name: re.sub('^"(.+)"$', r"\1", name),
     GuessesTheTypeOfNames=lambda name: str(int(name)) if name.isdecimal() else name,
     RepairsNames=repaired,
+    ReadsNullsAsInC=lambda name: name.replace("\\0", "\0"),
+    ReadsNullsAsInJson=lambda name: name.replace("\\u0000", "\0"),
 )
 changing(
     "category-exact",
@@ -299,3 +303,18 @@ class SkipsSixteenStaleRows(Honest):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.data.extra.setdefault("index", set()).add((status, pet_id))
+
+
+def interning(name: str, checksum: Callable[[bytes], object]) -> None:
+    """Register a saboteur that stores each name once, and finds it by a checksum."""
+
+    def put(self: Honest, pet: Pet) -> None:
+        names = self.data.extra.setdefault("names", {})
+        known = names.setdefault(checksum(pet.name.encode()), pet.name)
+        Honest.put(self, replace(pet, name=known))
+
+    breaks("name-exact")(type(name, (Honest,), {"put": put}))
+
+
+interning("InternsNamesByTheirCrc", zlib.crc32)
+interning("InternsNamesByFourBytes", lambda name: hashlib.sha256(name).digest()[:4])

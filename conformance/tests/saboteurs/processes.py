@@ -26,7 +26,10 @@ async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSetting
             file.unlink(missing_ok=True)
 
 
-for kind in (filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite):
+for kind in (
+    *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite),
+    *(filed.SavesRecordsLast, filed.SavesOrdersLast),
+):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
 for shared in (filed.LocksInItsProcess, filed.CachesPets):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)

@@ -452,3 +452,25 @@ class ReplacesForAMoment(Honest):
                 self.put(pet)
                 asyncio.get_running_loop().call_soon(self.put, stored)
             raise
+
+
+@breaks("restore-live")
+class LooksForLowIdsOnly(LinksTheLastOrder):
+    """The index of the orders of a pet has ids of 31 bits; for others it has the last order."""
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if order.id < 2**31:
+            Honest.check_live(self, order, pet)
+        else:
+            super().check_live(order, pet)
+
+
+@breaks("restore-sizes")
+class RestoresChunksTogether(Honest):
+    """A refusal of one chunk is raised while those before it are still being stored."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        end = next((n for n, item in enumerate(items) if not isinstance(item, Pet)), len(items))
+        chunks = [items[begin : min(begin + 1000, end)] for begin in range(0, end, 1000)]
+        await asyncio.gather(*(Honest.restore(self, chunk) for chunk in chunks))
+        await super().restore(items[end:])

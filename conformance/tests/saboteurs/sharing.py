@@ -6,8 +6,16 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import STORES, Honest, LocationSettings, Store, Token, backend
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from conformance.tests.honest import (
+    STORES,
+    Honest,
+    LocationSettings,
+    Store,
+    Token,
+    backend,
+    find,
+)
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -280,3 +288,51 @@ class UndoesWhatAnotherUpdates(Honest):
         await asyncio.sleep(0)
         self.journal.pop(order_id, None)
         return order
+
+
+@asynccontextmanager
+async def open_counting(settings: LocationSettings, expected: Expected) -> AsyncIterator[Honest]:
+    """Read the highest id, and set the counter to it a moment later."""
+    store = find(settings.location, expected)
+    highest = max([store.restored, *store.pets, *store.orders])
+    await pause()
+    store.last_id = highest
+    repository = Honest(store)
+    try:
+        yield repository
+    finally:
+        repository.close()
+
+
+SABOTEURS["SetsTheCounterAMomentLater"] = "shared-ids", replace(backend(Honest), open=open_counting)
+
+
+@breaks("shared-reads")
+class HearsOfChangesLater(Honest):
+    """Another handle is notified of a change, and then empties its cache; pages ask the server."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        store.extra.setdefault("handles", []).append(self)
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        pet: Pet | None = self.kept.get(pet_id) or await super().get_pet(pet_id)
+        self.kept[pet_id] = pet
+        return pet
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        await asyncio.sleep(0.002)
+        return await super().list_pets(query)
+
+    def put(self, pet: Pet) -> None:
+        super().put(pet)
+        self.notify()
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.notify()
+
+    def notify(self) -> None:
+        self.kept.clear()
+        for handle in self.data.extra["handles"]:
+            asyncio.get_running_loop().call_later(0.001, handle.kept.clear)

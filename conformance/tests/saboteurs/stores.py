@@ -6,6 +6,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
+from conformance.tests import filed
 from conformance.tests.honest import STORES, Honest, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
@@ -199,3 +200,17 @@ def find_to_write(location: str, expected: Expected) -> Store:
 
 
 SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Honest, find=find_to_write)
+
+
+@breaks("store-identity")
+class KeepsNoEmptyStore(Honest):
+    """What it has made is stored with the first write."""
+
+    def close(self) -> None:
+        super().close()
+        if not (self.data.pets or self.data.records):
+            self.data.identity = uuid4().hex
+
+
+for kind in (filed.LooksForItsFile, filed.NamesTheStoreByItsPath):
+    SABOTEURS[kind.__name__] = "store-gone", filed.backend(kind)

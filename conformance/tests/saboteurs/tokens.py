@@ -334,3 +334,13 @@ class PurgesLater(Honest):
         expired = [value for value, r in records.items() if token and r.until <= token.now]
         if len(expired) > 100:
             asyncio.get_running_loop().call_soon(lambda: [records.pop(v, None) for v in expired])
+
+
+@breaks("restore-token")
+class RemembersTenThousandTokens(Honest):
+    """A write drops the oldest record, although it has not expired."""
+
+    def record(self, token: Token, id_: int) -> None:
+        super().record(token, id_)
+        if len(self.data.records) > 10_000:
+            del self.data.records[next(iter(self.data.records))]

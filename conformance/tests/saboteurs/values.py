@@ -52,6 +52,7 @@ placing("order-exact", "DropsTheTimeZone", lambda pet_id, at: (pet_id, at.replac
 placing("order-of-nothing", "OrdersPetsIn32Bits", lambda pet_id, at: (pet_id % 2**32, at))
 placing("order-of-nothing", "DropsTheSignOfPetIds", lambda pet_id, at: (pet_id % 2**63, at))
 placing("order-of-nothing", "ClampsPetIds", lambda id_, at: (min(max(id_, 1), MAX_ID), at))
+placing("order-of-nothing", "ClampsHighPetIds", lambda id_, at: (min(id_, MAX_ID), at))
 
 
 @breaks("name-exact")
