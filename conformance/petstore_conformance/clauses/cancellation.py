@@ -180,7 +180,7 @@ class CancellationClauses(Kit):
         await self._look_for_late_effects(repository, longest_write)
         if self.machine_restores:
             await self._cancel_between_distant_ids(repository)
-            stored = await read_all(repository)
+        stored = await read_all(repository)
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
         assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
