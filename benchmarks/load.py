@@ -1,8 +1,10 @@
 """The requests that wrk sends to a server, and the figures of one turn."""
 
+import json
 import subprocess
 import time
 from collections import Counter
+from urllib.request import Request, urlopen
 
 from benchmarks.smoke import PETS
 from benchmarks.subjects import BUILD, KEY, Running
@@ -68,10 +70,12 @@ full. If it was sent less than 2 ms late, it counts from then: wrk's timers tick
 """
 
 NUMBERED = """
-local n = FIRST
+local count, ids = FIRST, {}
+for id in io.lines('IDS') do table.insert(ids, id) end
 wrk.headers['Content-Type'] = 'application/json'
 request = function()
-  n = n + 1
+  count = count + 1
+  local n = ids[count] or count
   wrk.headers['Idempotency-Key'] = KEY
   return wrk.format(REQUEST)
 end
@@ -102,6 +106,9 @@ WRITES = {
 }
 """The arguments of wrk.format, where `n` is a number that no request has had before: the id of one
 of the pets that turns of creates have made, or of an order. So they take turns in this order."""
+LISTS = {ORDER: "/v1/pets?status=available", COMPLETE: "/v1/store/orders?status=placed"}
+MOST = 30_000
+"""How many orders a second there are ids for: more than any storage takes."""
 REFUSED = {
     "400 (limit=0)": random_paths("'/v1/pets?limit=0'"),
     "401 (wrong key)": "wrk.headers['Authorization'] = 'Bearer wrong'"
@@ -120,6 +127,20 @@ def wrk(server: Running, text: str, connections: int, seconds: int) -> list[floa
     command += ["-s", str(script), "-H", f"Authorization: Bearer {KEY}", f"{server.url}/v1/pets"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in run.stdout.rpartition("DONE")[2].split()]
+
+
+def listed(server: Running, path: str, most: int) -> list[str]:
+    """Return the first ids of a list."""
+    ids = list[str]()
+    while len(ids) < most:
+        cursor = f"{'o' if 'orders' in path else 'p'}{int(ids[-1]) if ids else 0:014x}"
+        url = f"{server.url}{path}&limit=100&cursor={cursor}"
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {KEY}"})) as response:  # noqa: S310
+            page = json.load(response)
+        if not page:
+            break
+        ids += [str(item["id"]) for item in page]
+    return ids
 
 
 class Load:
@@ -161,10 +182,18 @@ class Load:
         }
 
     def _number(self, server: Running, operation: str) -> str:
-        """Return a script whose requests have numbers that follow those of earlier turns."""
+        """Return a script whose requests have ids that are listed, or else new numbers.
+
+        Peers number in order and have no lists; ids of petstore may have gaps.
+        """
+        request, first, ids = WRITES[operation], self._last(server, operation), list[str]()
+        if server.subject.is_petstore and request in LISTS:
+            first, ids = 0, listed(server, LISTS[request], MOST * (self.seconds + 1))
+        path = BUILD / "ids.txt"
+        path.write_text("\n".join(ids))
         key = f"'{time.time_ns()}-' .. n" if operation.endswith("key") else "nil"
-        script = NUMBERED.replace("FIRST", str(self._last(server, operation)))
-        return script.replace("KEY", key).replace("REQUEST", WRITES[operation])
+        script = NUMBERED.replace("FIRST", str(first)).replace("IDS", str(path))
+        return script.replace("KEY", key).replace("REQUEST", request)
 
     def _last(self, server: Running, operation: str) -> int:
         """Return the last number of earlier turns."""
