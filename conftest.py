@@ -24,7 +24,7 @@ os.environ.setdefault("PYTEST_TIMEOUT", f"{600 * PATIENCE}")  # read by pytest-t
 
 OVERLAP = "::test_a_page_shows_what_was_stored_during_the_call"
 LONG = (f"TestService{OVERLAP}", f"TestValkey{OVERLAP}")
-"""What takes seconds of CPU, and is said every time by the kit on the other backends."""
+"""Tests that take seconds of CPU; every run of the kit on the other backends tests the same."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -41,13 +41,14 @@ CAVEATS = """\
   petstore's version of uvloop, as the raw function. The newer 0.23 writes a response with two
   system calls instead of one, so petstore pins 0.22.
 - Peers do the work that is compared and no more: no safe retries, no limits on bodies and
-  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1."""
+  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1.
+  nginx responds with a constant, the same to every request."""
 
 HEAD = "In each cell: get / list 20 / filtered list / create."
 
 
 def operations(raw: Raw) -> list[str]:
-    """Return the operations that all subjects perform."""
+    """Return the operations that are compared; errors are measured, but not in the report."""
     names = dict.fromkeys(op for ops in raw["figures"].values() for op in ops)
     return [name for name in names if name not in raw["refused"]]
 
@@ -206,6 +207,7 @@ def write(*, quick: bool) -> None:
     figures = {
         raw["titles"][name]: [middle(raw, name, op, "cpu") or 0.0 for op in operations(raw)]
         for name in ordered(raw, operations(raw)[0])
+        if {*operations(raw)} <= raw["figures"][name].keys()
     }
     picture.write_text(plot.draw(figures, operations(raw), raw["titles"].get(DEFAULT, "")))
     print(holds)

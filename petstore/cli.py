@@ -215,7 +215,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         nargs="?",
         const="",
         help="for trying out: the memory backend unless another is set, and a generated key;"
-        " it begins with the pets and orders of a file, if there is one (NDJSON or JSON)",
+        " with FILE, it begins with the pets and orders in it (NDJSON or JSON)",
     )
     serve.add_argument("--backend", metavar="NAME", help="PETSTORE_BACKEND")
     serve.add_argument("--listen", metavar="HOST:PORT", help="PETSTORE_LISTEN")

@@ -405,14 +405,14 @@ class Notes(Protocol):
 class Expected(Struct, frozen=True):
     """What `Backend.open` must find, and what it may do.
 
-    store -- the identity that it must have: no other is opened, none is created; None for any
+    store -- the identity that the store must have, and none is created; None: any store will do
     create -- whether it creates the store if there is none
     upgrade -- whether it upgrades a store of an older schema
-    processes -- how many of the service open it: a backend may refuse more than its server can take
-    snapshot -- whether the store is read as it is now; asked only of one with `Backend.snapshots`
+    processes -- how many processes of the service open it; too many for its server may be refused
+    snapshot -- whether reads show this moment for good; only asked if `Backend.snapshots`
     notes -- what the processes of the service know of the store; None outside a service
     unchanged -- whether it must be as last noted, or else `open` raises `WrongStoreError`
-    writes -- whether calls may write. If not, it neither creates nor upgrades, and may only read
+    writes -- whether calls will write. If not, `open` changes nothing, and only needs to read
     """
 
     store: str | None = None

@@ -9,7 +9,7 @@ CONFIGURATION: Final = 2
 """A setting or an option is wrong."""
 
 INVALID_DATA: Final = 65
-"""A line of an import is malformed or refused (EX_DATAERR)."""
+"""A line of a file is malformed, or the storage refuses it (EX_DATAERR)."""
 
 UNAVAILABLE: Final = 69
 """The storage cannot be reached, or a worker cannot start (EX_UNAVAILABLE)."""

@@ -119,10 +119,10 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         metrics = Metrics(read_only=settings.read_only)
         keys.on_reload = metrics.keys_reloaded
     state.storage_health = StorageHealth(metrics)
-    may = not settings.read_only
+    writes = not settings.read_only
     state.store = WatchedStore(
         partial(configuration.plugin.backend.open, configuration.storage),
-        Expected(settings.store, may, may, settings.workers, writes=may),
+        Expected(settings.store, writes, writes, settings.workers, writes=writes),
         shared.store if shared else SharedStore(bytearray(shared_store_bytes(1))),
         use,
         metrics,

@@ -112,7 +112,7 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
         headers = {"preference-applied": f"code={status}"}
         headers |= {401: {"www-authenticate": _CHALLENGE}}.get(status, {})
         headers |= {"retry-after": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else {}
-        raise ApiError(CODES[status], "The error that Prefer has asked for.", headers)
+        raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 
 
 def in_flight_guard(in_flight: InFlight) -> Guard:

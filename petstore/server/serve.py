@@ -25,7 +25,7 @@ petstore in development mode; press Ctrl-C to stop. {kept}
   service    {base}/v1
   reference  {base}/docs
   API key    {key}
-  errors     -H 'Prefer: code=503' gets any that an operation documents
+  errors     on demand: -H 'Prefer: code=503', or any other code that is documented
 
 Add a pet, in another terminal:
 
@@ -104,10 +104,9 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
 
     async def ping() -> Opened:
         settings = configuration.settings
-        may = changes and not settings.read_only
-        expected = Expected(
-            settings.store, may, may, settings.workers, writes=not settings.read_only
-        )
+        writes = not settings.read_only
+        may = changes and writes  # create or upgrade
+        expected = Expected(settings.store, may, may, settings.workers, writes=writes)
         backend = configuration.plugin.backend
         async with backend.open(configuration.storage, expected) as repository:
             begin = perf_counter()

@@ -1,1 +1,1 @@
-"""``petstore export``, ``import`` and ``verify``: transfer everything from one store to another."""
+"""``petstore export``, ``import`` and ``verify``, and the file of ``serve --dev``."""

@@ -38,13 +38,13 @@ def seeded(configuration: Configuration, file: str) -> Configuration:
         arrays ``pets`` and ``orders``
 
     Raises `InvalidLineError` for a line that is malformed or, when the backend is opened, refused;
-    `ConfigurationError` if the file cannot be read, or the backend keeps what it stores.
+    `ConfigurationError` if the file cannot be read, or the backend keeps or shares what it stores.
     """
     plugin = configuration.plugin
-    if plugin.backend.durable:
+    if plugin.backend.durable or plugin.backend.shared:
         raise ConfigurationError(
-            f"the backend '{plugin.name}' keeps its data, so it cannot begin with {file} at each"
-            f" start. Store it once: petstore import {file}"
+            f"the backend '{plugin.name}' keeps or shares its data, so it cannot begin with {file}"
+            " at each start. Leave the file out; 'petstore import' stores an export (NDJSON) once"
         )
     try:
         content = Path(file).read_bytes()
@@ -58,7 +58,7 @@ def seeded(configuration: Configuration, file: str) -> Configuration:
 def _opening(open_: _Open, items: _Items, file: str) -> _Open:
     @asynccontextmanager
     async def opened(settings: Any, expected: Expected) -> AsyncIterator[Repository]:
-        async with open_(settings, expected) as repository:
+        async with open_(settings, replace(expected, create=True, writes=True)) as repository:
             for number, item in items:
                 try:
                     await repository.restore([item])

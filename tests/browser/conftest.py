@@ -8,6 +8,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from tests.browser.chromium import FLAGS, log
 from tests.support.environments import program
+from tests.support.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -21,6 +22,7 @@ def browser(tmp_path: Path) -> Iterator[Chrome]:
     # With both paths given, selenium downloads nothing.
     driver = Chrome(options, ChromeService(program("chromedriver")))
     try:
+        driver.set_script_timeout(HANG_SECONDS)
         driver.get("about:blank")
         log(driver, "performance")  # discards the requests of Chromium's own start page
         yield driver

@@ -1,4 +1,4 @@
-"""Random streams of requests: in pieces, for other parsers, and what they cost.
+"""Random streams of requests: in pieces, compared with what h11 parses, and what they cost.
 
 PETSTORE_STREAMS is how many each test tries, and PETSTORE_SEED which.
 """

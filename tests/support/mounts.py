@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.environments import missing
+from tests.support.environments import missing, program
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def read_only(folder: Path) -> Iterator[Path]:
         missing("only root may mount a file system")
     target = folder.with_name(f"{folder.name}-read-only")
     target.mkdir()
-    if subprocess.run(["mount", "--bind", folder, target], check=False).returncode:
+    if subprocess.run([program("mount"), "--bind", folder, target], check=False).returncode:
         missing("a file system cannot be mounted here")
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", target], check=True)

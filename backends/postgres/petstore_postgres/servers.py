@@ -104,8 +104,8 @@ class Servers:
     url -- as `PostgresSettings.url`
     seconds -- how long connecting, and a statement, may take
     pgbouncer -- whether a PgBouncer in front of them pools transactions
-    writes -- whether a server must accept writes; if not, a standby is used while there is no
-        primary
+    writes -- whether a server must accept writes; if not, a connection to a standby will do when no
+        primary is found
     timeline -- the highest one of a primary so far: one of a lower timeline was replaced
     ignored -- the parameters of the URL that have no effect
     """
@@ -241,9 +241,9 @@ class Servers:
             reached.connection.terminate()
 
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:
-        """Return the primary, unless all that were found are older than one seen before.
+        """Return the primary. Without one, return a server that can only be read, if there is any.
 
-        Without a primary, return one that can only be read, if there is any.
+        Return None if all that were found are primaries older than one seen before.
 
         Raises `UnavailableError` if there are several primaries. Addresses of one server are no
         split brain.

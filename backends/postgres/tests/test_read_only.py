@@ -1,8 +1,12 @@
 """A server that can only be read: it is used if no write may come, and only then."""
 
 import asyncio
+from unittest.mock import AsyncMock
+from uuid import UUID
 
+from msgspec.structs import replace
 from petstore_postgres import PostgresRepository
+from petstore_postgres.store import Store
 
 from backends.postgres.tests.places import fresh, opened, refusal, session, unavailable
 from backends.postgres.tests.servers import Server, until
@@ -10,6 +14,7 @@ from backends.postgres.tests.standbys import pair, url_of
 from petstore.contract import Expected
 from tests.support.repositories import AT, REX, again, make_token, pets
 
+STORE = UUID(int=7)
 READING = Expected(create=False, upgrade=False, writes=False)
 SNAPSHOT = Expected(create=False, upgrade=False, writes=False, snapshot=True)
 MESSAGE = "or serve it with PETSTORE_READ_ONLY=true"
@@ -45,6 +50,14 @@ async def test_a_standby_is_read_while_there_is_no_primary() -> None:
             async with opened(both, SNAPSHOT, schema=schema, watched=False) as repository:
                 await check_reads(repository)
         assert MESSAGE in await asyncio.to_thread(refusal, standby, schema=schema)
+
+
+async def test_a_standby_may_be_behind_another() -> None:
+    """Behind the primary, too: its sequences are ahead, as what the primary has cached is used."""
+    seen = Store("server", "petstore", replace(READING, store=str(STORE), unchanged=True))
+    for timeline, position, ids in (("", 9, 40), ("", 8, 39), ("00000001", 9, 8), ("", 7, 38)):
+        row = (STORE, 2, 7, timeline, position, ids, 5, ids, 5)
+        await seen.check(AsyncMock(return_value=row))
 
 
 async def test_a_read_only_database_and_a_user_who_may_only_read(failing: Server) -> None:

@@ -66,13 +66,13 @@ class LockWait:
 class OpenFile:
     """An open file and its WAL, to notice when their paths no longer name them.
 
-    SQLite holds both open and would keep writing to files that can no longer be found. If there is
-    no WAL, the file was opened by `name_to_read`, and must not change.
+    SQLite holds both open and would keep writing to files that can no longer be found. If the file
+    was opened as one that does not change (`name_to_read`), it must not.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         paths = (connection.filename, connection.filename_wal)
-        self._constant = _identify(paths[1]) is None
+        self._constant = name_to_read(paths[0]) != paths[0]
         self._files = {path: _identify(path, written=self._constant) for path in paths}
 
     def problem(self) -> str:
@@ -82,8 +82,8 @@ class OpenFile:
                 continue
             if self._constant:
                 return (
-                    f"{path} was written or removed by another process, but had been opened as a"
-                    " file that nobody can write to. Restart the service"
+                    f"another process has begun to write ({path} was written, created or removed),"
+                    " but the file had been opened as one that does not change. Restart the service"
                 )
             return (
                 f"{path} was deleted, moved or replaced while it was open; nothing more is"
@@ -190,8 +190,9 @@ def _refuse_deleted_wal(path: str, expected: Expected) -> None:
 def name_to_read(path: str) -> str:
     """Return the name by which SQLite opens a file to read it: the path, or a URI.
 
-    SQLite creates a WAL and shared memory even to read. Where it can create neither, and there is
-    no process that has, nobody can write to the file: it is opened as one that does not change.
+    SQLite creates a WAL and shared memory even to read. Where it can create neither, and no process
+    has, none has the file open to write: it is opened as one that does not change, and `OpenFile`
+    notices if that begins.
     """
     base = os.path.realpath(path)
     if os.access(os.path.dirname(base), os.W_OK | os.X_OK, effective_ids=True):  # noqa: PTH120

@@ -77,21 +77,25 @@ async def test_the_writes_of_others_are_seen(folder: Path) -> None:
                 await repository.check()
 
 
-@pytest.mark.parametrize("closed", [False, True])
-async def test_a_process_that_begins_to_write_is_noticed(folder: Path, closed: bool) -> None:
-    """A file without a log is read as one that does not change."""
+@pytest.mark.parametrize(("closed", "log"), [(False, False), (True, False), (True, True)])
+async def test_a_process_that_begins_to_write_is_noticed(
+    folder: Path, closed: bool, log: bool
+) -> None:
+    """A file without a log, or with one that is empty, is read as one that does not change."""
     path = folder / "pets.sqlite"
     await fill(path)
+    if log:
+        (folder / "pets.sqlite-wal").touch()
     with mounted(path) as file:
         async with opened(file, READING) as repository:
             if closed:
                 await asyncio.to_thread(execute, path, "UPDATE pets SET name = 'Tom'")
                 assert list(content(folder)) == ["pets.sqlite"]
-                with pytest.raises(WrongStoreError, match=r"by another process.*Restart the serv"):
+                with pytest.raises(WrongStoreError, match=r"begun to write.*Restart the serv"):
                     await repository.check()
             else:
                 async with opened(path):
-                    with pytest.raises(WrongStoreError, match="by another process"):
+                    with pytest.raises(WrongStoreError, match="begun to write"):
                         await repository.check()
         async with opened(file, READING) as repository:
             assert await count(repository) == (1, 1, 1)

@@ -86,6 +86,17 @@ async def test_writes_that_wait_delete_two_expired_records_each(file: Path, cloc
     assert records(file) == 40
 
 
+async def test_a_record_that_is_renewed_replaces_no_other(file: Path, clock: Clock) -> None:
+    """It did: the other one had been given the number of the expired record, which was deleted."""
+    async with opened(file) as repository:
+        await repository.create_pet(REX, token(1, clock.time))
+        clock.pass_(LIFE)
+        tokens_ = [token(number, clock.time) for number in (2, 1)]
+        receipts = await asyncio.gather(*(repository.create_pet(REX, each) for each in tokens_))
+        again = await asyncio.gather(*(repository.create_pet(REX, each) for each in tokens_))
+    assert again == [Receipt(receipt.id, replayed=True) for receipt in receipts]
+
+
 @pytest.mark.parametrize("process", ["one", "each batch", "each write"])
 async def test_batches_with_long_pauses_do_not_let_records_pile_up(
     file: Path, clock: Clock, process: str

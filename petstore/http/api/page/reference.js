@@ -30,7 +30,7 @@ function copy(button) {
   setTimeout(() => { outcome.textContent = ""; }, 3000);
 }
 
-const commands = new WeakMap(); // of each form, by whether the key is shown
+const commands = new WeakMap(); // of each form: returns its command, with the key or without
 function writeCommand(form) {
   const button = find(".reveal", form);
   const shown = button.ariaPressed === "true";
@@ -94,7 +94,8 @@ async function send(form) {
     find(".headers", result).textContent = [...response.headers].map((line) => line.join(": ")).join("\n");
     const duration = Math.round(performance.now() - started);
     const hint = response.status === 401 ? " The field for the API key is at the top of the page." : "";
-    status.textContent = `${response.status} ${response.statusText}, ${duration} ms.${hint}`;
+    const shown = `${response.status} ${response.statusText}`.trim(); // HTTP/2 has no such text
+    status.textContent = `${shown}, ${duration} ms.${hint}`;
     result.hidden = false;
   } catch (error) {
     status.textContent = `No response: ${error.message}`;
