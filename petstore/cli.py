@@ -260,7 +260,7 @@ def _add_further(commands: Any, called: str) -> None:
     called -- the command that is called: no other one is loaded, and only the kit's are named
         without looking, which would take longer than all the rest
     """
-    if called in commands.choices:
+    if not called or called in commands.choices:
         names = dict.fromkeys(_FROM_KIT)
     else:
         names = dict.fromkeys(_FROM_KIT) | _load_commands(called)

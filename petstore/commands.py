@@ -6,9 +6,10 @@ and whose value is a `Command`. It is loaded only if the command is called.
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from petstore.contract import Backend
+if TYPE_CHECKING:  # it is slow to import, and `petstore --help` needs only `COMMANDS`
+    from petstore.contract import Backend
 
 COMMANDS: Final = "petstore.commands"
 
@@ -20,7 +21,7 @@ class Chosen(NamedTuple):
     """
 
     name: str
-    backend: Backend
+    backend: "Backend"
     settings: Any
     distribution: str
     version: str

@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from unittest import mock
@@ -246,6 +247,12 @@ class TestOtherCommands:
         assert outcome.status == 0
         for name in ("serve", "backends", "check", "keys", "openapi"):
             assert re.search(rf"^ +{name} ", outcome.stdout, re.MULTILINE)
+
+    def test_help_loads_nothing_that_is_slow(self) -> None:
+        command = [sys.executable, "-X", "importtime", "-m", "petstore", "--help"]
+        loaded = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert "petstore.cli" in loaded
+        assert not re.search(r"msgspec|importlib\.metadata|litestar", loaded)
 
     @pytest.mark.parametrize("backend", ["memory", "sqlite", "redis", "postgres"])
     def test_settings_prints_a_file_that_the_service_accepts_once_it_is_uncommented(

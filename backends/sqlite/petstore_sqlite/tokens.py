@@ -133,12 +133,14 @@ def record(
         # Whatever was written before the last two restarts is old, however long ago that was.
         old = now - seconds if seconds <= running else now - running - _RESTART - 1
         connection.execute(_DROP, (old, now, called, count))
-    rows = [
-        (number, token.value, token.fingerprint, id_, token.until, now)
-        for token, id_, number in uses
-    ]
     # Those with a number first: another record might be given the number of one that was deleted.
-    connection.executemany(_RECORD, sorted(rows, key=lambda row: row[0] is None))
+    connection.executemany(
+        _RECORD,
+        [
+            (number, token.value, token.fingerprint, id_, token.until, now)
+            for token, id_, number in sorted(uses, key=lambda use: use[2] is None)
+        ],
+    )
 
 
 def restore(connection: apsw.Connection, item: TokenRecord, clock: RecordClock) -> None:
