@@ -54,7 +54,7 @@ COMPARED_SECONDS: Final = 10
 """For how long calls are compared that seem to take longer in the large store."""
 
 UNDECIDED_SECONDS: Final = 10
-"""For how much longer, if that may be by chance: the more times vary, the more are needed."""
+"""How much longer calls are compared while the difference may be chance."""
 
 FILL_SECONDS: Final = 10
 """After this time the large store is large enough: a slow backend gets fewer items."""
@@ -133,11 +133,11 @@ class CostClauses(Kit):
                 if min(other) > 2 * min(one) + SPARE_SECONDS
             }
             late = time() - end
-            if turn >= FEW_TURNS and not longer:
+            if turn < FEW_TURNS:
+                continue
+            if not longer or late > UNDECIDED_SECONDS:
                 break
             if late > 0 and not any(by_chance(*pair) for pair in longer.values()):
-                break
-            if late > UNDECIDED_SECONDS:
                 break
         grows = [
             f"{name}: {1000 * min(one):.2f} ms{unit} in a small store, {1000 * min(other):.2f} ms"
@@ -152,15 +152,15 @@ class CostClauses(Kit):
 
 
 def by_chance(some: Sequence[float], others: Sequence[float]) -> bool:
-    """Return whether the others may be longer only by chance, as the two vary.
+    """Return whether the others may be longer only by chance.
 
-    They are not if one of them is longer than one of these in more pairs than by chance: by four
-    standard deviations of the Mann-Whitney test, which asks for no distribution.
+    They are not if, in pairs of one of each, they are longer by four standard deviations (of the
+    Mann-Whitney test, which assumes no distribution) more often than in half, or always.
     """
     known = sorted(some)
     longer = sum(bisect_left(known, seconds) for seconds in others)
     pairs, both = len(some) * len(others), len(some) + len(others)
-    return longer <= pairs / 2 + 4 * sqrt(pairs * (both + 1) / 12)
+    return longer < pairs and longer <= pairs / 2 + 4 * sqrt(pairs * (both + 1) / 12)
 
 
 async def _fill(repository: Repository) -> int:
