@@ -147,7 +147,7 @@ class ConcurrencyClauses(Kit):
                     await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
                     await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
-            clients = await sample(opened[0], range(40), together=True)
+            clients = range(len(await sample(opened[0], range(40), together=True)))
             await asyncio.gather(*(write(opened[n % handles], n) for n in clients))
             await check_agreement(opened[0])
 
@@ -172,7 +172,7 @@ class ConcurrencyClauses(Kit):
                 query = OrderQuery(placed.id - 1, 1, done.status)
                 assert await repository.list_orders(query) == [done]
 
-        for number in await sample(repository, range(9)):
+        for number, _ in enumerate(await sample(repository, range(9))):
             await write_and_read(number)
         await asyncio.gather(*(write_and_read(number) for number in range(40)))
         await self._read_beside_equal_reads(repository)

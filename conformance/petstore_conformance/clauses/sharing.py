@@ -65,7 +65,7 @@ class SharingClauses(Kit):
         """Each repository reads from its own copy or cache."""
         async with location.open() as one, location.open() as two, location.open() as three:
             handles, last = (one, two, three), 0
-            for number in await sample(one, range(7)):
+            for number, _ in enumerate(await sample(one, range(7)), start=1):
                 writer, *readers = (*handles[number % 3 :], *handles[: number % 3])
                 for reader in readers:  # it has read all that is going to change
                     for id_ in range(last + 1, min(last + 4, MAX_ID)):

@@ -11,6 +11,7 @@ from petstore_conformance.harness.forwarding import Forwarding
 from conformance.tests.honest import Honest, Token, backend
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     NotFoundError,
@@ -21,6 +22,7 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Receipt,
+    UnavailableError,
 )
 
 
@@ -360,6 +362,16 @@ class CompletesInTwoTransactions(InTwoTransactions):
 @breaks("order-cancelled")
 class CancelsInTwoTransactions(InTwoTransactions):
     method, between, after = "update_order", PetStatus.PENDING, PetStatus.AVAILABLE
+
+
+@breaks("order-of-nothing")
+class TakesTheEndOfIdsForAnOutage(Honest):
+    """The id comes first: if none is left, it asks its clients to try again."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        if self.data.last_id == MAX_ID:
+            raise UnavailableError("no id was assigned")
+        return await super().place_order(pet_id, at, token)
 
 
 class LocksTokensApart(LocksOnlyItsOwnRepository):
