@@ -8,13 +8,17 @@ import hypothesis
 import pytest
 from msgspec.structs import replace
 from petstore_conformance import Conformance
-from petstore_conformance.clauses import cancellation
+from petstore_conformance.clauses import cancellation, processes
+from petstore_conformance.harness import effort
 from petstore_conformance.harness.effort import EFFORTS, Effort
 from petstore_conformance.harness.kit import clauses
+from petstore_conformance.reporter import QUICK_SHARE
 
+from conformance.tests.filed import FILED
 from conformance.tests.honest import Honest, LocationSettings, Token, backend
 from conformance.tests.kits import kit
 from conformance.tests.odd import Distant, Locked, VirtualTime, Wrapped, wrapped
+from conformance.tests.saboteurs import SABOTEURS
 from petstore.contract import NewPet, Receipt
 
 CLAUSES = clauses(Conformance)
@@ -30,12 +34,9 @@ class TrimsSpaces(Honest):
 def run(clause: str, repository: type[Honest], wrapper: type[Wrapped], seconds: float) -> Effort:
     """Run a clause in virtual time, with calls that take so long; return what was tried."""
     slow = type("Slow", (wrapper,), {"seconds": seconds})
-    try:
-        tested = kit(wrapped(backend(repository), slow, 0), LocationSettings())
-        getattr(tested, CLAUSES[clause])()
-    finally:
-        effort = EFFORTS[clause]
-    return effort
+    tested = kit(wrapped(backend(repository), slow, 0), LocationSettings())
+    getattr(tested, CLAUSES[clause])()
+    return EFFORTS[clause]
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +71,26 @@ def test_what_there_is_no_time_for_counts(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cancellation, "TRIAL_SECONDS", 1)
     with pytest.raises(pytest.skip.Exception, match="inconclusive: only"):
         run("cancellation", Honest, Distant, 0.05)
+
+
+def test_kills_that_there_is_no_time_for_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # another process has real time
+    monkeypatch.setattr(processes, "KILLING_SECONDS", 0)
+    with pytest.raises(pytest.skip.Exception, match="inconclusive: only"):
+        getattr(kit(FILED, LocationSettings()), CLAUSES["durable-killed"])()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["PlacesInTwoTransactions", "CancelsInTwoTransactions"])
+def test_a_quick_run_reads_through_either_handle(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hypothesis.core, "global_force_seed", seed)
+    monkeypatch.setattr(effort, "LEAST_SHARE", 0)
+    monkeypatch.setattr(effort, "MOST_SHARE", QUICK_SHARE)
+    clause, saboteur = SABOTEURS[name]
+    with pytest.raises(AssertionError):
+        getattr(kit(saboteur, LocationSettings()), CLAUSES[clause])()
 
 
 def test_the_seed_chooses_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import signal
 import threading
 import time
@@ -17,12 +18,16 @@ from petstore_conformance.harness import alarm as alarms
 from petstore_conformance.harness import cores
 from petstore_conformance.harness import kit as kit_module
 from petstore_conformance.harness.alarm import alarm
+from petstore_conformance.harness.child import child
 from petstore_conformance.harness.cores import Cores
-from petstore_conformance.harness.kit import clauses
+from petstore_conformance.harness.effort import effort_of
+from petstore_conformance.harness.kit import Location, clauses
 from petstore_conformance.model import calls
 from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
+from conformance.tests.filed import FILED
+from conformance.tests.honest import LocationSettings
 from conformance.tests.kits import in_memory, kit
 from petstore.contract import Backend, Expected, Order, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS
@@ -231,6 +236,22 @@ def test_a_server_counts_that_this_process_has_not_started(
     times = {name: (ran * 10**9, waited * 10**9) for name, (ran, waited) in times.items()}
     monkeypatch.setattr(cores, "read", lambda: times)
     assert ("the processes of this machine waited 90 s" in (counted.shortage() or "")) is short
+
+
+def test_a_child_that_has_ended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system forgets it; each has waited 100 s."""
+
+    def read() -> dict[str, tuple[int, int]]:
+        return {f"{child}": (0, 100 * 10**9) for child in cores.children().get(os.getpid(), ())}
+
+    async def end_a_child() -> None:
+        async with FILED.scratch(LocationSettings()) as settings, child(Location(FILED, settings)):
+            pass
+
+    monkeypatch.setattr(cores, "read", read)
+    with effort_of("closed") as effort:
+        asyncio.run(end_a_child())
+    assert "this process and those that it started waited 100 s" in (effort.cores.shortage() or "")
 
 
 def test_what_fails_at_once_is_not_slow_however_busy_the_machine_is(

@@ -27,6 +27,7 @@ from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.clauses.sharing import sell_once
 from petstore_conformance.harness.child import Child, child
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import read_all
 from petstore_conformance.model.values import AT, REX, TIMES, make_token
@@ -34,7 +35,8 @@ from petstore_conformance.model.values import AT, REX, TIMES, make_token
 KILLS: Final = 5
 """About how many processes are killed within their writes, if there is time for them."""
 
-KILLING_SECONDS = 8
+KILLING_SECONDS = 20
+"""After this time no more of them are started."""
 
 
 @asynccontextmanager
@@ -166,8 +168,10 @@ class ProcessClauses(Kit):
         """
         time = asyncio.get_running_loop().time
         end = time() + KILLING_SECONDS
-        for last in writes[:: len(writes) // KILLS | 1]:  # odd: at other steps of each call
+        chosen = writes[:: len(writes) // KILLS | 1]  # odd: at other steps of each call
+        for number, last in enumerate(chosen):
             if time() > end:
+                current().note(number, len(chosen))
                 return
             name = f"killed after write {last}"
             async with child(location, last_write=last) as killed:

@@ -10,6 +10,8 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
+from petstore.contract import UnavailableError
+
 CANCEL_SECONDS = 5.0
 """How long a cancelled call may take to end."""
 
@@ -23,6 +25,23 @@ class AlarmError(BaseException):
 
 class OverdueError(AssertionError):
     """Something has not ended in time. Nothing else is wrong, so a busy machine may explain it."""
+
+
+@contextmanager
+def timed() -> Iterator[None]:
+    """Note on an `UnavailableError` that the block raises how long it took, for `seconds_of`."""
+    __tracebackhide__ = True
+    begin = monotonic()
+    try:
+        yield
+    except UnavailableError as error:
+        error.__dict__["seconds"] = monotonic() - begin
+        raise
+
+
+def seconds_of(error: UnavailableError) -> float:
+    """Return how long the call took that raised this, or 0 if nobody has noted it."""
+    return float(error.__dict__.get("seconds", 0))
 
 
 def stack(task: "asyncio.Task[Any]") -> str:

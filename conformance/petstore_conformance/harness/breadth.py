@@ -1,8 +1,9 @@
 """Which of several clauses that failed names most narrowly what is wrong.
 
-Most breaches fail several clauses: one names the breach, and the others fail because they need it
-kept. `NARROW_FIRST` has those first that hardly ever fail for another reason. It was measured with
-the saboteurs, each of which knows the clause that it breaks (`conformance/tests/narrowness.py`).
+Most breaches fail several clauses: one names it, and the others fail because they rely on that
+clause. `NARROW_FIRST` has those first that hardly ever fail for another reason. It was measured
+with the saboteurs, each of which knows the clause that it breaks
+(`conformance/tests/narrowness.py`).
 """
 
 from collections.abc import Collection

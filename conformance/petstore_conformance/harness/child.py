@@ -17,23 +17,22 @@ from types import FrameType
 from typing import Any, Final
 
 from petstore.contract import Expected, UnavailableError
-from petstore_conformance.harness.alarm import CANCEL_SECONDS
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, timed
 from petstore_conformance.harness.effort import current
-from petstore_conformance.harness.forwarding import Forwarding, timed
+from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Location
 
 _READY = -1
 """Sent instead of the number of a call, once the repository is open."""
 
 _WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
-"""How the names of functions in C begin that write to a file, a connection or an engine."""
+"""What the names of C functions begin with that write to a file, a connection or an engine."""
 
 
 class Child(Forwarding):
     """A repository whose calls are made in another process.
 
-    writes -- how many calls of functions that write the process had made at its last result, if it
-        counts them
+    writes -- the number of calls of functions that write, up to its last result, if it counts them
     """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -47,10 +46,12 @@ class Child(Forwarding):
     async def opened(self) -> None:
         """Wait until the repository is open in the other process. Raises what `open` raises."""
         self.store = await self._results[_READY]
+        current().cores.note()  # it may end by itself
 
     async def kill(self) -> None:
         """End the process at once; calls in flight raise `UnavailableError`."""
         if self._process.returncode is None:
+            current().cores.note()
             self._process.kill()
         await self._process.wait()
         await self._reader
@@ -94,8 +95,8 @@ async def child(
     """Open a location in another process, which is killed when the block ends.
 
     closes -- whether the process closes its repository first, which removes a location of its own
-    last_write -- the process counts its writes once it is open, and ends at once after this one; it
-        counts them only if this is 0
+    last_write -- once it is open, the process counts its writes, and ends at once after this one; 0
+        only counts
     """
     try:
         opened = _pack((location.backend, location.settings, last_write))

@@ -8,8 +8,7 @@ from time import monotonic
 from typing import Final
 
 INCONCLUSIVE: Final = 75
-"""The exit status if the machine was too slow for a verdict (EX_TEMPFAIL: try again)."""
-
+"""The exit status if there can be no verdict (EX_TEMPFAIL: try again)."""
 
 EXCUSED_SECONDS: Final = 1
 """What took less is not slow: a busy machine never explains it."""
@@ -18,7 +17,8 @@ EXCUSED_SECONDS: Final = 1
 class Cores:
     """How long the processes of this machine ran on a core and waited for one.
 
-    Those that this process has started count by themselves, too: it may have less than its share.
+    This process and those that it has started are also judged apart: they may have had less than
+    their share.
     Only Linux tells. On other systems no shortage is ever found.
     """
 

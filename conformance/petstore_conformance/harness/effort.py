@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 from hypothesis import core
 
 from petstore.contract import Repository
-from petstore_conformance.harness.forwarding import Forwarding, timed
+from petstore_conformance.harness.alarm import timed
+from petstore_conformance.harness.cores import Cores
+from petstore_conformance.harness.forwarding import Forwarding
 
 LEAST_SHARE = 0.5
 """The verdict is not "compliant" if a clause tries a smaller share of its values."""
@@ -32,11 +34,13 @@ class Effort:
     calls -- how many calls it has made
     share -- that of the values that it has tried, from 0 to 1; if it tries several kinds of values,
         the smallest share of any
+    cores -- what processes have had of the cores since it began
     """
 
     def __init__(self, clause: str) -> None:
         self.calls = 0
         self.share = 1.0
+        self.cores = Cores()
         seed = _OWN_SEED if core.global_force_seed is None else core.global_force_seed
         self._random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
 

@@ -1,12 +1,9 @@
 """Repositories that pass on each call without knowing what is in it."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import monotonic
 from typing import Any
 
-from petstore.contract import Repository, UnavailableError
+from petstore.contract import Repository
 
 
 def _method(name: str) -> Any:
@@ -33,20 +30,3 @@ class Forwarding(Repository):
     update_order = _method("update_order")
     list_tokens = _method("list_tokens")
     restore = _method("restore")
-
-
-@contextmanager
-def timed() -> Iterator[None]:
-    """Note on an `UnavailableError` that the block raises how long it took, for `seconds_of`."""
-    __tracebackhide__ = True
-    begin = monotonic()
-    try:
-        yield
-    except UnavailableError as error:
-        error.__dict__["seconds"] = monotonic() - begin
-        raise
-
-
-def seconds_of(error: UnavailableError) -> float:
-    """Return how long the call took that raised this, or 0 if nobody has noted it."""
-    return float(error.__dict__.get("seconds", 0))

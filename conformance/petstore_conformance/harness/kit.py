@@ -17,10 +17,9 @@ from typing import Any, ClassVar, Final, TypeVar
 import pytest
 
 from petstore.contract import Backend, Expected, NewPet, Repository, UnavailableError
-from petstore_conformance.harness.alarm import OverdueError, alarm, within
-from petstore_conformance.harness.cores import EXCUSED_SECONDS, Cores
+from petstore_conformance.harness.alarm import OverdueError, alarm, seconds_of, timed, within
+from petstore_conformance.harness.cores import EXCUSED_SECONDS
 from petstore_conformance.harness.effort import Counted, effort_of
-from petstore_conformance.harness.forwarding import seconds_of, timed
 from petstore_conformance.harness.signals import Cleanup
 
 CLAUSE_SECONDS: Final = 55
@@ -61,18 +60,18 @@ class CancelledOnPurposeError(asyncio.CancelledError):
 def judged(clause: str) -> Iterator[None]:
     """Skip the test of a clause if it passes with too few of its values, or was held up.
 
-    It was held up if the block fails only by time, and this process had too little of a core. Only
-    by time means that something has not ended, or that the backend raised `UnavailableError` after
-    a time-out of its own. What it raises at once, no machine explains.
+    It was held up if the block fails only by time, and this process and its children, or the
+    machine as a whole, had too little of the cores. Only by time means that something has not
+    ended, or that the backend raised `UnavailableError` after a time-out of its own. What it raises
+    at once, no machine explains.
     """
     __tracebackhide__ = True
-    cores = Cores()
     with effort_of(clause) as effort:
         try:
             yield
         except (OverdueError, UnavailableError) as error:
             at_once = isinstance(error, UnavailableError) and seconds_of(error) < EXCUSED_SECONDS
-            if not at_once and (shortage := cores.shortage()):
+            if not at_once and (shortage := effort.cores.shortage()):
                 pytest.skip(f"{INCONCLUSIVE_REASON}: {error!r}; {shortage}")
             raise
         if too_little := effort.shortage():
