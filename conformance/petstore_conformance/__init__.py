@@ -20,10 +20,10 @@ import pytest
 
 if TYPE_CHECKING:
     from petstore_conformance.faults.suite import FaultConformance
-    from petstore_conformance.harness.kit import Kit
+    from petstore_conformance.harness.kit import Kit, RaisedOnPurposeError
     from petstore_conformance.suite import Conformance, RemoteConformance
 
-__all__ = ["Conformance", "FaultConformance", "Kit", "RemoteConformance"]
+__all__ = ["Conformance", "FaultConformance", "Kit", "RaisedOnPurposeError", "RemoteConformance"]
 
 REWRITTEN: Final = ("petstore_conformance.clauses", "petstore_conformance.model")
 """The rooms with assertions, which pytest rewrites so that they show what they compared."""
@@ -42,4 +42,4 @@ def __getattr__(name: str) -> Any:
     from petstore_conformance import suite  # noqa: PLC0415 - see above
     from petstore_conformance.harness import kit  # noqa: PLC0415 - see above
 
-    return getattr(kit if name == "Kit" else suite, name)
+    return getattr(kit if hasattr(kit, name) else suite, name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from petstore_conformance import RaisedOnPurposeError
 from petstore_conformance.faults.proxy import proxy
 from petstore_postgres import PostgresSettings, schema, scratch_postgres
 from petstore_postgres.servers import ReachedServer, Servers, ServerState
@@ -240,9 +241,9 @@ def test_a_scratch_place_is_removed_and_nothing_else(server: Server) -> None:
             async with opened(server, schema=place.schema) as repository:
                 await repository.create_pet(REX)
             assert await asyncio.to_thread(schemas) == {name, place.schema}
-            raise InterruptedError
+            raise RaisedOnPurposeError
 
-    with pytest.raises(InterruptedError):
+    with pytest.raises(RaisedOnPurposeError):
         asyncio.run(run())
     assert schemas() == {name}
 

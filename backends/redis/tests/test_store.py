@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from petstore_conformance import RaisedOnPurposeError
 from petstore_redis import RedisSettings, scratch_redis, scripts, servers, store
 from petstore_redis.replies import UnusableError
 from redis.crc import key_slot
@@ -272,9 +273,9 @@ def test_a_scratch_place_is_removed_and_nothing_else(valkey: Server) -> None:
             async with opened(valkey, prefix=place.prefix, partitions=3) as repository:
                 await repository.create_pet(REX)
             assert valkey.call("KEYS", f"{{{prefix}.scratch*")
-            raise InterruptedError
+            raise RaisedOnPurposeError
 
-    with pytest.raises(InterruptedError):
+    with pytest.raises(RaisedOnPurposeError):
         asyncio.run(run())
     assert not valkey.call("KEYS", f"{{{prefix}.scratch*")
     assert valkey.call("KEYS", f"{{{prefix}:*")

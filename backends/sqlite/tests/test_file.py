@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from petstore_conformance import RaisedOnPurposeError
 from petstore_sqlite import SqliteRepository, SqliteSettings, backend, schema
 
 from backends.sqlite.tests.files import (
@@ -274,8 +275,8 @@ class TestSchema:
                 async with opened(place.path) as repository, opened(place.path):
                     await repository.create_pet(REX)
                     assert len(content(file.parent)) == 3  # with the WAL and its index
-                raise InterruptedError
+                raise RaisedOnPurposeError
 
-        with pytest.raises(InterruptedError):
+        with pytest.raises(RaisedOnPurposeError):
             asyncio.run(run())
         assert content(file.parent) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from petstore.contract import Expected
-from petstore_conformance import Conformance
+from petstore_conformance import Conformance, RaisedOnPurposeError
 from petstore_conformance.templates.file import FileTemplateSettings, backend
 
 
@@ -29,8 +29,8 @@ def test_a_scratch_location_is_removed_and_nothing_else(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with backend.scratch(settings) as scratch, backend.open(scratch, Expected()):
-            raise InterruptedError
+            raise RaisedOnPurposeError
 
-    with pytest.raises(InterruptedError):
+    with pytest.raises(RaisedOnPurposeError):
         asyncio.run(run())
     assert list(tmp_path.iterdir()) == [other]

@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 
 from petstore.contract import Expected, NewPet
-from petstore_conformance import Conformance
+from petstore_conformance import Conformance, RaisedOnPurposeError
 from petstore_conformance.templates.server import ServerTemplateSettings, backend
 from petstore_conformance.templates.server.client import connect
 
@@ -34,10 +34,10 @@ def test_a_scratch_location_is_removed_and_nothing_else() -> None:
         ):
             await repository.create_pet(NewPet("Rex", 7))
             before = await client.stored()
-            with suppress(InterruptedError):
+            with suppress(RaisedOnPurposeError):
                 async with backend.scratch(other) as scratch, backend.open(scratch, Expected()):
                     assert await client.stored() == {**before, scratch.prefix: 0}
-                    raise InterruptedError
+                    raise RaisedOnPurposeError
             assert await client.stored() == before
 
     asyncio.run(run())
