@@ -321,7 +321,8 @@ class HearsOfChangesLater(Honest):
         return pet
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        await asyncio.sleep(0.002)
+        await pause()
+        await pause()  # longer than a notice takes
         return await super().list_pets(query)
 
     def put(self, pet: Pet) -> None:
@@ -335,4 +336,8 @@ class HearsOfChangesLater(Honest):
     def notify(self) -> None:
         self.kept.clear()
         for handle in self.data.extra["handles"]:
-            asyncio.get_running_loop().call_later(0.001, handle.kept.clear)
+            self.noted.add(asyncio.create_task(handle.hear()))
+
+    async def hear(self) -> None:
+        await pause()
+        self.kept.clear()
