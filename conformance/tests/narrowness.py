@@ -2,8 +2,8 @@
 
 python -m conformance.tests.narrowness [NAME ...] takes some CPU minutes; NAME is a saboteur. It is
 no test, because each saboteur runs nearly all clauses. It prints each saboteur whose report begins
-with another clause, and the share of those that begin with the right one, which is to be high after
-a change of `petstore_conformance/harness/breadth.py`.
+with another clause, and the share of those that begin with the right one. Run it after a change of
+`petstore_conformance/harness/breadth.py`: the share must not fall.
 """
 
 import sys
