@@ -87,7 +87,8 @@ class Reporter:
         self.partial = quick or bool(chosen)
         self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
         self._order: list[str] = []  # of tests
-        self._late = set[str]()  # the clauses that failed only by time
+        # the clauses that failed because something did not end or was unavailable
+        self._late = set[str]()
         self._sentences = sentences()
         parts = (backend.open, backend.scratch, backend.settings)
         modules = [getattr(part, "__module__", None) or "" for part in parts]
@@ -102,7 +103,6 @@ class Reporter:
             from petstore_conformance.clauses import cancellation, costs  # noqa: PLC0415 - see above
 
             costs.MANY_ITEMS = costs.ITEMS
-
             effort.LEAST_SHARE, effort.MOST_SHARE = 0.0, QUICK_SHARE
             cancellation.TRIAL_SECONDS = 0.0
             TestSelected.machine_examples = 10
@@ -175,9 +175,9 @@ class Reporter:
         return ClauseResult(clause, outcome, reason, round(tried.share, 3), seconds, tried.calls)
 
     def share(self) -> tuple[float, str | None]:
-        """Return the smallest share of its values that a clause has tried; which, if it is not all.
+        """Return the smallest share of its values that any clause has tried, and that clause.
 
-        Clauses that failed or were skipped do not count.
+        The clause is None if all tried all. Those that failed or were skipped do not count.
         """
         shares = [
             (result.share, result.clause)

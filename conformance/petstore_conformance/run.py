@@ -47,7 +47,8 @@ class Report(Struct, frozen=True):
     seconds -- how long all its tests took together
     seed -- the run can be repeated with it
     quick -- whether fewer values were tried
-    share -- the smallest share of its values that a clause has tried, from 0 to 1
+    share -- the smallest share of its values that any clause has tried, of those that neither
+        failed nor were skipped; from 0 to 1
     begin_with -- the clause that names most narrowly what is wrong, if one failed
     verdict -- "compliant", "not compliant", "passed what was chosen", "inconclusive" or
         "interrupted"
@@ -180,7 +181,7 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
         return INCONCLUSIVE
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
     share, least = reporter.share()
-    tried = f"tried at least {share:.0%} of the values of each ({least})"
+    tried = f"each tried at least {share:.0%} of its values (fewest: {least})"
     counts += f"; {tried}" if least else "; tried all values"
     warned = [clause for clause, word in reporter.outcomes.items() if word == "warned"]
     counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
