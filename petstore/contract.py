@@ -412,7 +412,7 @@ class Expected(Struct, frozen=True):
     snapshot -- whether reads show this moment for good; only asked if `Backend.snapshots`
     notes -- what the processes of the service know of the store; None outside a service
     unchanged -- whether it must be as last noted, or else `open` raises `WrongStoreError`
-    writes -- whether calls will write. If not, `open` changes nothing, and only needs to read
+    writes -- whether calls will write. If not, `create` and `upgrade` are false: it only reads
     """
 
     store: str | None = None

@@ -1,8 +1,10 @@
 """How much is tried of a slow backend: all that may overlap, else what the seed chooses."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 from petstore_conformance import Conformance
 from petstore_conformance.clauses import cancellation, processes
 from petstore_conformance.harness import effort
+from petstore_conformance.harness.cores import threads
 from petstore_conformance.harness.effort import EFFORTS, Effort
 from petstore_conformance.harness.kit import clauses
 from petstore_conformance.reporter import QUICK_SHARE
@@ -102,3 +105,9 @@ def test_the_seed_chooses_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert first == again != other
     assert len(first) == len(other) == 15
     assert list(first) == sorted(first)
+
+
+def test_a_process_that_has_ended_has_no_threads() -> None:
+    """It may end while the processes are looked at: one run reported that as a broken clause."""
+    ended, running = Path("/proc/0"), Path(f"/proc/{os.getpid()}")
+    assert {thread.parent.parent for thread in threads([ended, running])} == {running}

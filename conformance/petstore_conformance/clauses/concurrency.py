@@ -10,6 +10,7 @@ from time import process_time
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
@@ -167,7 +168,12 @@ class ConcurrencyClauses(Kit):
                 order = Order(placed.id, receipt.id, OrderStatus.PLACED, AT)
                 assert await repository.get_order(placed.id) == order
                 assert await repository.list_orders(OrderQuery(placed.id - 1, 1)) == [order]
-                done = await repository.update_order(placed.id, OrderStatus.COMPLETED)
+                *_, done = await asyncio.gather(  # what the reads return must not be kept
+                    repository.get_pet(receipt.id),
+                    repository.get_order(placed.id),
+                    repository.update_order(placed.id, OrderStatus.COMPLETED),
+                )
+                assert await repository.get_pet(receipt.id) == replace(pet, status=PetStatus.SOLD)
                 assert await repository.get_order(placed.id) == done
                 query = OrderQuery(placed.id - 1, 1, done.status)
                 assert await repository.list_orders(query) == [done]

@@ -113,6 +113,7 @@ class StoreClauses(Kit):
                 await read_all(repository)
                 await repository.get_pet(pet_id)
                 await repository.get_order(placed.id)
+                await repository.check()
             await removed.aclose()
             for repository in opened:
                 for _ in range(2):

@@ -31,7 +31,7 @@ class Cores:
     def note(self) -> None:
         """Remember the times of processes that are about to end: the system forgets them."""
         self._last = self._last | read()
-        self._own |= {thread.name for thread in _threads(_own_processes())}
+        self._own |= {thread.name for thread in threads(_own_processes())}
 
     def shortage(self) -> str | None:
         """Return a sentence if processes had too little of the cores to be judged by time.
@@ -43,12 +43,12 @@ class Cores:
         """
         seconds = monotonic() - self._begin
         self.note()
-        for who, threads in (
+        for who, names in (
             ("this process and those that it started", self._own & self._last.keys()),
             ("the processes of this machine", self._last.keys()),
         ):
             ran = waited = 0
-            for thread in threads:
+            for thread in names:
                 ran_before, waited_before = self._before.get(thread, (0, 0))
                 ran_now, waited_now = self._last[thread]
                 ran += ran_now - ran_before
@@ -65,7 +65,7 @@ class Cores:
 def read() -> dict[str, tuple[int, int]]:
     """Return how long each thread of this machine ran, and waited for a core, in nanoseconds."""
     found = {}
-    for thread in _threads(Path("/proc").glob("[0-9]*")):
+    for thread in threads(Path("/proc").glob("[0-9]*")):
         with suppress(OSError, ValueError):  # it has ended, or the kernel does not count
             ran, waited, _ = (thread / "schedstat").read_text().split()
             found[thread.name] = int(ran), int(waited)
@@ -79,9 +79,11 @@ def _own_processes() -> Iterator[Path]:
         yield Path(f"/proc/{process}")
 
 
-def _threads(processes: Iterable[Path]) -> Iterator[Path]:
+def threads(processes: Iterable[Path]) -> Iterator[Path]:
+    """Return the threads of processes, as folders of /proc; one that has ended has none."""
     for process in processes:
-        yield from process.glob("task/*")
+        with suppress(OSError):
+            yield from (process / "task").iterdir()
 
 
 def children() -> dict[int, list[int]]:

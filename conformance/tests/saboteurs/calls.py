@@ -211,6 +211,28 @@ class WaitsBrieflyForTheLock(Honest):
 
 
 @breaks("read-after-write")
+class FillsItsCacheTooLate(Honest):
+    """A write empties the cache while a read is in flight, which then fills it."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        await asyncio.sleep(0)
+        pet: Pet | None = self.kept.get(pet_id)
+        if pet is None:
+            pet = await super().get_pet(pet_id)
+            await asyncio.sleep(0)
+            self.kept[pet_id] = pet
+        return pet
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        await asyncio.sleep(0)
+        return await super().update_order(order_id, status)
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.kept.pop(pet_id, None)
+
+
+@breaks("read-after-write")
 class ReadsTheArchiveFirst(Honest):
     """An order that is completed between two queries is in neither the archive nor the rest."""
 

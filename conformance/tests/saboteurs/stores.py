@@ -61,6 +61,16 @@ class DoesNotLook(Honest):
             self.require_open()
 
 
+@breaks("store-gone")
+class LooksNowAndThen(Honest):
+    """It has looked a moment ago, and that is enough for now."""
+
+    async def check(self) -> None:
+        if "looked" not in self.noted:
+            await super().check()
+            self.noted.add("looked")
+
+
 @breaks("snapshot")
 class ReadsThePresent(Honest):
     @staticmethod
