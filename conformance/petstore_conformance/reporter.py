@@ -104,7 +104,7 @@ class Reporter:
 
             costs.MANY_ITEMS = costs.ITEMS
             effort.LEAST_SHARE, effort.MOST_SHARE = 0.0, QUICK_SHARE
-            cancellation.TRIAL_SECONDS = 0.0
+            cancellation.TRIAL_SECONDS = 2.0
             TestSelected.machine_examples = 10
         TestSelected.backend, TestSelected.settings = self._backend, self._settings
         for clause, test in clauses(TestSelected).items():

@@ -173,7 +173,9 @@ def test_the_model_shows_a_failure_that_it_cannot_repeat(quickly: None) -> None:
 @pytest.mark.slow
 def test_the_model_alone_catches_many_saboteurs(quickly: None) -> None:
     caught = []
-    for name, (_, saboteur) in SABOTEURS.items():
+    for name, (clause, saboteur) in SABOTEURS.items():
+        if clause in IN_PROCESSES:  # they write files: slow, and a time limit may leave one open
+            continue
         try:
             getattr(kit(saboteur, examples=10), CLAUSES["model"])()
         except (Exception, pytest.fail.Exception):  # noqa: BLE001 - a saboteur may fail with any error
