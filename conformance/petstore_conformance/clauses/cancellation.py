@@ -41,7 +41,7 @@ from petstore_conformance.model.calls import (
 )
 from petstore_conformance.model.values import AT, make_token
 
-TRIAL_SECONDS = 20.0
+TRIAL_SECONDS = 15.0
 """After this time no trial begins, so a slow repository is cancelled at fewer moments."""
 
 ENDED: Final = 10
