@@ -85,8 +85,9 @@ def test_the_line_of_an_error_has_its_code_and_its_reason(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with logged() as live, live.anonymous() as anonymous:
-        client, order, key = live.client, {"petId": 1}, {"idempotency-key": "k"}
-        assert client.post("/v1/pets", json=REX | {"status": "available"}).status_code == 201
+        client, key = live.client, {"idempotency-key": "k"}
+        created = client.post("/v1/pets", json=REX | {"status": "available"})
+        order = {"petId": int(created.headers["location"].rpartition("/")[2])}
         first = client.post("/v1/store/orders", json=order, headers=key)
         path = first.headers["location"]
         client.patch(path, json={"status": "cancelled"})
@@ -94,12 +95,12 @@ def test_the_line_of_an_error_has_its_code_and_its_reason(
 
         client.patch(path, json={"status": "completed"})
         assert why(capfd) == (409, "conflict", "The order is no longer placed.")
-        client.post("/v1/store/orders", json={"petId": 2}, headers=key)
+        client.post("/v1/store/orders", json={"petId": 99}, headers=key)
         reused = "Idempotency-Key: already used with a different body; use a new key."
         assert why(capfd) == (409, "conflict", reused)
-        client.post("/v1/store/orders", json={"petId": 7})
+        client.post("/v1/store/orders", json={"petId": 99})
         assert why(capfd) == (404, "not_found", "Pet not found.")
-        client.get("/v1/pets/7")
+        client.get("/v1/pets/99")
         assert why(capfd) == (404, "not_found", "Pet not found.")
         client.get(f"/v1/{MARKER}")
         assert why(capfd) == (404, "not_found", "Path not found.")
