@@ -110,8 +110,10 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
     status = int(found[1])
     if status in Texts(**handler.opt).statuses:
         headers = {"preference-applied": f"code={status}"}
-        headers |= {401: {"www-authenticate": _CHALLENGE}}.get(status, {})
-        headers |= {"retry-after": str(RETRY_AFTER_SECONDS)} if status in (429, 503) else {}
+        if status == 401:
+            headers["www-authenticate"] = _CHALLENGE
+        if status in (429, 503):
+            headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 
 

@@ -84,7 +84,7 @@ def _read_json(content: bytes, file: str) -> Iterator[tuple[int, Transferred]]:
             found = msgspec.json.decode(content, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place = _BYTE.search(str(error))
-        line = _line(content, int(place[1])) if place else 1
+        line = content.count(b"\n", 0, int(place[1]) if place else 0) + 1
         expected = (
             "expected NDJSON as petstore export writes it, an array of pets, or an object with the"
             " arrays pets and orders"
@@ -92,16 +92,13 @@ def _read_json(content: bytes, file: str) -> Iterator[tuple[int, Transferred]]:
         reason = why_malformed(content, error)
         raise InvalidLineError(f"{file}, line {line}: {reason}; {expected}") from None
     for member, raws in (("pet", found.pets), ("order", found.orders)):
-        end = 0
+        end, number = 0, 1
         for raw in map(bytes, raws):
             begin = content.index(raw, end)
-            end = begin + len(raw)
-            number = _line(content, begin)
+            number += content.count(b"\n", end, begin)
             try:
                 yield number, ndjson.decode(b'{"%b":%b}\n' % (member.encode(), raw))
             except ValueError as error:
                 raise InvalidLineError(f"{file}, line {number}: {shorten(str(error))}") from None
-
-
-def _line(content: bytes, position: int) -> int:
-    return content.count(b"\n", 0, position) + 1
+            number += raw.count(b"\n")
+            end = begin + len(raw)

@@ -53,8 +53,7 @@ from petstore_redis.store import RedisStore
 _Item = TypeVar("_Item", Pet, Order)
 
 CREATED_TOGETHER: Final = 64
-"""How many pets or orders one script creates at most; other clients of the server wait meanwhile.
-"""
+"""How many pets or orders one script creates at most; the server's other clients wait meanwhile."""
 
 RESTORE_BATCH: Final = 500
 """How many items are restored at the same time."""
