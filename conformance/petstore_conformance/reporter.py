@@ -87,8 +87,7 @@ class Reporter:
         self.partial = quick or bool(chosen)
         self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
         self._order: list[str] = []  # of tests
-        # the clauses that failed because something did not end or was unavailable
-        self._late = set[str]()
+        self._late = set[str]()  # failed because something did not end, or was unavailable
         self._sentences = sentences()
         parts = (backend.open, backend.scratch, backend.settings)
         modules = [getattr(part, "__module__", None) or "" for part in parts]

@@ -180,7 +180,8 @@ class ConcurrencyClauses(Kit):
 
         for number, _ in enumerate(await sample(repository, range(9))):
             await write_and_read(number)
-        await asyncio.gather(*(write_and_read(number) for number in range(30)))
+        numbers = await sample(repository, range(40))
+        await asyncio.gather(*(write_and_read(number) for number in numbers))
         await self._read_beside_equal_reads(repository)
 
     async def _read_beside_equal_reads(self, repository: Repository) -> None:

@@ -18,8 +18,7 @@ class Cores:
     """How long the processes of this machine ran on a core and waited for one.
 
     This process and those that it has started are also judged apart: they may have had less than
-    their share.
-    Only Linux tells. On other systems no shortage is ever found.
+    their share. Only Linux tells. On other systems no shortage is ever found.
     """
 
     def __init__(self) -> None:

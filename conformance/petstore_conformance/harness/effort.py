@@ -41,6 +41,7 @@ class Effort:
         self.calls = 0
         self.share = 1.0
         self.cores = Cores()
+        # That of --hypothesis-seed. There is no documented way to ask for it outside of pytest.
         seed = _OWN_SEED if core.global_force_seed is None else core.global_force_seed
         self._random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
 
