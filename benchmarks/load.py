@@ -107,8 +107,8 @@ WRITES = {
 """The arguments of wrk.format, where `n` is a number that no request has had before: the id of one
 of the pets that turns of creates have made, or of an order. So they take turns in this order."""
 LISTS = {ORDER: "/v1/pets?status=available", COMPLETE: "/v1/store/orders?status=placed"}
-MOST = 30_000
-"""How many orders a second there are ids for: more than any storage takes."""
+MOST = 60_000
+"""How many ids are listed for each second: more than any storage takes orders."""
 REFUSED = {
     "400 (limit=0)": random_paths("'/v1/pets?limit=0'"),
     "401 (wrong key)": "wrk.headers['Authorization'] = 'Bearer wrong'"
@@ -188,7 +188,7 @@ class Load:
         """
         request, first, ids = WRITES[operation], self._last(server, operation), list[str]()
         if server.subject.is_petstore and request in LISTS:
-            first, ids = 0, listed(server, LISTS[request], MOST * (self.seconds + 1))
+            first, ids = 0, listed(server, LISTS[request], MOST * self.seconds)
         path = BUILD / "ids.txt"
         path.write_text("\n".join(ids))
         key = f"'{time.time_ns()}-' .. n" if operation.endswith("key") else "nil"
