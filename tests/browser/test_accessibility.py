@@ -1,4 +1,4 @@
-"""The interactive reference for everybody: axe-core finds nothing, and keys and small screens do.
+"""The reference for everybody: axe-core finds nothing; a keyboard and a small screen are enough.
 
 Needs Chromium and its driver, Node.js and npm; `make check-all` runs this, `make test` does not. To
 update the checker, in tests/browser/axe, with NAME@VERSION of the package:
