@@ -88,9 +88,9 @@ def threads(processes: Iterable[Path]) -> Iterator[Path]:
 def children() -> dict[int, list[int]]:
     """Return the ids of the running child processes of each process."""
     found: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            state, parent = (process / "stat").read_bytes().rpartition(b")")[2].split()[:2]
             if state != b"Z":
-                found.setdefault(int(parent), []).append(int(stat.parent.name))
+                found.setdefault(int(parent), []).append(int(process.name))
     return found

@@ -182,7 +182,7 @@ class Load:
         assert process_ is not None
         memory = descriptors = 0
         for pid in (process_.pid, *children(process_.pid)):
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, ProcessLookupError):
                 status = Path(f"/proc/{pid}/status").read_text()
                 memory += int(status.split("VmRSS:")[1].split()[0]) * 1024
                 descriptors += len([*Path(f"/proc/{pid}/fd").iterdir()])
