@@ -17,7 +17,6 @@ import pytest
 from tests.support.documents import ROOT, blocks
 from tests.support.environments import program
 from tests.support.interface import ORDERS, PETS
-from tests.support.pets import add_pet
 from tests.support.ports import free_port
 from tests.support.promtool import FIRING, RULES
 from tests.support.services import NO_TLS, Live, Start
@@ -131,7 +130,6 @@ def test_alerts_fire_during_their_faults_and_at_no_other_time(start: Start, tmp_
         wait(lambda: ask(f"changes({worker}[1h]) == 1 and time() - {worker} > {minute}"), PETS)
         assert ask(FIRED) == set()
 
-        add_pet(live)  # a store that was written to is served again once it is back
         file.rename(away)
         wait(lambda: ask(FIRING) == {"PetstoreStorageUnavailable"}, "/readyz")
         assert live.client.get("/readyz").status_code == 503

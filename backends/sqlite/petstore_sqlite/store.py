@@ -37,7 +37,7 @@ class OpenStore:
         self._file = OpenFile(connection)
         self._refusal: UnavailableError | None = None
         self._lock = Lock()
-        self._generation = 0
+        self._generation = -1
         noted = self._highest()
         self.identity, generation = self._read(connection)
         if generation < noted:

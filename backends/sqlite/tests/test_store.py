@@ -21,6 +21,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
+from petstore.http.store import SharedStore, shared_store_bytes
 from tests.support.repositories import AT, REX, make_token, refused
 
 OLDER_SCHEMA = 3
@@ -113,6 +114,13 @@ class TestExpected:
         message = refused(opened(file, other), WrongStoreError)
         assert f"it holds the store {identity}; a is expected" in message
         assert create(file, Expected(identity, create=False, upgrade=False)) == identity
+
+    async def test_an_empty_store_is_noted(self, file: Path) -> None:
+        """Without a note, it was served again only after a restart once it had been away."""
+        notes = SharedStore(bytearray(shared_store_bytes(1)))
+        for unchanged in (False, True):
+            async with opened(file, Expected(notes=notes, unchanged=unchanged)):
+                assert notes.read() == [b"0"]
 
 
 async def order(repository: SqliteRepository) -> None:
