@@ -17,8 +17,6 @@ from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
 from typing import Any, Final
 
-import uvicorn
-
 from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.server.connection import HttpConnection
@@ -55,18 +53,8 @@ def serve_metrics(address: Address, build: Mapping[str, str]) -> Iterator[str]:
             sock.listen()
         except (OSError, UnicodeError) as error:
             raise cannot_listen(address, error, _SETTING) from None
-        config = uvicorn.Config(
-            app,
-            http=partial(_Connection, reject=_reject),  # type: ignore[arg-type] # any callable works
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
-        server = SweepingServer(config)
+        http = partial(_Connection, reject=_reject)
+        server = SweepingServer(app, http, lifespan="off", timeout_graceful_shutdown=1)
         thread = Thread(target=server.run, args=([sock],), daemon=True)
         thread.start()
         try:

@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing import parent_process
 from threading import Thread, current_thread, main_thread
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
@@ -51,7 +51,24 @@ def exit_at_once(_number: int, _frame: FrameType | None) -> None:
 
 
 class SweepingServer(uvicorn.Server):
-    """uvicorn's server, which looks at its connections once a second."""
+    """uvicorn's server, which looks at its connections once a second.
+
+    app, http -- what to serve, and what returns the protocol of a new connection
+    more -- further settings of uvicorn
+    """
+
+    def __init__(self, app: Any, http: Callable[..., asyncio.Protocol], **more: Any) -> None:
+        config = uvicorn.Config(
+            app,
+            http=http,  # type: ignore[arg-type] # any callable works
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            **more,
+        )
+        super().__init__(config)
 
     async def on_tick(self, counter: int) -> bool:
         """Disconnect clients that are too slow."""
@@ -70,27 +87,29 @@ class SweepingServer(uvicorn.Server):
 class Server(SweepingServer):
     """uvicorn's server, with a drain before it closes, and exit status 0 after a signal.
 
-    A stop has a time limit. If it is exceeded, whatever is waited for, the process ends with
-    status 1.
+    Its `run([sock])` serves until a signal. A stop has a time limit. If it is exceeded, whatever is
+    waited for, the process ends with status 1.
 
-    config -- uvicorn's own settings
-    app -- `draining` is set in its state; the `startup_error` there is raised
-    settings -- how long requests are still served after a signal, and the time limit
+    app -- what to serve; `draining` is set in its state, and the `startup_error` there is raised
+    settings -- how long requests are still served after a signal, and the time limit; the address
+        is that of the socket
     ready -- called once the port is open
     reload -- called at SIGHUP; None if that is a stop, like SIGTERM
     turns -- what several workers tell each other; None if there is one
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - `make_server` has the defaults
+    def __init__(
         self,
-        config: uvicorn.Config,
         app: Application,
         settings: Settings,
         ready: Callable[[], None],
-        reload: Callable[[], None] | None,
-        turns: Turns | None,
+        reload: Callable[[], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        super().__init__(config)
+        backlog_limit = BacklogLimit()
+        app.state.check_backlog = backlog_limit.check
+        http = partial(HttpConnection, reject=app.reject, backlog_limit=backlog_limit)
+        super().__init__(app.asgi, http, lifespan="on", backlog=BACKLOG)
         self._state = app.state
         self._tick = app.tick
         self._settings = settings
@@ -158,7 +177,7 @@ class Server(SweepingServer):
 
     def _take_turns(self, sock: socket.socket, turns: Turns) -> Listener:
         def make_connection() -> asyncio.Protocol:
-            return self.config.http_protocol_class(  # type: ignore[call-arg] # see `make_server`
+            return self.config.http_protocol_class(  # type: ignore[call-arg] # see `SweepingServer`
                 config=self.config,
                 server_state=self.server_state,
                 app_state=self.lifespan.state,
@@ -261,35 +280,3 @@ async def _until(holds: Callable[[], bool], end: float) -> None:
     """Wait until a condition of the kernel holds, or until a time of the monotonic clock."""
     while not holds() and time.monotonic() < end:  # noqa: ASYNC110 - the kernel sets no event
         await asyncio.sleep(0.01)
-
-
-def make_server(
-    app: Application,
-    settings: Settings,
-    ready: Callable[[], None],
-    reload: Callable[[], None] | None = None,
-    turns: Turns | None = None,
-) -> Server:
-    """Return a server for the application; its `run([sock])` serves until a signal.
-
-    settings -- the durations of drain and shutdown; the address is that of the socket
-    ready -- called once the port is open
-    reload -- called at SIGHUP; None if that is a stop, like SIGTERM
-    turns -- what several workers tell each other; None if there is one
-    """
-    backlog_limit = BacklogLimit()
-    app.state.check_backlog = backlog_limit.check
-    config = uvicorn.Config(
-        app.asgi,
-        http=partial(  # type: ignore[arg-type] # any callable works
-            HttpConnection, reject=app.reject, backlog_limit=backlog_limit
-        ),
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-    )
-    return Server(config, app, settings, ready, reload, turns)

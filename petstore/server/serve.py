@@ -17,7 +17,7 @@ from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
 from petstore.server import resources, sockets
-from petstore.server.process import make_server
+from petstore.server.process import Server
 
 _BANNER: Final = """
 petstore in development mode; press Ctrl-C to stop. {kept}
@@ -72,7 +72,7 @@ def serve(
 
             app = create_app(replace(configuration, settings=settings))
             reload = None if configuration.dev_key else configuration.keys.reload_soon
-            make_server(app, settings, ready, reload).run([sock])
+            Server(app, settings, ready, reload).run([sock])
         else:
             from petstore.server.workers import Supervisor
 

@@ -29,7 +29,7 @@ from petstore.http.store import SharedStore, shared_store_bytes
 from petstore.observability import logs
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
-from petstore.server.process import STOP_AT_ONCE, exit_at_once, make_server, stop_seconds
+from petstore.server.process import STOP_AT_ONCE, Server, exit_at_once, stop_seconds
 
 RESTART_SECONDS: Final = 1
 """The pause before a dead worker is replaced, so that a failing start does not spin."""
@@ -116,15 +116,10 @@ class Supervisor:
         sock: socket.socket,
         configuration: Configuration,
     ) -> None:
-        settings = configuration.settings
+        self._settings = settings = configuration.settings
         self._arguments = Given(dict(environ), dict(flags), configuration.dev), sock
         self._sock = sock
         self._memory = Memory.create(settings.workers, counters=settings.rate_limit is not None)
-        self._workers = settings.workers
-        self._metrics = settings.metrics_listen is not None
-        self._stop_seconds = stop_seconds(settings)
-        self._drain_seconds = settings.drain_seconds
-        self._inherited = settings.listen.descriptor is not None
         self._processes: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
@@ -151,7 +146,7 @@ class Supervisor:
         if self._reloads or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
             signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
         try:
-            self._processes = [self._start(index) for index in range(self._workers)]
+            self._processes = [self._start(index) for index in range(self._settings.workers)]
         except OSError as error:
             raise ConfigurationError(
                 f"cannot start a worker: {error.strerror}; check the limits on processes and open"
@@ -161,7 +156,7 @@ class Supervisor:
         while not self._signals:
             wait([self._reports, *(process.sentinel for process in self._processes)], timeout=0.5)
             self._update_serving()
-            if not announced and len(self._serving) == self._workers:
+            if not announced and len(self._serving) == self._settings.workers:
                 announced = True
                 ready()
             dead = [i for i, process in enumerate(self._processes) if not process.is_alive()]
@@ -212,7 +207,7 @@ class Supervisor:
             if self._signals or process.is_alive():
                 continue
             ended = process.pid, process.exitcode
-            if self._metrics:
+            if self._settings.metrics_listen is not None:
                 from petstore.server.metrics_port import forget  # noqa: PLC0415 - see metrics_port
 
                 forget(process.name)
@@ -250,15 +245,15 @@ class Supervisor:
         """Wait until the workers have ended, but no longer than a stop may take."""
         self._stop_workers()  # one may have been started when the signal came
         while (
-            time.monotonic() < self._stopped + self._drain_seconds
+            time.monotonic() < self._stopped + self._settings.drain_seconds
             and self._signals < 2
             and any(process.is_alive() for process in self._processes)
         ):
             time.sleep(0.02)
-        if not self._inherited:
+        if self._settings.listen.descriptor is None:
             sockets.refuse(self._sock)  # each worker waits for that, then accepts the rest
         self._sock.close()  # listening ends when the last worker closes it
-        end = self._stopped + self._stop_seconds + KILL_SECONDS
+        end = self._stopped + stop_seconds(self._settings) + KILL_SECONDS
         late = False
         for process in self._processes:
             process.join(max(0.0, end - time.monotonic()))
@@ -306,7 +301,7 @@ def work(
 
         reload = configuration.keys.reload_soon
         turns = memory.turns if sys.platform == "linux" else None  # `Listener` needs epoll
-        make_server(app, configuration.settings, ready, reload, turns).run([sock])
+        Server(app, configuration.settings, ready, reload, turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
         sys.exit(exit_status.UNAVAILABLE)

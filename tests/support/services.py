@@ -24,7 +24,7 @@ from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http import app
 from petstore.http.state import ServiceState
-from petstore.server.process import make_server
+from petstore.server.process import Server
 from petstore.server.sockets import bind
 from tests.support import postgres_servers, redis_servers
 from tests.support.waiting import HANG_SECONDS
@@ -178,7 +178,7 @@ def in_thread(
 @contextmanager
 def _served(application: app.Application, settings: Settings) -> Iterator[Live]:
     ready = threading.Event()
-    running = make_server(application, settings, ready.set)
+    running = Server(application, settings, ready.set)
     with bind(Address.parse("127.0.0.1:0")) as sock:
         thread = threading.Thread(target=running.run, args=([sock],))
         thread.start()
