@@ -5,15 +5,12 @@ import logging
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability.output import standard_error
-
-_FIELDS: Final = ("request_id",)
-"""The fields that a record may carry as ``extra``."""
 
 
 class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -42,14 +39,7 @@ _to_json: Final[Callable[[list[RequestLine]], bytes]] = msgspec.json.Encoder().e
 
 
 def _to_text(lines: list[RequestLine]) -> bytes:
-    return b"".join(map(_to_text_line, lines))
-
-
-def _to_text_line(line: RequestLine) -> bytes:
-    fields = msgspec.to_builtins(line)
-    head = f"{fields.pop('time')[11:23]} {fields.pop('level')} {fields.pop('event')}"
-    text = " ".join([head, *(f"{name}={value}" for name, value in fields.items())])
-    return f"{text}\n".encode()
+    return "".join(f"{_join(msgspec.to_builtins(line))}\n" for line in lines).encode()
 
 
 class RequestLog:
@@ -79,7 +69,7 @@ class RequestLog:
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = _format_time(datetime.now(UTC))
         for line in lines:
             line.time = now
         standard_error.write(self._encode(lines))
@@ -109,18 +99,26 @@ def set_up(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
 
 def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, str]:
     """Return the fields of a line; a path in it need not be UTF-8."""
-    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     line = {
-        "time": moment.replace("+00:00", "Z"),
+        "time": _format_time(datetime.fromtimestamp(record.created, UTC)),
         "level": record.levelname.lower(),
         "event": record.getMessage(),
     }
-    for field in _FIELDS:
-        if (value := getattr(record, field, None)) is not None:
-            line[field] = value
+    if (request_id := getattr(record, "request_id", None)) is not None:  # given as ``extra``
+        line["request_id"] = request_id
     if record.exc_info:
         line["exception"] = formatter.formatException(record.exc_info)
     return {name: text.encode(errors="backslashreplace").decode() for name, text in line.items()}
+
+
+def _format_time(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _join(fields: dict[str, Any]) -> str:
+    """Return a line as text, with the time of day only."""
+    head = f"{fields.pop('time')[11:23]} {fields.pop('level')} {fields.pop('event')}"
+    return " ".join([head, *(f"{name}={value}" for name, value in fields.items())])
 
 
 class _Handler(logging.Handler):
@@ -137,6 +135,4 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = _line(self, record)
         exception = line.pop("exception", None)
-        head = f"{line.pop('time')[11:23]} {line.pop('level')} {line.pop('event')}"
-        text = " ".join([head, *(f"{name}={value}" for name, value in line.items())])
-        return f"{text}\n{exception}" if exception else text
+        return f"{_join(line)}\n{exception}" if exception else _join(line)

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Awaitable, Callable
+from functools import partial
 from multiprocessing import current_process
 from pathlib import Path
 from time import perf_counter
@@ -90,87 +91,65 @@ class Metrics:
             process_file(directory, name).write_text(str(os.getpid()))
             values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call] # it has no types
         registry = CollectorRegistry()
-        self._requests = Counter(
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, buckets=DURATION_BUCKETS, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        sum_of_workers = partial(gauge, multiprocess_mode="livesum")
+        self._requests = counter(
             "petstore_http_requests",
             "Requests that got a response, by operation and status code.",
             ("operation", "status"),
-            registry=registry,
         )
-        self._seconds = Histogram(
+        self._seconds = histogram(
             "petstore_http_request_duration_seconds",
             "Seconds from the head of a request to the end of its response.",
             ("operation",),
-            buckets=DURATION_BUCKETS,
-            registry=registry,
         )
-        self._in_flight = Gauge(
-            "petstore_http_requests_in_flight",
-            "Requests in flight.",
-            registry=registry,
-            multiprocess_mode="livesum",
+        self._in_flight = sum_of_workers("petstore_http_requests_in_flight", "Requests in flight.")
+        self._failures = counter(
+            "petstore_storage_failures", "Requests that failed because of the storage."
         )
-        self._failures = Counter(
-            "petstore_storage_failures",
-            "Requests that failed because of the storage.",
-            registry=registry,
-        )
-        self._writable = Gauge(
+        self._writable = gauge(
             "petstore_storage_writable",
             "Whether the storage accepts writes: 0 from a failed one until an item is created.",
-            registry=registry,
             multiprocess_mode="mostrecent",
         )
         if first:  # what replaces a worker keeps its last value
             self._writable.set(1)
         self._writable_until = 0.0  # then it is set again, to stay the most recent one
-        self._storage_seconds = Histogram(
+        self._storage_seconds = histogram(
             "petstore_storage_duration_seconds",
             "Seconds that a call of the storage took, by its method; also one that failed.",
             ("method",),
-            buckets=DURATION_BUCKETS,
-            registry=registry,
         )
-        self._checked = Gauge(
+        self._checked = gauge(
             "petstore_storage_check_timestamp_seconds",
             "When the store was last seen to be the same; of several workers, the earliest time.",
-            registry=registry,
             multiprocess_mode="livemin",
         )
         self._checked.set_to_current_time()
-        read_only_workers = Gauge(
-            "petstore_read_only",
-            "Workers that refuse writes, because PETSTORE_READ_ONLY is set.",
-            registry=registry,
-            multiprocess_mode="livesum",
+        read_only_workers = sum_of_workers(
+            "petstore_read_only", "Workers that refuse writes, because PETSTORE_READ_ONLY is set."
         )
         read_only_workers.set(read_only)
-        self._connections = Gauge(
-            "petstore_connections",
-            "Connections of clients that are open.",
-            registry=registry,
-            multiprocess_mode="livesum",
+        self._connections = sum_of_workers(
+            "petstore_connections", "Connections of clients that are open."
         )
-        self._refused = Counter(
+        self._refused = counter(
             "petstore_refused_requests",
             "Requests refused by a guard or a limit, by the reason and the client.",
             ("reason", "client"),
-            registry=registry,
         )
-        self._reload_failures = Counter(
+        self._reload_failures = counter(
             "petstore_key_reload_failures",
             "Reloads of the key file that failed. Each worker reloads it.",
-            registry=registry,
         )
-        self._keys_stale = Gauge(
-            "petstore_keys_stale",
-            "Workers that use older keys, because the key file is unusable.",
-            registry=registry,
-            multiprocess_mode="livesum",
+        self._keys_stale = sum_of_workers(
+            "petstore_keys_stale", "Workers that use older keys, because the key file is unusable."
         )
-        dropped = Counter(
+        dropped = counter(
             "petstore_log_lines_dropped",
             "Log lines that were dropped because standard error was not read.",
-            registry=registry,
         )
         standard_error.on_drop = dropped.inc
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}

@@ -13,6 +13,14 @@ from prometheus_client.registry import Collector
 
 _MAIN: Final = "main"
 
+_FAMILIES: Final = (  # of what `_measure` returns
+    (CounterMetricFamily, "process_cpu_seconds", "CPU time in seconds."),
+    (GaugeMetricFamily, "process_resident_memory_bytes", "Resident memory in bytes."),
+    (GaugeMetricFamily, "process_open_fds", "Open file descriptors."),
+    (GaugeMetricFamily, "process_max_fds", "The limit on open file descriptors."),
+    (GaugeMetricFamily, "process_start_time_seconds", "The time of the start, in Unix seconds."),
+)
+
 
 def process_file(directory: str, name: str) -> Path:
     """Return the file that holds the id of a process.
@@ -46,21 +54,7 @@ class ProcessCollector(Collector):
         )
         info.add_metric(tuple(self._build.values()), 1)
         yield info
-        labels = ("process",)
-        cpu = CounterMetricFamily("process_cpu_seconds", "CPU time in seconds.", labels=labels)
-        memory = GaugeMetricFamily(
-            "process_resident_memory_bytes", "Resident memory in bytes.", labels=labels
-        )
-        open_fds = GaugeMetricFamily("process_open_fds", "Open file descriptors.", labels=labels)
-        max_fds = GaugeMetricFamily(
-            "process_max_fds", "The limit on open file descriptors.", labels=labels
-        )
-        start = GaugeMetricFamily(
-            "process_start_time_seconds", "The time of the start, in Unix seconds.", labels=labels
-        )
-        families: tuple[CounterMetricFamily | GaugeMetricFamily, ...] = (
-            *(cpu, memory, open_fds, max_fds, start),
-        )
+        families = [family(name, text, labels=("process",)) for family, name, text in _FAMILIES]
         for name, pid in self._processes().items():
             try:
                 values = _measure(pid)
