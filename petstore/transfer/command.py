@@ -80,11 +80,8 @@ def export(file: str, url: str | None) -> int:
             keys = Settings.read(gather(os.environ, {}).values).keys
             if not keys:
                 raise ConfigurationError("PETSTORE_API_KEYS is not set: --from needs an API key")
-            service = ServiceSource(url, keys[0])
-            try:
+            with closing(ServiceSource(url, keys[0])) as service:
                 _export(service, file)
-            finally:
-                service.close()
         else:
             configuration = _configured(
                 "there is nothing to export. Read from the running service: --from URL"

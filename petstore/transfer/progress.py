@@ -28,7 +28,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         """Start; on a terminal, show a bar."""
-        if sys.stderr is not None and sys.stderr.isatty():
+        if sys.stderr.isatty():
             self._bar = _bar()
             self._bar.start()
             self._task = self._bar.add_task(self._verb, total=self._total, text="")
@@ -78,9 +78,8 @@ class Progress:
 
 def report(text: str) -> None:
     """Write a line to standard error."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"petstore: {text}\n")
-        sys.stderr.flush()
+    sys.stderr.write(f"petstore: {text}\n")
+    sys.stderr.flush()
 
 
 def _bar() -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import Any, Self, TypeVar
 
 Result = TypeVar("Result")
@@ -31,15 +31,11 @@ class Calls:
         self._runner.close()
         signal.signal(signal.SIGINT, self._handler)
 
-    def run(self, call: Awaitable[Result]) -> Result:
+    def run(self, call: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of a call. Raises `KeyboardInterrupt` after it if SIGINT came."""
-
-        async def wait() -> Result:
-            return await call
-
         self._interrupts, self._running = 0, True
         try:
-            result = self._runner.run(wait())
+            result = self._runner.run(call)
         finally:
             self._running = False
         if self._interrupts:

@@ -2,7 +2,6 @@
 
 import http.client
 import re
-import ssl
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -120,14 +119,9 @@ class ServiceSource:
         self._name = f"the service at {parts.scheme}://{parts.netloc}"
         self._path = parts.path.rstrip("/").removesuffix(API_PREFIX) + API_PREFIX
         self._headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
-        if parts.scheme == "https":
-            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=RESPONSE_TIMEOUT_SECONDS, context=ssl.create_default_context()
-            )
-        else:
-            self._connection = http.client.HTTPConnection(
-                host, port, timeout=RESPONSE_TIMEOUT_SECONDS
-            )
+        https = parts.scheme == "https"
+        connection = http.client.HTTPSConnection if https else http.client.HTTPConnection
+        self._connection = connection(host, port, timeout=RESPONSE_TIMEOUT_SECONDS)
 
     def first(self, type_: ItemType, after: int) -> Items:
         """Request a page of one item."""
@@ -173,17 +167,14 @@ class ServiceSource:
         return page, f"{target.partition('?')[0]}?{urlsplit(match[1]).query}"
 
     def _get(self, target: str) -> tuple[int, str, bytes]:
-        for attempt in (1, 2):
-            fresh = self._connection.sock is None
-            try:
-                self._connection.request("GET", target, headers=self._headers)
-                response = self._connection.getresponse()
-                return response.status, response.headers.get("link", ""), response.read()
-            except (OSError, http.client.HTTPException) as error:
-                self._connection.close()
-                # The service may have closed an idle connection.
-                if attempt == 1 and not fresh and not isinstance(error, TimeoutError):
-                    continue
-                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                raise UnavailableError(f"{self._name}: {reason}") from error
-        raise AssertionError
+        used = self._connection.sock is not None  # the service may have closed it for being idle
+        try:
+            self._connection.request("GET", target, headers=self._headers)
+            response = self._connection.getresponse()
+            return response.status, response.headers.get("link", ""), response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            if used and not isinstance(error, TimeoutError):
+                return self._get(target)  # over a new connection
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise UnavailableError(f"{self._name}: {reason}") from error
