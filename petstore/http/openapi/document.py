@@ -22,9 +22,7 @@ from petstore.contract import Order, Pet
 from petstore.http.errors import CODES, Error, ErrorCode
 from petstore.http.headers import JSON
 from petstore.http.openapi import texts
-from petstore.http.pagination import (
-    Collection,
-)
+from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
 from petstore.http.routes import Operation, Routes
 from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
