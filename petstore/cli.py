@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from petstore import completion, exit_status
+from petstore import __version__, completion, exit_status
 
 if TYPE_CHECKING:
     from petstore.commands import Command
@@ -182,10 +182,8 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Print the version. The import takes as long as the rest of this module."""
-        from importlib.metadata import version
-
-        print(f"petstore {version('petstore-service')}")
+        """Print the version; argparse's own action would hide that it cannot be written."""
+        print(f"petstore {__version__}")
         parser.exit()
 
 
@@ -391,10 +389,9 @@ def _backends(_: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
-    from petstore.config import discovery
     from petstore.config.errors import PREFIX
     from petstore.config.loading import configure
-    from petstore.config.settings import Settings, mask, setting_names
+    from petstore.config.settings import masked
     from petstore.contract import ChangeNeededError
     from petstore.observability import logs
     from petstore.observability.tracing import Tracing
@@ -402,15 +399,12 @@ def _check(options: argparse.Namespace) -> int:
 
     configuration = configure(os.environ, {}, keyless=True)
     _warn(configuration.warnings)
-    settings = configuration.settings
-    for name, field in setting_names(Settings, PREFIX).items():
-        print(f"{name}={mask(field, getattr(settings, field))}")
-    for name, text in discovery.masked_settings(
-        configuration.plugin, configuration.storage
-    ).items():
+    settings, storage = configuration.settings, configuration.storage
+    shown = masked(settings, PREFIX) | masked(storage, configuration.plugin.prefix)
+    for name, text in shown.items():
         print(f"{name}={text}")
-    if "check" in configuration.storage.__struct_fields__:  # see backends/README.md
-        storage = replace(configuration.storage, check=True)
+    if "check" in storage.__struct_fields__:  # see backends/README.md
+        storage = replace(storage, check=True)
         configuration = replace(configuration, storage=storage)
     logs.set_up(settings.log, settings.log_level)  # a backend may log what it has found
     tracing = Tracing.from_environment()

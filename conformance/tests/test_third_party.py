@@ -26,6 +26,7 @@ from petstore_conformance.harness.kit import clauses, sentences
 
 from petstore.config import discovery
 from petstore.config.errors import ConfigurationError
+from petstore.config.settings import masked
 from petstore.contract import Backend
 from tests.support.documents import ROOT, blocks
 from tests.support.installed import judged
@@ -318,7 +319,7 @@ def test_the_settings_of_the_example_are_shown_as_documented() -> None:
     )
     plugin = discovery.Plugin("acme", "petstore-acme", "0.1.0", example)
     values = {"PETSTORE_ACME_URL": "acme://u:p@h", "PETSTORE_ACME_PASSWORD": "hunter2"}
-    assert discovery.masked_settings(plugin, discovery.configure(plugin, values)) == {
+    assert masked(discovery.configure(plugin, values), plugin.prefix) == {
         "PETSTORE_ACME_URL": "acme://u:***@h",
         "PETSTORE_ACME_TIMEOUT": "5",
         "PETSTORE_ACME_PASSWORD": "***",

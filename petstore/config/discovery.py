@@ -6,7 +6,7 @@ Only the chosen plugin is imported: a broken plugin that is not chosen cannot pr
 import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import Final
 
 from msgspec import NODEFAULT, Struct
 
@@ -148,20 +148,14 @@ def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
     return settings
 
 
-def masked_settings(plugin: Plugin, settings: Any) -> dict[str, str]:
-    """Return a backend's effective settings by name, with secrets masked."""
-    names = setting_names(plugin.backend.settings, plugin.prefix)
-    return {name: mask(field, getattr(settings, field)) for name, field in names.items()}
-
-
 def describe_settings(plugin: Plugin) -> list[str]:
     """Return a line for each setting of a backend: its name, its default, what it accepts."""
-    lines = []
-    for name, field in setting_names(plugin.backend.settings, plugin.prefix).items():
-        default = default_of(plugin.backend.settings, field)
+    lines, struct = [], plugin.backend.settings
+    for name, field in setting_names(struct, plugin.prefix).items():
+        default = default_of(struct, field)
         shown = mask(field, default) if default is not NODEFAULT else ""
         required = "required" if default is NODEFAULT else f"default {shown or 'none'}"
-        lines.append(f"{name}  {required}  {description(plugin.backend.settings, field)}".rstrip())
+        lines.append(f"{name}  {required}  {description(struct, field)}".rstrip())
     return lines
 
 

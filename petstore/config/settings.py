@@ -330,6 +330,12 @@ def mask(field: str, value: object) -> str:
     return _PARAMETER.sub(r"\1***", text)
 
 
+def masked(settings: Struct, prefix: str) -> dict[str, str]:
+    """Return effective settings by name, with secrets masked."""
+    names = setting_names(type(settings), prefix)
+    return {name: mask(field, getattr(settings, field)) for name, field in names.items()}
+
+
 def _from_file(file: str) -> dict[str, str]:
     try:
         table = tomllib.loads(Path(file).read_text("utf-8-sig"))

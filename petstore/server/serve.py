@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from platform import python_version
 from time import perf_counter
 from typing import Final, NamedTuple
@@ -64,9 +65,7 @@ def serve(
             build["backend"] = configuration.plugin.name
             metrics = stack.enter_context(serve_metrics(settings.metrics_listen, build))
 
-        def ready() -> None:
-            _announce(configuration, sock, metrics)
-
+        ready = partial(_announce, configuration, sock, metrics)
         if settings.workers == 1:
             from petstore.http.app import create_app
 
@@ -76,15 +75,15 @@ def serve(
         else:
             from petstore.server.workers import Supervisor
 
-            more = {"PETSTORE_API_KEYS": key} if (key := configuration.dev_key) else {}
             flags = {
                 **flags,
+                "PETSTORE_API_KEYS": configuration.dev_key,
                 "PETSTORE_BACKEND": settings.backend,
                 "PETSTORE_LOG": settings.log,
                 "PETSTORE_LOG_LEVEL": settings.log_level,
                 "PETSTORE_STORE": settings.store,
             }
-            Supervisor({**environ, **more}, flags, sock, configuration).run(ready)
+            Supervisor(environ, flags, sock, configuration).run(ready)
 
 
 class Opened(NamedTuple):
