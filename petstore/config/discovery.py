@@ -11,14 +11,7 @@ from typing import Final
 from msgspec import NODEFAULT, Struct
 
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
-from petstore.config.settings import (
-    Settings,
-    convert,
-    default_of,
-    description,
-    mask,
-    setting_names,
-)
+from petstore.config.settings import Settings, convert, default_of, description, mask, setting_names
 from petstore.contract import CONTRACT, Backend
 
 GROUP: Final = "petstore.backends"

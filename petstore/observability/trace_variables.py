@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from petstore.config.errors import ConfigurationError, shorten
@@ -21,17 +21,8 @@ _MAX_BATCH_SIZE: Final = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
 _HEADER: Final = re.compile(r"[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=([ !#-+\--:<-\[\]-~]*)")
 
 
-class _Variable(NamedTuple):
-    """What a variable accepts.
-
-    names -- several for the same thing; the first that is set is used, and only that one is read
-    expected -- what it accepts, in words
-    check -- returns False, or raises any exception, for a value that cannot work
-    """
-
-    names: tuple[str, ...]
-    expected: str
-    check: Callable[[str], object]
+_Check = Callable[[str], object]
+"""Returns False, or raises any exception, for a value that cannot work."""
 
 
 def check(variables: Mapping[str, str]) -> None:
@@ -77,15 +68,15 @@ def _exporter(what: str) -> tuple[str, str]:
     return f"OTEL_EXPORTER_OTLP_TRACES_{what}", f"OTEL_EXPORTER_OTLP_{what}"
 
 
-def _matches(pattern: str) -> Callable[[str], object]:
+def _matches(pattern: str) -> _Check:
     return lambda text: re.fullmatch(pattern, text, re.IGNORECASE) is not None
 
 
-def _within(low: float, high: float) -> Callable[[str], object]:
+def _within(low: float, high: float) -> _Check:
     return lambda text: low <= float(text) <= high
 
 
-def _installed(group: str, special: str = "") -> Callable[[str], object]:
+def _installed(group: str, special: str = "") -> _Check:
     """Return what checks the names of plugins, separated by commas; `special` is a name, too."""
 
     def load_all(text: str) -> None:
@@ -126,28 +117,20 @@ _COUNT: Final = "a whole number from 0 to 999999999"
 _POSITIVE: Final = "a whole number from 1 to 999999999"
 _EXPRESSIONS: Final = "regular expressions, separated by commas"
 
-_VARIABLES: Final = (
-    _Variable(("OTEL_TRACES_EXPORTER",), "otlp or none", _matches("otlp|otlp_proto_http")),
-    _Variable(("OTEL_SDK_DISABLED",), "true or false", _matches("true|false")),
-    _Variable(
-        _exporter("ENDPOINT"), "a URL such as http://127.0.0.1:4318 for OTLP/HTTP", _is_endpoint
-    ),
-    _Variable(
+_VARIABLES: Final[tuple[tuple[tuple[str, ...], str, _Check], ...]] = (
+    (("OTEL_TRACES_EXPORTER",), "otlp or none", _matches("otlp|otlp_proto_http")),
+    (("OTEL_SDK_DISABLED",), "true or false", _matches("true|false")),
+    (_exporter("ENDPOINT"), "a URL such as http://127.0.0.1:4318 for OTLP/HTTP", _is_endpoint),
+    (
         _exporter("PROTOCOL"),
         "http/protobuf, the only protocol that the service sends traces by",
         _matches("http/protobuf"),
     ),
-    _Variable(_exporter("COMPRESSION"), "gzip, deflate or none", _matches("gzip|deflate|none")),
-    _Variable(
-        _exporter("HEADERS"), "headers as name=value, separated by commas, encoded", _are_headers
-    ),
-    _Variable(_exporter("TIMEOUT"), "a number of seconds from 0.001 to 3600", _within(0.001, 3600)),
-    _Variable(
-        _exporter("CERTIFICATE"),
-        "a file of certificates in PEM that can be read",
-        _load_authorities,
-    ),
-    _Variable(
+    (_exporter("COMPRESSION"), "gzip, deflate or none", _matches("gzip|deflate|none")),
+    (_exporter("HEADERS"), "headers as name=value, separated by commas, encoded", _are_headers),
+    (_exporter("TIMEOUT"), "a number of seconds from 0.001 to 3600", _within(0.001, 3600)),
+    (_exporter("CERTIFICATE"), "a file of certificates in PEM that can be read", _load_authorities),
+    (
         (
             "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
             "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
@@ -155,51 +138,45 @@ _VARIABLES: Final = (
         "an installed credential provider",
         _installed("opentelemetry_otlp_credential_provider"),
     ),
-    _Variable(
+    (
         ("OTEL_PROPAGATORS",),
         "installed propagators, separated by commas, or none",
         _installed("opentelemetry_propagator", "none"),
     ),
-    _Variable(
+    (
         ("OTEL_TRACES_SAMPLER",),
         "always_on, always_off or traceidratio, each also after parentbased_",
         _matches("(parentbased_)?(always_on|always_off|traceidratio)"),
     ),
-    _Variable(("OTEL_TRACES_SAMPLER_ARG",), "a number from 0 to 1", _within(0, 1)),
-    _Variable(
+    (("OTEL_TRACES_SAMPLER_ARG",), "a number from 0 to 1", _within(0, 1)),
+    (
         ("OTEL_RESOURCE_ATTRIBUTES",),
         "attributes as name=value, separated by commas",
         _matches("[^,=]+=[^,]*(,[^,=]+=[^,]*)*"),
     ),
-    _Variable(
+    (
         ("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS",),
         "installed resource detectors, separated by commas, or *",
         _installed("opentelemetry_resource_detector", "*"),
     ),
-    _Variable(
-        ("OTEL_PYTHON_CONTEXT",), "an installed context", _installed("opentelemetry_context")
-    ),
-    _Variable(
+    (("OTEL_PYTHON_CONTEXT",), "an installed context", _installed("opentelemetry_context")),
+    (
         ("OTEL_PYTHON_METER_PROVIDER",),
         "an installed meter provider",
         _installed("opentelemetry_meter_provider"),
     ),
-    _Variable(
-        ("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED",), "true or false", _matches("true|false")
-    ),
-    _Variable(
-        ("OTEL_PYTHON_ASGI_EXCLUDED_URLS", "OTEL_PYTHON_EXCLUDED_URLS"), _EXPRESSIONS, _compile
-    ),
+    (("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED",), "true or false", _matches("true|false")),
+    (("OTEL_PYTHON_ASGI_EXCLUDED_URLS", "OTEL_PYTHON_EXCLUDED_URLS"), _EXPRESSIONS, _compile),
     *(
-        _Variable((f"OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_{name}",), _EXPRESSIONS, _compile)
+        ((f"OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_{name}",), _EXPRESSIONS, _compile)
         for name in ("SERVER_REQUEST", "SERVER_RESPONSE", "SANITIZE_FIELDS")
     ),
     *(
-        _Variable((name,), _POSITIVE, _matches("[1-9][0-9]{0,8}"))
+        ((name,), _POSITIVE, _matches("[1-9][0-9]{0,8}"))
         for name in (_MAX_QUEUE_SIZE, _MAX_BATCH_SIZE, "OTEL_BSP_SCHEDULE_DELAY")
     ),
     *(
-        _Variable((f"OTEL_{name}",), _COUNT, _matches("[0-9]{1,9}"))
+        ((f"OTEL_{name}",), _COUNT, _matches("[0-9]{1,9}"))
         for name in (
             "BSP_EXPORT_TIMEOUT",
             "ATTRIBUTE_COUNT_LIMIT",
@@ -213,3 +190,5 @@ _VARIABLES: Final = (
         )
     ),
 )
+"""Names for the same thing, of which only the first that is set is read; what it accepts, in words;
+and the check."""
