@@ -18,15 +18,7 @@ from petstore import exit_status
 from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
-from petstore.contract import (
-    MAX_ID,
-    Expected,
-    Order,
-    Pet,
-    RefusedError,
-    Repository,
-    TokenRecord,
-)
+from petstore.contract import MAX_ID, Expected, Order, Pet, RefusedError, Repository, TokenRecord
 from petstore.interface import RECORD_SECONDS
 from petstore.transfer import ndjson
 from petstore.transfer.comparison import differences
@@ -34,13 +26,7 @@ from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress, report
 from petstore.transfer.records import Records
 from petstore.transfer.runner import Calls
-from petstore.transfer.sources import (
-    ItemType,
-    ServiceSource,
-    Source,
-    StorageSource,
-    highest,
-)
+from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSource, highest
 
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
@@ -151,7 +137,7 @@ def _watched(
     done = 0
     for number, line, item in lines:
         done += len(line)
-        progress.count(item)
+        progress.count([item])
         progress.update(done)
         yield number, item
 
@@ -188,15 +174,13 @@ def _export(source: Source, file: str) -> None:
         for type_, end in zip(ITEM_TYPES, ends, strict=True):
             for page in source.pages(type_):
                 output.write(b"".join(map(ndjson.encode, page)))
-                for item in page:
-                    progress.count(item)
+                progress.count(page)
                 progress.update(before + page[-1].id)
             before += end
         tokens = source.tokens(int(time.time()))
         for records in tokens or ():
             output.write(b"".join(map(ndjson.encode, records)))
-            for record in records:
-                progress.count(record)
+            progress.count(records)
         output.flush()
         remark = "" if tokens else f"; {_RETRIED}"
         if [highest(source, type_) for type_ in ITEM_TYPES] != ends:
@@ -319,8 +303,7 @@ def _import(
 
         def store() -> None:
             target.store(batch)
-            for _, item in batch:
-                progress.count(item)
+            progress.count(item for _, item in batch)
             progress.update(done)
             batch.clear()
 

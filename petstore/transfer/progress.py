@@ -1,6 +1,7 @@
 """Progress on standard error: a bar on a terminal, otherwise a line every few seconds."""
 
 import sys
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final, Self
 
@@ -39,9 +40,10 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def count(self, item: Transferred) -> None:
-        """Count a transferred item."""
-        self._counts[type(item)] += 1
+    def count(self, items: Iterable[Transferred]) -> None:
+        """Count transferred items."""
+        for item in items:
+            self._counts[type(item)] += 1
 
     def update(self, done: int) -> None:
         """Report the progress, if a report is due.
@@ -84,20 +86,14 @@ def report(text: str) -> None:
 
 def _bar() -> Any:
     """Return a bar with counts, rate, share and time left, which disappears at the end."""
+    from rich import progress  # noqa: PLC0415 - slow to import
     from rich.console import Console  # noqa: PLC0415 - slow to import
-    from rich.progress import (  # noqa: PLC0415 - slow to import
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.fields[text]}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+        progress.TextColumn("{task.fields[text]}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("left"),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True)
