@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 
 import pytest
 
@@ -47,6 +48,7 @@ def check_refused(raw: bytes) -> None:
     (response,) = parse_responses(raw)
     assert check_error(response, 400, "invalid_request").startswith("HTTP: ")
     assert response.headers["connection"] == "close"
+    assert parsedate_to_datetime(response.headers["date"])
     assert response.headers["cache-control"] == "no-store"
     assert response.headers["x-content-type-options"] == "nosniff"
     assert "frame-ancestors 'none'" in response.headers["content-security-policy"]

@@ -5,16 +5,23 @@ and at an upgrade. Each minute promtool compares the alerts that fire with those
 """
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.key_files import key_line
+from tests.support.metrics import metrics_url
+from tests.support.pets import REX
 from tests.support.promtool import ALERTS, FIRING, RULES, passes, promtool
+from tests.support.raw_http import begin_body
+from tests.support.services import KEY, OTHER_KEY, Start
+from tests.support.waiting import HANG_SECONDS, until
 
 pytestmark = pytest.mark.slow
 
@@ -258,9 +265,7 @@ def expectations(alert: str, timeline: Timeline) -> Iterator[dict[str, object]]:
         yield {"expr": ever, "eval_time": f"{end}m", "exp_samples": fires}
 
 
-def run(
-    folder: Path, alert: str, given: Sequence[Timeline], step: int = 15, rules: str = RULES
-) -> str:
+def run(folder: Path, alert: str, given: Sequence[Timeline], step: int = 15) -> str:
     """Let promtool compare what fires with what should; return what is wrong, if anything is."""
     tests = [
         {
@@ -270,7 +275,7 @@ def run(
         }
         for timeline in given
     ]
-    (folder / "alerts.yaml").write_text(rules)
+    (folder / "alerts.yaml").write_text(RULES)
     whole = {"rule_files": ["alerts.yaml"], "evaluation_interval": f"{step}s", "tests": tests}
     (folder / "test.yaml").write_text(json.dumps(whole))
     ended = promtool(folder, "test rules", "test.yaml")
@@ -377,42 +382,49 @@ def test_a_case_of_its_own(tmp_path: Path, case: str) -> None:
     assert run(tmp_path, alert, [timeline]) == ""
 
 
-MISTAKES: Final = [
-    (r"> 45", "> 4500", "a health check keeps requests away"),
-    (r" or on \(job, instance\) \(.*?\)\)\)", ")", "no worker"),
-    (
-        r" and on \(job, instance\) petstore_storage_fail\S+ - .*? > 0",
-        "",
-        "PetstoreStorageUnwritable",
-    ),
-    (r"ALERTS{alertname=~\"PetstoreStorageUn.*?}", "petstore_storage_writable == 0", "only writes"),
-    (r"{operation!~.*?}", "", "PetstoreStorageFailing"),
-    (
-        r"ALERTS{alertname=~\"PetstoreStorage\(.*?}",
-        "petstore_storage_failures_total > 0",
-        "slow, with",
-    ),
-    (r" and on \(job, instance\) \(up .*? < 300\)", "", "an error before"),
-    (r" or time\(\) - process_start", " or 1e9 - process_start", "the first error"),
-    (r"> on \(job, instance\) group_left \(\)", "> 0 unless on (job, instance)", "a worker dies"),
-    (r"process=~\"worker-.+?\"", 'process="main"', "PetstoreWorkerDied"),
-    (r"reason=\"overloaded\"", 'reason=~".*"', "PetstoreInvalidKeys"),
-    (r"> 0\.1", "> 2", "PetstoreRateLimited"),
-]
-"""A pattern in the rules, what takes its place, and where that is noticed."""
+BROKEN: Final = """
+from petstore import cli
+from petstore.contract import UnavailableError
+from petstore_memory import MemoryRepository
+async def create_pet(*_):
+    raise RuntimeError
+async def list_pets(_, query):
+    if query.status:
+        raise UnavailableError("no")
+    return []
+MemoryRepository.create_pet, MemoryRepository.list_pets = create_pet, list_pets
+cli.main()
+"""
 
 
-@pytest.mark.parametrize(("pattern", "instead", "where"), MISTAKES)
-def test_a_mistake_in_the_rules_is_noticed(
-    tmp_path: Path, pattern: str, instead: str, where: str
-) -> None:
-    one_line = re.sub(r"\n {10}(?=\S)(?!\w+: )", " ", RULES).replace(
-        "expr: >-", "expr: >-\n         "
-    )
-    rules, number = re.subn(pattern, instead, one_line)
-    assert number
-    if where in FAULTS:
-        assert run(tmp_path, where, [*timelines(FAULTS[where], 15)], rules=rules)
-    else:
-        (case,) = [case for name, case in CASES.items() if name.startswith(where)]
-        assert run(tmp_path, case[0], [case[1]], rules=rules)
+def shown(text: str) -> set[tuple[object, ...]]:
+    """Return the names and the labels of the series in a text of Prometheus."""
+    families = text_string_to_metric_families(text)
+    return {(s.name, *sorted(s.labels.items())) for family in families for s in family.samples}
+
+
+def test_the_series_of_the_timelines_are_those_of_a_service(start: Start, tmp_path: Path) -> None:
+    keys = {"shop-frontend": KEY, "other": OTHER_KEY}
+    (tmp_path / "keys").write_text("\n".join(key_line(*client) for client in keys.items()))
+    settings = {"api_keys": "", "api_keys_file": f"{tmp_path}/keys", "rate_limit": "4/h"}
+    live = start(script=BROKEN, metrics_listen="127.0.0.1:0", max_in_flight="1", **settings)
+
+    def exposed() -> set[tuple[object, ...]]:
+        text = httpx.get(metrics_url(live.log.read_text()), timeout=HANG_SECONDS).text
+        return shown(text.replace('"main"', '"worker-0"'))  # there is only one process
+
+    counted = shown(" 1\n".join((*counters(HEALTHY), "")))
+    assert exposed() & counted == shown(" 1\n".join((*FROM_THE_START, "")))
+    others = gauges(HEALTHY, 0).keys() - {"petstore_build_info"}
+    expected = counted | shown(" 1\n".join((*others, "")))
+    client = live.client
+    assert client.get("/readyz").status_code == 200
+    responses = [client.get("/v1/pets"), client.get("/v1/pets?status=sold")]
+    responses.append(client.post("/v1/pets", json=REX))
+    with begin_body(live, "Content-Length: 9\r\nExpect: 100-continue", key=OTHER_KEY) as slow:
+        slow.recv(1)  # its body is wanted, so it has the only slot
+        responses += [client.get("/v1/pets") for _ in range(2)]
+    with live.new_client("wrong") as stranger:
+        responses.append(stranger.get("/v1/pets"))
+    assert [r.status_code for r in responses] == [200, 503, 500, 503, 429, 401]
+    until(lambda: expected <= exposed(), log=lambda: f"missing: {expected - exposed()}")

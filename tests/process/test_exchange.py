@@ -231,57 +231,6 @@ def test_a_tab_bytes_above_ascii_and_a_status_without_a_name_are_written_as_they
     assert b"x-a: 1\t2\xe9" in raw
 
 
-def test_a_whole_response_is_written_like_two_messages() -> None:
-    async def whole(_: Any, __: Any, send: Any) -> None:
-        headers = [(b"x-a", b"1")]
-        send.respond(200, headers, b"hello")
-
-    messages = responds(start(200, (b"x-a", b"1"), length(5)), body(b"hello"))
-    for request in REQUESTS.values():
-        with served(whole) as one, served(messages) as two:
-            assert parts(send(one, request, pause=0)) == parts(send(two, request, pause=0))
-
-
-def test_the_body_is_asked_for_when_the_application_reads_it() -> None:
-    head = b"POST / HTTP/1.1\r\n" + CLOSE + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
-    with served(echo) as address:
-        assert send(address, head, b"ok").startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
-    with served(responds(start(413, length(0)), body())) as address:
-        line, headers, _ = parts(send(address, head.replace(CLOSE, HOST)))
-        assert line.startswith(b"HTTP/1.1 413 ")
-        assert b"connection: close" in headers
-    old = head.replace(b"HTTP/1.1", b"HTTP/1.0")
-    with served(echo) as address:
-        assert send(address, old + b"ok").startswith(b"HTTP/1.1 200 ")
-
-
-def test_a_body_that_has_arrived_is_taken_whole_or_left_to_be_received() -> None:
-    async def takes(scope: Any, receive: Any, send: Any) -> None:
-        taken = send.take_body(5)
-        if taken is None:
-            await echo(scope, receive, send)
-        else:
-            assert send.take_body(5) is None
-            send.respond(200, [(b"x-taken", b"1")], taken)
-
-    post = b"POST / HTTP/1.1\r\n" + CLOSE
-    chunked = REQUESTS["chunked"]
-    with served(takes) as address:
-        for whole in (REQUESTS["POST"], chunked, GET):
-            assert b"x-taken" in send(address, whole, pause=0)
-        assert send(address, chunked, pause=0).endswith(b"\r\nhello")
-        for head, body_ in (
-            (b"Content-Length: 6\r\n\r\n", b"hello!"),
-            (b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\n", b"hello"),
-        ):
-            raw = send(address, post + head + body_, pause=0)
-            assert b"x-taken" not in raw
-            assert raw.endswith(body_)
-        raw = send(address, post + b"Content-Length: 5\r\n\r\nhe", b"llo")
-        assert b"x-taken" not in raw
-        assert raw.endswith(b"hello")
-
-
 def test_all_tasks_of_an_application_that_wait_for_the_disconnect_get_it() -> None:
     seen: list[str] = []
     expected = ["http.request", "http.disconnect", "http.disconnect"]
@@ -444,18 +393,6 @@ def test_an_idle_connection_keeps_nothing_of_its_last_request(whole: bool) -> No
         finally:
             tracemalloc.stop()
     assert held / len(clients) < 7000  # the head has more, and the body much more
-
-
-def test_what_is_malformed_gets_the_rejection_that_was_handed_over_with_a_date() -> None:
-    requests = (GET, b"NONSENSE\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n")
-    with served(WELL_BEHAVED["a whole response"]) as address:
-        responses = [send(address, request) for request in requests]
-    for response in responses:
-        assert re.search(rb"\r\ndate: \w+, \d\d \w+ \d{4} [\d:]{8} GMT\r\n", response)
-    line, headers, content = parts(responses[-1])
-    assert line == b"HTTP/1.1 400 Bad Request"
-    assert b"content-type: text/plain" in headers
-    assert content == b"expected one valid Host header"
 
 
 def test_neither_requests_nor_lost_connections_leave_anything_to_the_garbage_collector() -> None:

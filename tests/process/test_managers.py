@@ -137,23 +137,6 @@ def runit(directory: Path) -> Iterator[Managed]:
 
 
 @contextmanager
-def process_group(directory: Path) -> Iterator[Managed]:
-    with (directory / "log").open("wb") as log:
-        popen = subprocess.Popen(
-            SERVE.split(), env=settings(directory), stderr=log, process_group=0
-        )
-    try:
-        yield Managed(
-            lambda: popen.send_signal(signal.SIGHUP),
-            lambda: os.killpg(popen.pid, signal.SIGINT),
-            lambda: None if popen.poll() is None else str(popen.poll()),
-        )
-    finally:
-        popen.kill()
-        popen.wait()
-
-
-@contextmanager
 def shell(directory: Path, *, in_front: bool = False) -> Iterator[Managed]:
     """Run the service from an interactive shell, which makes each job a process group.
 
@@ -196,7 +179,6 @@ def shell(directory: Path, *, in_front: bool = False) -> Iterator[Managed]:
 
 
 MANAGERS: Final[dict[str, Callable[[Path], AbstractContextManager[Managed]]]] = {
-    "process group": process_group,
     "supervisord": supervisord,
     "supervisord, stopasgroup": partial(supervisord, more="stopasgroup = true\n"),
     "runit": runit,
