@@ -17,10 +17,8 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.keys import MAX_CLIENTS
 from petstore.config.settings import RateLimit, Settings
 from petstore.http.limits import RateLimiter, Row, SharedCounters, shared_counters_bytes
-from tests.support.key_files import key_line, replace
 from tests.support.responses import check_error
-from tests.support.services import KEY, ONE_OR_TWO_WORKERS, OTHER_KEY, Start, in_thread
-from tests.support.waiting import until
+from tests.support.services import ONE_OR_TWO_WORKERS, OTHER_KEY, Start, in_thread
 
 RATE_LIMIT = re.compile(r'"client";r=(\d+);t=(\d+)')
 
@@ -120,29 +118,6 @@ def test_the_limit_is_that_of_the_service(start: Start, workers: str, tmp_path: 
             served[response.headers["x-request-id"].partition("-")[0]] += 1
     assert len(served) == int(workers)
     assert live.stop() == 0
-
-
-@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
-def test_clients_that_a_reload_adds_have_their_own_quota(
-    start: Start, workers: str, tmp_path: Path
-) -> None:
-    keys = [f"key-number-{number}-of-many" for number in range(5000)]
-    file = tmp_path / "keys"
-    file.write_text(key_line("first", KEY))
-    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite", "log": "off"}
-    live = start(
-        **settings, api_keys="", api_keys_file=str(file), workers=workers, rate_limit="1/h"
-    )
-    lines = [key_line(f"client-{number}", key) for number, key in enumerate(keys)]
-    replace(file, "\n".join([*lines, key_line("first", KEY)]).encode())
-    until(lambda: live.log.read_text().count("reloaded the key file") == int(workers))
-    pets = "GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n"
-    responses = Counter[bytes]()
-    for first in range(0, len(keys), 100):
-        requests = "".join(pets.format(key) for key in keys[first : first + 100])
-        received = live.raw(requests.encode(), half_close=True)
-        responses.update(re.findall(rb"HTTP/1.1 (\d+)", received))
-    assert responses == {b"404": len(keys)}
 
 
 PROCESSES = 8
