@@ -128,18 +128,10 @@ WRONG = {
         "pet 3 is pending; after its orders it must be available",
         pets=with_item(PETS, 2, status="pending"),
     ),
-    "a pet is pending without an order": Case(
-        "pet 4 is pending; after its orders it must be available",
-        pets=with_item(PETS, 3, status="pending"),
-    ),
     "an order is lost": Case("but at the end it is gone", orders=ORDERS[:2]),
-    "a pet is lost": Case("but at the end it is gone", pets=PETS[:3]),
     "an ordered pet is lost": Case("pet 1 is in an order, but it is not stored", pets=PETS[1:]),
     "an order has another pet": Case(
         "but now {'id': 3, 'petId': 4", orders=with_item(ORDERS, 2, petId=4)
-    ),
-    "an order has another time": Case(
-        "but now {'id': 3, 'petId': 3", orders=with_item(ORDERS, 2, placedAt="1970")
     ),
     "a completed order is placed again": Case(
         "but now {'id': 1, 'petId': 1, 'status': 'placed'",
@@ -150,11 +142,6 @@ WRONG = {
         "but no request gave it this status",
         with_item(PETS, 2, status="sold"),
         with_item(ORDERS, 2, status="completed"),
-    ),
-    "an order was closed without a request": Case(
-        "but no request gave it this status",
-        with_item(PETS, 1, status="available"),
-        with_item(ORDERS, 1, status="cancelled"),
     ),
     "a placed order could not be completed": Case(
         "but now {'id': 2, 'petId': 2, 'status': 'placed'",

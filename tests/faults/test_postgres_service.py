@@ -57,16 +57,6 @@ def check_ready(live: Live) -> None:
     assert live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201
 
 
-def test_readiness_follows_a_server_that_is_killed(server: Server, live: Live) -> None:
-    for _ in range(2):
-        check_ready(live)
-        server.kill()
-        check_unavailable(live)
-        server.start()
-    check_ready(live)
-    assert len(live.client.get("/v1/pets").json()) == 3
-
-
 def test_a_schema_that_is_away_for_a_moment_is_served_again_by_all_workers(
     server: Server, live: Live
 ) -> None:

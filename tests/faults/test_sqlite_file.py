@@ -11,7 +11,6 @@ from pathlib import Path
 import apsw
 import httpx
 import pytest
-from petstore_conformance.faults.services import children
 
 from petstore import exit_status
 from petstore.http.store import CHECK_SECONDS
@@ -73,11 +72,6 @@ def delete(path: Path) -> None:
     path.unlink()
 
 
-def delete_all(path: Path) -> None:
-    for file in path.parent.iterdir():
-        file.unlink()
-
-
 def replace(path: Path) -> None:
     backup = path.with_name("backup")
     shutil.copy(path, backup)
@@ -108,15 +102,6 @@ def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     assert "Traceback" not in live.log.read_text()
 
 
-def test_an_idle_service_notices_it_too(path: Path, start: Start) -> None:
-    live = start(backend="sqlite", sqlite_path=str(path), log="text")
-    assert live.client.get("/readyz").status_code == 200
-    replace(path)
-    until(lambda: live.client.get("/readyz").status_code == 503)
-    assert live.client.get("/v1/pets").status_code == 503
-    assert LOST in live.log.read_text()
-
-
 def test_a_full_disk_is_503_for_writes_only_and_the_log_says_so_once_a_second_at_most(
     path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,24 +128,6 @@ def test_a_full_disk_is_503_for_writes_only_and_the_log_says_so_once_a_second_at
     assert live.client.post("/v1/pets", json=NEW).status_code == 503
     full.unlink()
     assert live.client.post("/v1/pets", json=NEW).status_code == 201
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [(delete, "is missing, but its log"), (delete_all, "no file is found there")],
-)
-def test_a_replaced_worker_makes_no_second_store_in_place_of_the_deleted_one(
-    path: Path, start: Start, change: Callable[[Path], None], message: str
-) -> None:
-    live = start(backend="sqlite", sqlite_path=str(path), log="text", workers="2")
-    assert live.client.post("/v1/pets", json=NEW).status_code == 201
-    change(path)
-    victim = live.workers()[0]
-    assert victim in children(live.popen.pid)
-    os.kill(victim, signal.SIGKILL)
-    until(lambda: message in live.log.read_text())
-    assert not path.exists()
 
 
 def post_pet(live: Live) -> httpx.Response:

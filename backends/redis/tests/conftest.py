@@ -46,7 +46,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run a server for the tests of faults, which change its settings and restore them."""
-    with single(tmp_path_factory.mktemp("failing"), *AOF, "enable-debug-command yes") as running:
+    with single(tmp_path_factory.mktemp("failing"), *AOF) as running:
         yield running
 
 

@@ -15,6 +15,7 @@ from tests.support.repositories import AT, REX, again, make_token, pets
 
 ALL = "~*", "&*", "+@all"
 REFUSED = "the user or the password is refused"
+GROUPS = "sentinel", "cluster"
 
 
 class Place:
@@ -39,7 +40,7 @@ class Place:
             server.call("CLIENT", "KILL", "USER", "rex")
 
 
-@pytest.fixture(params=["single", "sentinel", "cluster"])
+@pytest.fixture(params=["single", *(pytest.param(kind, marks=pytest.mark.slow) for kind in GROUPS)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     if request.param == "single":
         server = request.getfixturevalue("server")
@@ -83,7 +84,7 @@ async def test_a_refused_login_is_unavailable_until_it_is_allowed_again(
 @pytest.mark.parametrize(
     "rule", ["-@all", "-@write", "-zadd", "resetkeys"], ids=["all", "writes", "in a script", "keys"]
 )
-@pytest.mark.parametrize("kind", ["server", "redis"])
+@pytest.mark.parametrize("kind", ["server", pytest.param("redis", marks=pytest.mark.slow)])
 async def test_a_permission_that_is_taken_from_open_connections_is_unavailable_until_it_is_back(
     request: pytest.FixtureRequest, kind: str, rule: str
 ) -> None:

@@ -22,7 +22,7 @@ from petstore_redis.scripts import Script
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import fresh, opened
 from petstore.contract import ConflictError, OrderQuery, OrderStatus, Receipt, TokenReusedError
-from tests.support.repositories import AT, REX, make_token, pets
+from tests.support.repositories import AT, REX, make_token
 
 SIZE = 3
 FREE = -1
@@ -260,19 +260,6 @@ def test_the_check_notices_forgotten_reservations() -> None:
     assert explained([refused[0], Call(2, None, 2, 3, other)], {2}, {2})
 
 
-async def test_a_refused_order_releases_its_token(valkey: Server) -> None:
-    async with opened(valkey, partitions=SIZE) as repository:
-        one, two = [(await repository.create_pet(REX, make_token(token_of(p)))).id for p in (1, 2)]
-        order = await repository.place_order(one, AT)
-        token = token_of(0)
-        with pytest.raises(ConflictError):
-            await repository.place_order(one, AT, make_token(token, 1))
-        assert not (await repository.place_order(two, AT, make_token(token, 2))).replayed
-        await repository.update_order(order.id, OrderStatus.CANCELLED)
-        with pytest.raises(TokenReusedError):
-            await repository.place_order(one, AT, make_token(token, 1))
-
-
 async def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:
     async with opened(valkey, partitions=SIZE) as plain:
         one, two = [(await plain.create_pet(REX, make_token(token_of(p)))).id for p in (1, 2)]
@@ -288,14 +275,3 @@ async def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:
         with pytest.raises(TokenReusedError):
             await plain.place_order(one, AT, make_token(token, 1, 98, 150))
         assert not (await plain.place_order(one, AT, make_token(token, 1, 99, 150))).replayed
-
-
-async def test_no_two_partitions_assign_the_same_id(valkey: Server) -> None:
-    async with opened(valkey, partitions=5, timeout_seconds=2) as repository:
-        made = await asyncio.gather(*(repository.create_pet(REX) for _ in range(200)))
-        ids = {receipt.id for receipt in made}
-        assert len(ids) == 200
-        assert {(pet_id - 1) % 5 for pet_id in ids} == set(range(5))
-        placed = await asyncio.gather(*(repository.place_order(pet_id, AT) for pet_id in ids))
-        assert len({receipt.id for receipt in placed}) == 200
-        assert [pet.id for pet in await pets(repository)] == sorted(ids)

@@ -4,12 +4,9 @@ They raise `UnavailableError`, as in test_failures, if the error is transient.
 """
 
 import asyncio
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import redis as redis_client
 from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import Server, single, until
@@ -65,56 +62,6 @@ async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path
                 await again(lambda: pets(repository))
             server.call("CONFIG", "SET", "save", "")
             await repository.create_pet(REX)
-
-
-async def test_a_server_that_runs_a_long_script_is_unavailable(server: Server) -> None:
-    def is_busy() -> bool:
-        try:
-            server.call("PING")
-        except redis_client.ResponseError as error:
-            return "BUSY" in str(error)
-        return False
-
-    def loop_forever() -> None:
-        with suppress(redis_client.RedisError), server.client(socket_timeout=5) as client:
-            client.eval("while true do end", 0)
-
-    server.call("CONFIG", "SET", "busy-reply-threshold", "50")
-    async with opened(server) as repository:
-        await repository.create_pet(REX)
-        thread = threading.Thread(target=loop_forever)
-        thread.start()
-        try:
-            await asyncio.to_thread(until, is_busy)
-            assert "BUSY" in await unavailable(repository.create_pet(REX))
-            assert "BUSY" in await unavailable(pets(repository))
-        finally:
-            server.call("SCRIPT", "KILL")
-            thread.join()
-        await repository.create_pet(REX)
-        assert len(await pets(repository)) == 2
-
-
-async def test_a_server_that_loads_its_data_is_unavailable(server: Server) -> None:
-    def reload() -> None:
-        with suppress(redis_client.RedisError), server.client(socket_timeout=5) as client:
-            client.execute_command("DEBUG", "RELOAD")
-
-    async with opened(server) as repository:
-        await asyncio.gather(*(repository.create_pet(REX) for _ in range(50)))
-        server.call("CONFIG", "SET", "key-load-delay", "30000")
-        server.call("CONFIG", "SET", "loading-process-events-interval-bytes", "1024")
-        thread = threading.Thread(target=reload)
-        thread.start()
-        messages = []
-        while thread.is_alive():
-            with suppress(AssertionError, pytest.fail.Exception):
-                messages.append(await unavailable(pets(repository)))
-            await asyncio.sleep(0.01)
-        thread.join()
-        server.call("CONFIG", "SET", "key-load-delay", "0")
-        assert any("LOADING" in message for message in messages)
-        assert len(await again(lambda: pets(repository))) == 50
 
 
 async def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: Server) -> None:
