@@ -5,7 +5,6 @@ is never sent again.
 """
 
 import asyncio
-import os
 import signal
 from contextlib import suppress
 from time import monotonic
@@ -33,8 +32,6 @@ from petstore.http.store import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, make_token, pets
 from tests.support.waiting import HANG_SECONDS
 
-KILLS = int(os.environ.get("PETSTORE_KILLS", "3"))
-
 
 async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
     failing: Server,
@@ -52,43 +49,6 @@ async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
         made.add((await again(lambda: repository.create_pet(REX))).id)
         assert {pet.id for pet in await pets(repository)} == made
         assert len(made) == 6
-
-
-async def test_acknowledged_writes_survive_kills_of_the_server(failing: Server) -> None:
-    acknowledged: list[int] = []
-    placed: list[tuple[int, int]] = []
-    unknown, over = 0, False
-
-    async def write() -> None:
-        nonlocal unknown
-        while not over:
-            try:
-                pet = await repository.create_pet(REX)
-                acknowledged.append(pet.id)
-                order = await repository.place_order(pet.id, AT)
-                placed.append((order.id, pet.id))
-            except UnavailableError:
-                unknown += 1
-                await asyncio.sleep(0.01)
-
-    async with opened(failing) as repository:
-        writers = [asyncio.create_task(write()) for _ in range(16)]
-        for _ in range(KILLS):
-            before = len(placed)
-            async with asyncio.timeout(HANG_SECONDS):
-                while len(placed) < before + 50:  # noqa: ASYNC110 - of other tasks
-                    await asyncio.sleep(0.01)
-            await asyncio.to_thread(failing.restart)
-        over = True
-        await asyncio.gather(*writers)
-        found = {pet.id for pet in await again(lambda: pets(repository))}
-        orders = await repository.list_orders(OrderQuery(0, 1_000_000))
-    assert len(acknowledged) == len(set(acknowledged)), "an id was assigned twice"
-    assert set(acknowledged) <= found, "acknowledged pets are lost"
-    assert dict(placed).items() <= {order.id: order.pet_id for order in orders}.items()
-    assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
-    assert len(found) <= len(acknowledged) + unknown
-    assert unknown >= KILLS
 
 
 async def test_a_server_that_starts_is_unavailable_until_it_has_started(failing: Server) -> None:

@@ -8,24 +8,6 @@ from petstore.contract import OrderQuery, OrderStatus, UnavailableError
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 
-async def test_a_lock_of_another_session_holds_up_only_what_needs_it(server: Server) -> None:
-    schema = fresh()
-    async with opened(server, schema=schema, connections=4, timeout_seconds=8) as repository:
-        ids = [(await repository.create_pet(REX)).id for _ in range(3)]
-        async with session(server) as other:
-            await other.execute(f"BEGIN; SELECT FROM {schema}.pets WHERE id = {ids[0]} FOR UPDATE")
-            placing = [asyncio.create_task(repository.place_order(ids[0], AT)) for _ in range(2)]
-            await until_waiting(server, 1)
-            assert len(await pets(repository)) == 3
-            placed = await repository.place_order(ids[1], AT)
-            await repository.update_order(placed.id, OrderStatus.COMPLETED)
-            await repository.create_pet(REX)
-            for call in placing:  # the server gives up, and the connections remain
-                assert "(57014)" in await unavailable(call)
-            assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
-        await again(lambda: repository.place_order(ids[0], AT))
-
-
 async def test_one_slow_call_does_not_delay_those_that_could_share_its_statement(
     server: Server,
 ) -> None:

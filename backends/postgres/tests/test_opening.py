@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from importlib import resources
@@ -313,17 +312,6 @@ def test_a_unix_socket_a_service_and_a_password_file_work(server: Server, tmp_pa
     file.write_text("*:*:*:*:secret\n")
     file.chmod(0o600)
     assert create(server.url(passfile=str(file))) == 1
-
-
-def test_a_standby_is_refused(failing: Server) -> None:
-    failing.stop()
-    (failing.data / "standby.signal").touch()
-    failing.start()
-    assert "is a standby, or read-only: name the primary" in refusal(failing)
-    failing.stop(signal.SIGQUIT)
-    (failing.data / "standby.signal").unlink()
-    failing.start()
-    assert create(failing) == 1
 
 
 def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:

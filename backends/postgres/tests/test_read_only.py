@@ -17,7 +17,10 @@ from tests.support.repositories import AT, REX, again, make_token, pets
 STORE = UUID(int=7)
 READING = Expected(create=False, upgrade=False, writes=False)
 SNAPSHOT = Expected(create=False, upgrade=False, writes=False, snapshot=True)
-MESSAGE = "or serve it with PETSTORE_READ_ONLY=true"
+MESSAGE = (
+    "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL, or serve it with"
+    " PETSTORE_READ_ONLY=true"
+)
 
 
 async def fill(place: Server | str, schema: str) -> None:
