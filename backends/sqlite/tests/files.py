@@ -15,6 +15,9 @@ from petstore_sqlite import SqliteRepository, SqliteSettings, open_sqlite
 from petstore.contract import Expected, StorageError
 from tests.support.repositories import REX
 
+READING = Expected(create=False, upgrade=False, writes=False)
+TO_SERVE = "serve it with PETSTORE_READ_ONLY=true, which needs only to read"
+
 
 def opened(
     file: Path | str, expected: Expected = ANY_STORE, *, busy_seconds: float = 5

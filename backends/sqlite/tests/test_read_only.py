@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from petstore_sqlite import SqliteRepository
 
-from backends.sqlite.tests.files import content, create, execute, opened, refusal, unprivileged
+from backends.sqlite.tests.files import READING, TO_SERVE, content, create, execute, opened, refusal
 from petstore.contract import (
     Expected,
     OrderQuery,
@@ -20,9 +19,6 @@ from petstore.contract import (
 )
 from tests.support.mounts import read_only
 from tests.support.repositories import AT, REX, make_token, pets, refused
-
-READING = Expected(create=False, upgrade=False, writes=False)
-TO_SERVE = "serve it with PETSTORE_READ_ONLY=true, which needs only to read"
 
 
 @pytest.fixture
@@ -143,24 +139,3 @@ def test_a_file_system_that_must_be_written_to(folder: Path) -> None:
         message = refusal(file)
     assert f"its folder {file.parent} is on a read-only file system; choose a writable" in message
     assert message.endswith(TO_SERVE)
-
-
-@pytest.mark.parametrize(("of_file", "of_folder"), [(0o444, 0o755), (0o644, 0o555), (0o666, 0o555)])
-def test_a_file_without_write_permission(of_file: int, of_folder: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:  # accessible to all users, unlike tmp_path
-        file = Path(folder) / "pets.sqlite"
-        create(file, 3)
-        file.chmod(of_file)
-        Path(folder).chmod(of_folder)
-
-        async def run() -> None:
-            async with opened(file, READING) as repository:
-                assert len(await pets(repository)) == 3
-                with pytest.raises(UnavailableError, match="check its owner and permissions"):
-                    await repository.create_pet(REX)
-
-        with unprivileged():
-            assert refusal(file).endswith(TO_SERVE)
-            asyncio.run(run())
-        Path(folder).chmod(0o755)
-        assert [path.name for path in Path(folder).iterdir()] == ["pets.sqlite"]

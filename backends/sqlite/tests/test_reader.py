@@ -184,18 +184,6 @@ async def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
         assert not await disk.on_loop(repository.check())
 
 
-async def test_many_reads_in_threads_see_each_write_that_has_returned(
-    file: Path, disk: Disk
-) -> None:
-    async def create_and_read(repository: SqliteRepository) -> None:
-        receipt = await repository.create_pet(REX)
-        assert await repository.get_pet(receipt.id)
-
-    async with opened(file) as repository:
-        await leave_loop(disk, repository)
-        await asyncio.gather(*(create_and_read(repository) for _ in range(200)))
-
-
 async def test_an_error_in_a_thread_is_raised_and_disturbs_no_later_read(
     file: Path, disk: Disk
 ) -> None:

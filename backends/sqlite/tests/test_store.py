@@ -231,15 +231,3 @@ class TestRecords:
                 await repository.place_order(1, AT, OTHER_TOKEN)
             await repository.restore([Pet(1, "Rex", 7)])
             assert (await repository.create_pet(REX, TOKEN)).replayed
-
-    async def test_a_page_of_expired_records_is_empty_and_not_the_last(self, file: Path) -> None:
-        records = [TokenRecord(bytes([n] * 32), bytes(32), 1000 + n, n + 1) for n in range(8)]
-        async with opened(file) as repository:
-            await repository.restore(records)
-            found, cursor, pages = [], "", 0
-            while pages == 0 or cursor:
-                page = await repository.list_tokens(cursor, 2, 1004)
-                found += page.records
-                cursor, pages = page.next, pages + 1
-            assert found == records[5:]
-            assert pages == 5

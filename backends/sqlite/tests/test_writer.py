@@ -210,16 +210,6 @@ async def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Pat
     assert await names(file) == ["Rex"]
 
 
-async def test_closing_executes_the_writes_that_wait(file: Path) -> None:
-    async with closed_gate(file) as gate:
-        tasks = await gate.submit(*[insert] * 50)
-        asyncio.get_running_loop().call_later(0.1, gate.open)
-        closing = asyncio.create_task(gate.writer.__aexit__())
-        assert await asyncio.gather(*tasks) == list(range(1, 51))
-        await closing
-    assert len(await names(file)) == 50
-
-
 async def test_closing_the_repository_executes_them_too(file: Path) -> None:
     async with opened(file) as repository:
         creates = [asyncio.create_task(repository.create_pet(REX)) for _ in range(50)]
