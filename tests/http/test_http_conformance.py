@@ -1,6 +1,5 @@
 """The running service keeps the storage contract through controllers, guards and errors."""
 
-import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -10,11 +9,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
-import httpx
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from petstore_conformance import RemoteConformance
+from petstore_conformance.faults.histories import RecordedResponse
+from petstore_conformance.faults.services import RunningService
+from petstore_conformance.faults.wire import ClientConnection, Endpoint
 
 from petstore import interface
 from petstore.config.settings import Settings
@@ -37,7 +38,7 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore.interface import MAX_LIMIT
-from tests.support.services import BACKEND, KEY, in_thread, place, process
+from tests.support.services import BACKEND, in_thread, place, process
 
 WORKERS: Final = int(os.environ.get("PETSTORE_TEST_WORKERS", "1"))
 LONG: Final = 2**20
@@ -47,101 +48,58 @@ Item = TypeVar("Item", Pet, Order)
 
 
 class HttpSettings(Struct, frozen=True):
-    """The backend that the service runs on, and the URL of the service once it runs."""
+    """The backend that the service runs on, and where the service is once it runs."""
 
     backend: str
-    url: str = ""
-
-
-class ConnectionPool:
-    """Connections that are kept; one whose request is cancelled is closed.
-
-    httpx would take three times the CPU, and leave sockets of cancelled requests open.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._address = httpx.URL(url)
-        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def request(
-        self, method: str, path: str, content: bytes = b"", key: str = ""
-    ) -> httpx.Response:
-        """Send a request over an idle or a new connection; return the response."""
-        reader, writer = self._idle.pop() if self._idle else await self._open()
-        lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {KEY}"]
-        if content:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(content)}"]
-        if key:
-            lines.append(f"Idempotency-Key: {key}")
-        try:
-            writer.write("\r\n".join([*lines, "", ""]).encode() + content)
-            head = await reader.readuntil(b"\r\n\r\n")
-            status, *rest = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-            pairs = (line.partition(b": ") for line in rest)
-            headers = httpx.Headers([(name, value) for name, _, value in pairs])
-            body = await reader.readexactly(int(headers["content-length"]))
-        except BaseException:
-            writer.close()
-            raise
-        self._idle.append((reader, writer))
-        return httpx.Response(int(status.split()[1]), headers=headers, content=body)
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(self._address.host, self._address.port)
-
-    def close(self) -> None:
-        """Close all connections."""
-        for _, writer in self._idle:
-            writer.close()
+    host: str = ""
+    port: int = 0
 
 
 class HttpRepository(Repository):
     """A repository whose calls are requests to the service."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
+    def __init__(self, target: Endpoint) -> None:
         self.store = "unknown"
+        self._target = target
+        self._idle: list[ClientConnection] = []
         self._times: dict[int, tuple[datetime, datetime]] = {}
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        response = await self._write("POST", "/v1/pets", msgspec.json.encode(new), token)
-        assert response.status_code == 201, response.text
+        response = await self._write("POST", "/pets", msgspec.to_builtins(new), token)
+        assert response.status == 201, response
         pet = msgspec.json.decode(response.content, type=Pet)
-        assert response.headers["location"] == f"/v1/pets/{pet.id}"
+        assert response.location == f"/v1/pets/{pet.id}"
         assert pet == Pet(pet.id, new.name, new.category_id, new.status)
-        return _receipt(pet.id, response)
+        return Receipt(pet.id, response.replayed)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        return await self._get(f"/v1/pets/{pet_id}", Pet)
+        return await self._get(f"/pets/{pet_id}", Pet)
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        return await self._list("/v1/pets", "p", query, Pet)
+        return await self._list("/pets", "p", query, Pet)
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        body = msgspec.json.encode({"petId": pet_id})
-        response = await self._write("POST", "/v1/store/orders", body, token)
-        assert response.status_code == 201, response.text
+        response = await self._write("POST", "/store/orders", {"petId": pet_id}, token)
+        assert response.status == 201, response
         order = msgspec.json.decode(response.content, type=Order)
-        assert response.headers["location"] == f"/v1/store/orders/{order.id}"
-        receipt = _receipt(order.id, response)
+        assert response.location == f"/v1/store/orders/{order.id}"
         served, _ = self._times.setdefault(order.id, (order.placed_at, at))
         assert order == Order(order.id, pet_id, OrderStatus.PLACED, served)
-        return receipt
+        return Receipt(order.id, response.replayed)
 
     async def get_order(self, order_id: int) -> Order | None:
-        order = await self._get(f"/v1/store/orders/{order_id}", Order)
+        order = await self._get(f"/store/orders/{order_id}", Order)
         return order and self._as_placed(order)
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        orders = await self._list("/v1/store/orders", "o", query, Order)
+        orders = await self._list("/store/orders", "o", query, Order)
         return [self._as_placed(order) for order in orders]
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        body = msgspec.json.encode({"status": status})
-        response = await self._write("PATCH", f"/v1/store/orders/{order_id}", body)
-        assert response.status_code == 200, response.text
+        response = await self._write("PATCH", f"/store/orders/{order_id}", {"status": status})
+        assert response.status == 200, response
         return self._as_placed(msgspec.json.decode(response.content, type=Order))
 
     async def check(self) -> None:
@@ -159,23 +117,36 @@ class HttpRepository(Repository):
         assert order.placed_at == served
         return replace(order, placed_at=passed)
 
+    async def _exchange(
+        self, method: str, path: str, body: object = None, key: str = ""
+    ) -> RecordedResponse:
+        """Send a request over an idle or a new connection; one that is cancelled is closed."""
+        connection = self._idle.pop() if self._idle else ClientConnection(self._target)
+        try:
+            response = await connection.exchange(method, path, body, key)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(connection)
+        assert response is not None, "503, or the connection broke"
+        return response
+
     async def _write(
-        self, method: str, path: str, body: bytes, token: IdempotencyToken | None = None
-    ) -> httpx.Response:
-        key = token.value.hex() if token else ""
-        response = await self._pool.request(method, path, body, key)
-        if response.status_code == 404:
-            raise NotFoundError(response.text)
-        if response.status_code == 409:
-            reused = response.json()["message"].startswith("Idempotency-Key")
-            raise TokenReusedError(response.text) if reused else ConflictError(response.text)
+        self, method: str, path: str, body: object, token: IdempotencyToken | None = None
+    ) -> RecordedResponse:
+        response = await self._exchange(method, path, body, token.value.hex() if token else "")
+        if response.status == 404:
+            raise NotFoundError(str(response))
+        if response.status == 409:
+            reused = response.item["message"].startswith("Idempotency-Key")
+            raise TokenReusedError(str(response)) if reused else ConflictError(str(response))
         return response
 
     async def _get(self, path: str, type_: type[Item]) -> Item | None:
-        response = await self._pool.request("GET", path)
-        if response.status_code == 404:
+        response = await self._exchange("GET", path)
+        if response.status == 404:
             return None
-        assert response.status_code == 200, response.text
+        assert response.status == 200, response
         return msgspec.json.decode(response.content, type=type_)
 
     async def _list(
@@ -186,28 +157,28 @@ class HttpRepository(Repository):
         letter -- that of the cursors of this collection
         """
         items: list[Item] = []
-        asked = msgspec.to_builtins(query)
-        sent = {name: value for name, value in asked.items() if value is not None}
-        cursor = interface.encode_cursor(letter, sent.pop("after"))
-        sent |= {"limit": min(sent.pop("count"), MAX_LIMIT), "cursor": cursor}
-        url: str | None = f"{path}?{urlencode(sent)}"
-        while url is not None and len(items) < query.count:
-            response = await self._pool.request("GET", url)
-            assert response.status_code == 200, response.text
+        sent = {"status": query.status} if query.status else {}
+        after, more = query.after, True
+        while more and len(items) < query.count:
+            limit = min(query.count, MAX_LIMIT)
+            place = {"limit": limit, "cursor": interface.encode_cursor(letter, after)}
+            response = await self._exchange("GET", f"{path}?{urlencode(place | sent)}")
+            assert response.status == 200, response
             items += msgspec.json.decode(response.content, type=list[type_])  # type: ignore[valid-type]
-            url = response.links.get("next", {}).get("url")
+            after, more = items[-1].id if items else 0, response.more
         return items[: query.count]
 
-
-def _receipt(id_: int, response: httpx.Response) -> Receipt:
-    assert response.headers.get("idempotency-replayed") in (None, "true")
-    return Receipt(id_, replayed="idempotency-replayed" in response.headers)
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._idle:
+            connection.close()
 
 
 @asynccontextmanager
 async def open_http(settings: HttpSettings, _: Expected) -> AsyncIterator[HttpRepository]:
-    with closing(ConnectionPool(settings.url)) as pool:
-        yield HttpRepository(pool)
+    target = Endpoint(RunningService(settings.host, settings.port))
+    with closing(HttpRepository(target)) as repository:
+        yield repository
 
 
 @asynccontextmanager
@@ -222,7 +193,7 @@ async def scratch_service(settings: HttpSettings) -> AsyncIterator[HttpSettings]
             given = {"backend": settings.backend, **place(settings.backend, directory)}
             given |= {"workers": str(WORKERS), "max_body_bytes": str(LONG), "log": "off"}
             live = stack.enter_context(process(Path(directory), **given))
-        yield HttpSettings(settings.backend, live.url)
+        yield HttpSettings(settings.backend, live.host, live.port)
 
 
 served = Backend(

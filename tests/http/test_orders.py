@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from petstore.contract import MAX_ID
-from petstore.http.api.resources import parse_id
 from tests.support.hostile_inputs import BAD_BODIES, BAD_VALUES, NON_INTEGERS
 from tests.support.interface import ORDERS, PETS
 from tests.support.orders import PET_STATUS, ordered, place_order, update_order
@@ -71,11 +69,6 @@ def test_the_body_is_checked_before_the_status(service: Live, status: str) -> No
     line = f"PATCH {ordered(service, status)}"
     for headers, body, code in CHECKED:
         assert request(service, line, *headers, body=body).status_code == code
-
-
-def test_the_highest_id_is_the_last_that_is_looked_up() -> None:
-    assert parse_id(str(MAX_ID)) == MAX_ID
-    assert parse_id(str(MAX_ID + 1)) is None
 
 
 @each("id_", ["0", "9007199254740991", "x", "01"])

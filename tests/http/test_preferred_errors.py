@@ -80,6 +80,7 @@ def test_only_dev_heeds_it() -> None:
         assert ask(live, "GET", "/v1/pets", "code=503").status_code == 200
 
 
+@pytest.mark.slow
 def test_all_workers_of_a_development_service_heed_it(tmp_path: Path) -> None:
     place = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
     with process(tmp_path, "--dev", "--workers", "2", **place, api_keys="short") as service:
