@@ -31,15 +31,6 @@ def test_it_runs_unprivileged_and_can_write_nowhere(engine: Engine) -> None:
             engine.podman("exec", name, "touch", f"{directory}/new", status=1)
 
 
-def test_it_serves_only_clients_with_a_key(engine: Engine) -> None:
-    with engine.serve() as (_, live):
-        created = live.client.post("/v1/pets", json=AVAILABLE_REX)
-        assert created.status_code == 201
-        assert live.client.get("/v1/pets").json() == [created.json()]
-        with live.anonymous() as anonymous:
-            assert anonymous.get("/v1/pets").status_code == 401
-
-
 @pytest.mark.parametrize("options", [(), ("--init",)])
 def test_a_stop_drains_and_ends_it(engine: Engine, options: tuple[str, ...]) -> None:
     tool("catatonit")  # the init
@@ -88,27 +79,6 @@ def test_it_contains_nothing_that_only_the_build_needs(engine: Engine) -> None:
     absent = f"/source /build /wheels $HOME/.cache /opt/petstore/bin/pip* {packages}/{{}}/"
     listed = [f"ls -d {absent.format(name)}" for name in ("pip", "hatchling", "tests")]
     assert not engine.podman(*shell, ";".join(listed), status=2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "PETSTORE_BACKEND"),
-        (("--env=PETSTORE_BACKEND=memory",), "no API key"),
-        (("serve", "--dev"), "--dev"),
-    ],
-    ids=["no backend", "no key", "dev"],
-)
-def test_it_does_not_start_without_a_backend_and_a_key(
-    engine: Engine, arguments: tuple[str, ...], message: str
-) -> None:
-    options = [argument for argument in arguments if "=" in argument]
-    command = [argument for argument in arguments if "=" not in argument]
-    name = engine.podman("create", *CONFINED, *options, "petstore", *command)
-    engine.podman("start", name)
-    assert engine.podman("wait", name) == "2"
-    assert message in engine.logs(name)
-    engine.podman("rm", name)
 
 
 def test_it_contains_every_command(engine: Engine) -> None:

@@ -27,6 +27,7 @@ from tests.support.services import KEY, Live, alive, environment, process
 from tests.support.waiting import HANG_SECONDS, until
 
 WORKERS = 2
+OLD = key_line("old", "old")
 
 
 def settings_of(directory: Path) -> dict[str, str]:
@@ -40,6 +41,14 @@ def served(directory: Path, **settings: str) -> Iterator[Live]:
     """Run a service of two workers on a new file."""
     with process(directory, **settings_of(directory) | {"log": "off"} | settings) as live:
         yield live
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a key file."""
+    path = tmp_path / "keys"
+    path.write_text(OLD)
+    return path
 
 
 def worker_of(response: httpx.Response) -> str:
@@ -285,11 +294,9 @@ def test_workers_end_if_their_parent_is_killed_while_they_start(
                 os.kill(worker, signal.SIGKILL)
 
 
-def test_each_worker_reloads_the_key_file_within_5_seconds(tmp_path: Path) -> None:
+def test_each_worker_reloads_the_key_file_within_5_seconds(tmp_path: Path, file: Path) -> None:
     assert WATCH_SECONDS < 5
-    file = tmp_path / "keys"
-    old, new = key_line("old", "old"), key_line("new", "new")
-    file.write_text(old)
+    new = key_line("new", "new")
     with (
         served(tmp_path, api_keys_file=str(file)) as live,
         client_of_each(live, "old") as before,
@@ -300,7 +307,7 @@ def test_each_worker_reloads_the_key_file_within_5_seconds(tmp_path: Path) -> No
             return [{c.get("/v1/pets").status_code for c in clients} for clients in (before, after)]
 
         assert statuses() == [{200}, {401}]
-        replace(file, f"{old}\n{new}\n".encode())
+        replace(file, f"{OLD}\n{new}\n".encode())
         until(lambda: statuses() == [{200}, {200}])
         replace(file, new.encode())
         until(lambda: statuses() == [{401}, {200}])
@@ -308,9 +315,7 @@ def test_each_worker_reloads_the_key_file_within_5_seconds(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    file.write_text(key_line("old", "old"))
+def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path, file: Path) -> None:
     with served(tmp_path, api_keys_file=str(file)) as live:
         before = live.workers()
         file.unlink()
@@ -320,7 +325,7 @@ def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path) ->
         until(lambda: line in live.log.read_text(), log=live.log.read_text)
         until(lambda: "ended with status 69; replacing it" in live.log.read_text())
         assert "Traceback" not in live.log.read_text()
-        file.write_text(key_line("old", "old"))
+        file.write_text(OLD)
         until(lambda: len(live.workers()) == WORKERS)
         with client_of_each(live):
             assert before[1] in live.workers()
@@ -341,10 +346,8 @@ cli.main()
 """
 
 
-def test_a_service_without_workers_gives_up(tmp_path: Path) -> None:
+def test_a_service_without_workers_gives_up(tmp_path: Path, file: Path) -> None:
     script = IMPATIENT_AFTER_A_DEATH.format(give_up=2, queue=60)
-    file = tmp_path / "keys"
-    file.write_text(key_line("old", "old"))
     with served(tmp_path, script=script, api_keys_file=str(file)) as live:
         file.unlink()
         for worker in live.workers():
@@ -356,12 +359,9 @@ def test_a_service_without_workers_gives_up(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path) -> None:
+def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path, file: Path) -> None:
     script = IMPATIENT_AFTER_A_DEATH.format(give_up=600, queue=0)
-    file = tmp_path / "keys"
-    file.write_text(key_line("old", "old"))
     with served(tmp_path, script=script, api_keys_file=str(file)) as live:
-        text = file.read_text()
         file.unlink()
         for worker in live.workers():
             os.kill(worker, signal.SIGKILL)
@@ -371,7 +371,7 @@ def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path) -> 
             live.new_client() as client,
         ):
             client.get("/livez")
-        file.write_text(text)
+        file.write_text(OLD)
 
         health = f"{live.url}/livez"
         assert until(lambda: httpx.get(health, timeout=HANG_SECONDS)).status_code == 200

@@ -20,16 +20,16 @@ EXPORT = "".join(
     for kind, items in (("pet", PETS), ("order", ORDERS))
     for item in items
 )
+OBJECT = json.dumps({"orders": ORDERS, "pets": PETS}, indent=2)
 
 
 @pytest.mark.parametrize(
     ("text", "orders"),
     [
-        (EXPORT, ORDERS),
-        (json.dumps({"orders": ORDERS, "pets": PETS}, indent=2), ORDERS),
-        (f"\n {json.dumps(PETS)}", []),
+        pytest.param(EXPORT, ORDERS, id="export"),
+        pytest.param(OBJECT, ORDERS, id="object", marks=pytest.mark.slow),
+        pytest.param(f"\n {json.dumps(PETS)}", [], id="array", marks=pytest.mark.slow),
     ],
-    ids=["export", "object", "array"],
 )
 def test_a_service_begins_with_what_a_file_has(tmp_path: Path, text: str, orders: Any) -> None:
     file = tmp_path / "pets.json"
