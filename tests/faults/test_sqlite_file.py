@@ -78,10 +78,6 @@ def replace(path: Path) -> None:
     backup.rename(path)
 
 
-def delete_wal(path: Path) -> None:
-    wal_of(path).unlink()
-
-
 @pytest.mark.parametrize("change", [delete, replace])
 def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     path: Path, start: Start, change: Callable[[Path], None]
@@ -226,7 +222,7 @@ def test_a_file_that_is_away_for_a_moment_is_served_again_by_all_workers(
 def test_a_wal_that_is_deleted_loses_nothing(path: Path, two: Live) -> None:
     """The last worker that closes the file has the WAL still open, and writes it to the file."""
     assert {post_pet(two).status_code for _ in range(4)} == {201}
-    delete_wal(path)
+    wal_of(path).unlink()
     all_serve(two)
     ids = [pet["id"] for pet in two.client.get("/v1/pets", params={"limit": 100}).json()]
     assert ids == list(range(1, len(ids) + 1))

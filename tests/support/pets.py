@@ -1,4 +1,4 @@
-"""Pets: bodies that create them, and functions that create and read them."""
+"""Pets: bodies that create them, and functions that create them."""
 
 from typing import Final
 
@@ -18,9 +18,3 @@ def add_pet(live: Live, status: str | None = "available") -> int:
 def add_pets(live: Live, count: int, status: str | None = None) -> list[int]:
     """Create some pets; return their ids."""
     return [add_pet(live, status) for _ in range(count)]
-
-
-def pet_status(live: Live, pet_id: int) -> str | None:
-    """Return the status of a pet."""
-    status: str | None = live.client.get(f"{PETS}/{pet_id}").json().get("status")
-    return status
