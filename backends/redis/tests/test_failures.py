@@ -11,22 +11,9 @@ import pytest
 from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import AOF, Server, single
-from backends.redis.tests.stores import opened, unavailable, unavailable_at_once, unavailable_for
+from backends.redis.tests.stores import opened, unavailable, unavailable_at_once
 from petstore.contract import OrderQuery
 from tests.support.repositories import AT, REX, again, make_token, pets
-
-
-async def test_a_refused_connection_fails_at_once_and_changes_nothing(front: Proxy) -> None:
-    async with opened(front) as repository:
-        await repository.create_pet(REX)
-        front.refuse()
-        front.cut()
-        await unavailable_for("connection refused", lambda: repository.create_pet(REX))
-        for message in await unavailable_at_once(lambda: repository.create_pet(REX)):
-            assert "connection refused" in message
-        front.listen()
-        await again(lambda: pets(repository))
-        assert len(await pets(repository)) == 1
 
 
 async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:

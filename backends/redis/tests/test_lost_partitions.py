@@ -14,7 +14,6 @@ from petstore_redis import store
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import fresh, opened
-from backends.redis.tests.topologies import Cluster
 from petstore.contract import UnavailableError
 from tests.support.repositories import REX, make_token, pets, refused
 from tests.support.waiting import PATIENCE
@@ -26,7 +25,7 @@ GIVE_UP = "HSET {{{prefix}:1}}:meta schema 2 partitions {size} id_range 123456"
 
 
 def create(
-    place: Server | Cluster, prefix: str, tokens: range = range(2 * SIZE), **settings: float
+    place: Server, prefix: str, tokens: range = range(2 * SIZE), **settings: float
 ) -> list[int]:
     """Open the store and add a pet for each token, each partition in turn; return their ids."""
 
@@ -38,7 +37,7 @@ def create(
     return asyncio.run(run())
 
 
-def stored(place: Server | Cluster, prefix: str) -> list[int]:
+def stored(place: Server, prefix: str) -> list[int]:
     async def run() -> list[int]:
         async with opened(place, prefix=prefix, partitions=SIZE) as repository:
             return [pet.id for pet in await pets(repository)]
@@ -54,7 +53,7 @@ def empty(server: Server, prefix: str, partition: int) -> None:
     server.call("DEL", *keys(server, prefix, partition))
 
 
-def refusal(place: Server | Cluster, prefix: str) -> str:
+def refusal(place: Server, prefix: str) -> str:
     return refused(opened(place, prefix=prefix, partitions=SIZE))
 
 
@@ -75,16 +74,6 @@ def test_a_store_with_an_emptied_partition_is_refused(
         " README of petstore-redis"
     )
     assert keys(valkey, prefix) == before
-
-
-def test_a_store_of_an_emptied_node_of_a_cluster_is_refused(nodes: Cluster) -> None:
-    prefix = fresh()
-    create(nodes, prefix)
-    node = next(node for node in nodes.nodes if keys(node, prefix))
-    for key in keys(node, prefix):
-        node.call("DEL", key)
-    assert f"redis at 127.0.0.1:{node.port} has nothing of partition" in refusal(nodes, prefix)
-    assert keys(node, prefix) == []
 
 
 def test_a_store_from_before_the_mark_is_refused_too_and_gets_it_if_it_is_whole(

@@ -16,7 +16,6 @@ from petstore.contract import Expected, StorageError
 from tests.support.repositories import REX
 
 READING = Expected(create=False, upgrade=False, writes=False)
-TO_SERVE = "serve it with PETSTORE_READ_ONLY=true, which needs only to read"
 
 
 def opened(

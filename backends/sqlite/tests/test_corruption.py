@@ -31,7 +31,7 @@ from petstore.contract import (
 from tests.support.repositories import AT, make_token
 
 SEED = int(os.environ.get("PETSTORE_SEED", "14"))
-CORRUPTIONS = 80
+CORRUPTIONS = 40
 PETS = 400
 PAGE = 4096
 DAMAGED = "corrupt|were changed by hand|are not those that were opened|it was deleted by hand"

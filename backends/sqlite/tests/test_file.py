@@ -11,11 +11,10 @@ from pathlib import Path
 import apsw
 import pytest
 from petstore_conformance import RaisedOnPurposeError
-from petstore_sqlite import SqliteRepository, SqliteSettings, backend, schema
+from petstore_sqlite import SqliteSettings, backend, schema
 
 from backends.sqlite.tests.files import (
     READING,
-    TO_SERVE,
     content,
     create,
     execute,
@@ -24,16 +23,13 @@ from backends.sqlite.tests.files import (
     unprivileged,
 )
 from petstore.contract import (
-    OrderQuery,
-    OrderStatus,
-    PetQuery,
-    PetStatus,
     UnavailableError,
 )
 from tests.support.repositories import REX, pets
 
 VERSION = len(schema.MIGRATIONS)
 NOT_SQLITE = "it is corrupt, or not an SQLite database; restore a backup, or correct the path"
+TO_SERVE = "serve it with PETSTORE_READ_ONLY=true, which needs only to read"
 LOCKED = "another process has it locked"
 
 
@@ -220,29 +216,6 @@ class TestFailing:
                     with pytest.raises(UnavailableError, match=LOCKED):
                         await write
             assert (await repository.create_pet(REX)).id == 2
-
-
-async def test_a_query_is_compiled_once(file: Path) -> None:
-    compiled: list[object] = []
-
-    def authorize(*action: object) -> int:  # SQLite asks while it compiles
-        compiled.append(action)
-        return apsw.SQLITE_OK
-
-    async def read(repository: SqliteRepository, after: int) -> None:
-        await repository.get_pet(after + 1)
-        await repository.list_pets(PetQuery(after, 20))
-        await repository.list_pets(PetQuery(after, 20, PetStatus.SOLD))
-        await repository.list_orders(OrderQuery(after, 20, OrderStatus.PLACED))
-
-    async with opened(file) as repository:
-        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
-        repository._reader.connection.authorizer = authorize  # noqa: SLF001
-        await read(repository, 0)
-        assert compiled
-        compiled.clear()
-        await read(repository, 7)
-        assert compiled == []
 
 
 class TestSchema:

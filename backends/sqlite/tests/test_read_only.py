@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from petstore_sqlite import SqliteRepository
 
-from backends.sqlite.tests.files import READING, TO_SERVE, content, create, execute, opened, refusal
+from backends.sqlite.tests.files import READING, content, create, execute, opened
 from petstore.contract import (
     Expected,
     OrderQuery,
@@ -131,11 +131,3 @@ def test_a_backup_without_a_log_is_served(folder: Path, tmp_path: Path) -> None:
                 assert len(await pets(repository)) == 2
 
     asyncio.run(run())
-
-
-def test_a_file_system_that_must_be_written_to(folder: Path) -> None:
-    create(folder / "pets.sqlite")
-    with mounted(folder / "pets.sqlite") as file:
-        message = refusal(file)
-    assert f"its folder {file.parent} is on a read-only file system; choose a writable" in message
-    assert message.endswith(TO_SERVE)

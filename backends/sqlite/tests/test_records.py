@@ -71,12 +71,6 @@ async def create(
     return receipts
 
 
-async def test_expired_records_are_deleted_by_later_writes(file: Path, clock: Clock) -> None:
-    async with opened(file) as repository:
-        await create(repository, clock, range(160), every=120)
-    assert records(file) == LIFE // 120
-
-
 async def test_writes_that_wait_delete_two_expired_records_each(file: Path, clock: Clock) -> None:
     async with opened(file) as repository:
         for first in (0, 100):

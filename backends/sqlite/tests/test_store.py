@@ -94,10 +94,6 @@ class TestExpected:
         assert message in refused(opened(file, expected), error)
         assert content(file.parent) == files
 
-    def test_a_missing_folder_is_no_place_for_a_new_store(self, file: Path) -> None:
-        missing = opened(file.parent / "missing" / file.name, Expected(create=False))
-        assert "missing does not exist; create it" in refused(missing, UnavailableError)
-
     def test_an_older_schema_is_upgraded_only_if_that_is_allowed(self, file: Path) -> None:
         older = apsw.Connection(str(file))
         older.execute("".join(schema.MIGRATIONS[:OLDER_SCHEMA]))
