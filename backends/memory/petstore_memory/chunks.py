@@ -45,20 +45,21 @@ class SortedItems(Generic[_Item]):
     def put(self, item: _Item) -> None:
         """Add the item, or replace the one with its id."""
         ids, items = self._chunks[-1]
-        if ids and item.id > ids[-1]:  # a new highest id, the usual case: no chunk is split
-            if len(ids) < CHUNK_SIZE:
-                ids.append(item.id)
+        id_ = item.id
+        if ids and id_ > ids[-1]:  # a new highest id, the usual case: no chunk is split
+            if len(ids) < 2 * CHUNK_SIZE:
+                ids.append(id_)
                 items.append(item)
             else:
-                self._insert_chunk(len(self._chunks), array("q", [item.id]), [item])
+                self._insert_chunk(len(self._chunks), array("q", [id_]), [item])
             return
-        chunk = bisect_right(self._firsts, item.id) - 1
+        chunk = bisect_right(self._firsts, id_) - 1
         ids, items = self._chunks[chunk]
-        index = bisect_left(ids, item.id)
-        if index < len(ids) and ids[index] == item.id:
+        index = bisect_left(ids, id_)
+        if index < len(ids) and ids[index] == id_:
             items[index] = item
         else:
-            ids.insert(index, item.id)
+            ids.insert(index, id_)
             items.insert(index, item)
             if len(ids) > 2 * CHUNK_SIZE:
                 self._insert_chunk(chunk + 1, ids[CHUNK_SIZE:], items[CHUNK_SIZE:])

@@ -9,6 +9,8 @@ from operator import attrgetter
 from time import monotonic
 from typing import Final
 
+from msgspec import Struct
+
 from petstore.contract import (
     ConflictError,
     IdempotencyToken,
@@ -21,13 +23,23 @@ MAX_DROPPED: Final = 2
 """How many expired records a write drops at most: more than the one that it may add."""
 
 
+class _Expiring(Struct):
+    """The tokens whose records expire at one time of the caller's clock.
+
+    end -- when the last of them does on the monotonic clock
+    """
+
+    tokens: list[bytes]
+    end: float
+
+
 class IdempotencyRecords:
-    """The records by token, and a heap of their expiries to find expired ones."""
+    """The records by token, and the tokens by expiry to find expired ones."""
 
     def __init__(self) -> None:
-        # with the expiry on the monotonic clock
-        self._records: dict[bytes, tuple[TokenRecord, float]] = {}
-        self._expiries: list[tuple[int, bytes]] = []  # until, token
+        self._records: dict[bytes, TokenRecord] = {}
+        self._expiring: dict[int, _Expiring] = {}  # by `until`
+        self._expiries: list[int] = []  # a heap of these
 
     def __len__(self) -> int:
         return len(self._records)
@@ -38,7 +50,7 @@ class IdempotencyRecords:
         Raises `TokenReusedError` if that write had another fingerprint.
         """
         self._drop_expired(token.now)
-        record, _ = self._records.get(token.value, (None, 0))
+        record = self._records.get(token.value)
         if record is None or record.until <= token.now:
             return None
         if record.fingerprint != token.fingerprint:
@@ -52,29 +64,35 @@ class IdempotencyRecords:
 
     def page(self, after: bytes, count: int, now: int) -> list[TokenRecord]:
         """Return the first `count` records by token, after this one, that have not expired."""
-        records = (record for record, _ in self._records.values())
+        records = self._records.values()
         living = (record for record in records if record.value > after and record.until > now)
         return nsmallest(count, living, key=attrgetter("value"))
 
     def restore(self, record: TokenRecord) -> None:
         """Store the record of another store. Raises `ConflictError` if its token is taken."""
-        stored, _ = self._records.get(record.value, (record, 0))
-        if stored != record:
+        if self._records.get(record.value, record) != record:
             raise ConflictError("its token is taken by another record")
         self._put(record, monotonic())
 
     def _put(self, record: TokenRecord, end: float) -> None:
-        self._records[record.value] = (record, end)
-        heappush(self._expiries, (record.until, record.value))
+        self._records[record.value] = record
+        expiring = self._expiring.get(record.until)
+        if expiring is None:
+            expiring = self._expiring[record.until] = _Expiring([], end)
+            heappush(self._expiries, record.until)
+        expiring.tokens.append(record.value)
+        expiring.end = max(expiring.end, end)
 
     def _drop_expired(self, now: int) -> None:
         for _ in range(MAX_DROPPED):
-            if not self._expiries or self._expiries[0][0] > now:
+            if not self._expiries or (until := self._expiries[0]) > now:
                 return
-            until, token = self._expiries[0]
-            record, end = self._records.get(token, (None, 0.0))
+            expiring = self._expiring[until]
+            if expiring.end > monotonic():
+                return
+            token = expiring.tokens.pop()
+            record = self._records.get(token)
             if record is not None and record.until == until:  # not a newer one of the same token
-                if end > monotonic():
-                    return
                 del self._records[token]
-            heappop(self._expiries)
+            if not expiring.tokens:
+                del self._expiring[heappop(self._expiries)]

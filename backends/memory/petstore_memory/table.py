@@ -41,19 +41,16 @@ class Table(Generic[_Item]):
         return self.last_id + 1
 
     def add(self, item: _Item) -> None:
-        """Add an item with a new id."""
+        """Add an item. One with its id is replaced, but not removed from those of its status."""
         self.last_id = max(self.last_id, item.id)
-        self._put(item)
+        self._all.put(item)
+        if item.status:  # a pet may have none
+            self._by_status[item.status].put(item)
 
     def set_status(self, item: _Item, status: StrEnum) -> _Item:
         """Replace a stored item by one with this status, and return that one."""
         if item.status:
             self._by_status[item.status].remove(item.id)
         changed = replace(item, status=status)
-        self._put(changed)
+        self.add(changed)
         return changed
-
-    def _put(self, item: _Item) -> None:
-        self._all.put(item)
-        if item.status:  # a pet may have none
-            self._by_status[item.status].put(item)
