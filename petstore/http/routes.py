@@ -8,8 +8,10 @@ why, and has the measurements.
 """
 
 import inspect
+import sys
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from enum import Enum
 from typing import Any, Final, get_args, get_origin
@@ -89,6 +91,7 @@ class Operation(Struct, frozen=True, eq=False):
         parameter of the path, `data`
     takes_request, parameter, body -- whether it takes the request; the parameter's name, or "";
         the type of `data`, or None
+    max_body_bytes -- the maximum length of a body; None for none
     content -- the type of what it returns
     encode -- returns that as bytes
     fixed, fixed_error -- the headers of its responses, and those of its errors
@@ -102,6 +105,7 @@ class Operation(Struct, frozen=True, eq=False):
     takes_request: bool
     parameter: str
     body: Any
+    max_body_bytes: int | None
     content: Any
     encode: Callable[[Any], bytes]
     status: int
@@ -129,7 +133,8 @@ class Routes:
             if getattr(config, field.name) != getattr(AppConfig(), field.name):
                 _require_supported(field.name, "the application")
         config.request_class = ServiceRequest
-        self.app: Final = Litestar.from_config(config)
+        with _left_out("litestar.plugins.opentelemetry"):
+            self.app: Final = Litestar.from_config(config)
         self.operations: Final[list[Operation]] = []
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._prefixed: dict[str, dict[str, Operation]] = {}
@@ -177,6 +182,22 @@ class Routes:
         if path == "*":
             methods = ChainMap(*self._fixed.values(), *self._prefixed.values())
         return None if methods is None else ", ".join(sorted({*methods, "OPTIONS"}))
+
+
+@contextmanager
+def _left_out(module: str) -> Iterator[None]:
+    """Within the block, a module that was not imported yet cannot be.
+
+    Litestar imports this one, where OpenTelemetry is installed, to look for a middleware that is
+    not supported here. That takes a sixth of the CPU of a start.
+    """
+    modules: dict[str, Any] = sys.modules
+    found = modules.setdefault(module, None)  # None: `ModuleNotFoundError`
+    try:
+        yield
+    finally:
+        if found is None:
+            del modules[module]
 
 
 def _split(route: HTTPRoute) -> tuple[str, str]:
@@ -242,6 +263,7 @@ def _compile(
         takes_request="request" in taken,
         parameter=parameter if parameter in taken else "",
         body=None if data is None else data.annotation,
+        max_body_bytes=handler.resolve_request_max_body_size(),
         content=content,
         encode=encode,
         status=handler.status_code,

@@ -1,6 +1,8 @@
 """Litestar's declarations have their effect, or are refused by name at start-up."""
 
 import asyncio
+import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any
@@ -322,3 +324,13 @@ def test_a_handler_that_cannot_be_served_is_refused_in_words(
 ) -> None:
     with pytest.raises(UnsupportedOptionError, match=message):
         Routes(config(*handlers))
+
+
+def test_what_litestar_would_import_in_vain_is_left_out_of_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugin = "litestar.plugins.opentelemetry"
+    monkeypatch.delitem(sys.modules, plugin, raising=False)
+    Routes(config(get_item))
+    assert plugin not in sys.modules
+    assert importlib.import_module(plugin)  # it can still be imported
