@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from petstore.interface import RECORD_SECONDS
@@ -11,7 +12,8 @@ _DAY: Final = RECORD_SECONDS * _SECOND
 
 # On Linux, the clock that also counts while the machine sleeps. Elsewhere, sleep looks like a wall
 # clock that was set forward, which only makes records last longer.
-_MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_monotonic: Final = partial(time.clock_gettime_ns, _CLOCK)
 
 
 class TokenClock:
@@ -29,7 +31,7 @@ class TokenClock:
     def __init__(
         self,
         wall: Callable[[], int] = time.time_ns,
-        monotonic: Callable[[], int] = lambda: time.clock_gettime_ns(_MONOTONIC),
+        monotonic: Callable[[], int] = _monotonic,
     ) -> None:
         self._wall = wall
         self._monotonic = monotonic

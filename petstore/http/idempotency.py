@@ -6,7 +6,7 @@ any visible ASCII characters, not the quoted string of a structured field.
 
 import hashlib
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,14 +27,19 @@ def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
 
     Raises `ApiError` (400) for a key that is malformed or sent twice.
     """
-    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
-    if not keys:
+    scope: Any = request.scope
+    key: bytes | None = None
+    for name, value in scope["headers"]:
+        if name == b"idempotency-key":
+            if key is not None or not _KEY.fullmatch(value):
+                raise invalid(
+                    f"Idempotency-Key: expected once, 1 to {MAX_KEY} visible ASCII characters."
+                )
+            key = value
+    if key is None:
         return None
-    if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
-        raise invalid(f"Idempotency-Key: expected once, 1 to {MAX_KEY} visible ASCII characters.")
     # Neither a client's name nor an operation contains a NUL, so different triples stay different.
-    operation = request.route_handler.operation_id
-    identity = f"{request.auth}\0{operation}\0".encode() + keys[0]
+    identity = f"{scope['auth']}\0{scope['route_handler'].operation_id}\0".encode() + key
     now, until = request.service.token_clock.read()
     return IdempotencyToken(
         value=hashlib.sha256(identity).digest(),

@@ -57,14 +57,15 @@ class ServiceRequest(Request[Any, str, State]):
         self.limit_headers: tuple[Header, ...] = ()
         self._content: bytes | None = None
 
-    def whole_body(self) -> bytes | None:
+    def whole_body(self, limit: int | None) -> bytes | None:
         """Return the body if all of it has arrived and it is small; None if `body` must wait.
+
+        limit -- the maximum length in bytes; None for none
 
         Raises `ApiError` as `body` does.
         """
         take = getattr(self.send, "take_body", None)
         if take is not None and (body := take(SMALL_BODY_BYTES)) is not None:
-            limit = self.route_handler.resolve_request_max_body_size()
             check_whole(self.scope["headers"], body, limit)
             self._content = body
         return self._content

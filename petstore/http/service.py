@@ -48,7 +48,7 @@ _METHODS: Final = frozenset(map(str, HTTPMethod))
 _WRITES: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 _WELL_FORMED_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
-_process: Final = secrets.token_hex(6).encode()
+_process: Final = secrets.token_hex(6)
 _numbers: Final = count(1)
 
 _log = logging.getLogger("petstore")
@@ -113,7 +113,7 @@ class Service:
                 if operation.takes_request:
                     arguments["request"] = request
                 if operation.body is not None:
-                    content = request.whole_body()
+                    content = request.whole_body(operation.max_body_bytes)
                     if content is None:
                         content = await request.body()
                     arguments["data"] = decode(content, operation.body)
@@ -147,7 +147,8 @@ class Service:
                 status = response.status
             error.__traceback__ = None  # its frames refer to the error: a reference cycle
         finally:
-            request.release_slot()
+            if request.slot is not None:
+                request.release_slot()
             if observed:
                 name = "unknown" if operation is None else operation.id
                 self._observe(scope, name, status, perf_counter() - begin, failure)
@@ -278,7 +279,7 @@ def request_id(headers: Iterable[Header]) -> bytes:
     for name, value in headers:
         if name == b"x-request-id" and _WELL_FORMED_ID.fullmatch(value):
             return value
-    return b"%b-%x" % (_process, next(_numbers))
+    return f"{_process}-{next(_numbers):x}".encode()  # `b"%b-%x"` takes 0.2 us more
 
 
 def _final(status: int) -> int:

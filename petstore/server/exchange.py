@@ -117,12 +117,14 @@ class Exchange:
             self._body += data
         if len(self._body) > HIGH_WATER_BYTES:
             self._connection.pause_reading()
-        self._wake()
+        if self._news is not None:
+            self._news.set()
 
     def end(self) -> None:
         """Mark the request as complete."""
         self.more_body = False
-        self._wake()
+        if self._news is not None:
+            self._news.set()
 
     def disconnect(self) -> None:
         """Mark the client as gone, or its request as rejected."""
@@ -212,7 +214,8 @@ class Exchange:
             body = b""
         self.complete = True
         self._body = b""
-        self._wake()
+        if self._news is not None:
+            self._news.set()
         if self.disconnected:
             return
         if len(body) < _LARGE_BYTES:
@@ -248,12 +251,12 @@ def _encode(header: tuple[bytes, bytes]) -> bytes:
     name, value = header
     if _NOT_IN_VALUE.search(value):
         raise RuntimeError(f"the response's header {name!r} has a control character in its value")
-    return b"\r\n%b: %b" % (_checked_name(name), value)
+    return _start_of_line(name) + value
 
 
 @cache
-def _checked_name(name: bytes) -> bytes:
-    """Return a header's name in lower case. Raises `RuntimeError` if it is not one."""
+def _start_of_line(name: bytes) -> bytes:
+    """Return a header up to its value. Raises `RuntimeError` if its name is not one."""
     if not _TOKEN.fullmatch(name):
         raise RuntimeError(f"the response has an invalid header name: {name!r}")
-    return name.lower()
+    return b"\r\n%b: " % name.lower()

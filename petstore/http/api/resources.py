@@ -37,9 +37,8 @@ def created(
     receipt -- the id, and whether this is a replay
     """
     service = request.service
-    headers = [(b"location", f"{service.root_path}{collection}/{receipt.id}".encode())]
+    location = (b"location", f"{service.root_path}{collection}/{receipt.id}".encode())
     if receipt.replayed:
-        headers.append((b"idempotency-replayed", b"true"))
-    else:
-        service.storage_health.wrote()
-    return Response(item, headers)
+        return Response(item, [location, (b"idempotency-replayed", b"true")])
+    service.storage_health.wrote()
+    return Response(item, [location])
