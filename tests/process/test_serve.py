@@ -84,6 +84,20 @@ def test_nohup_keeps_the_development_mode_running(tmp_path: Path, workers: str) 
         assert live.stop() == 0
 
 
+FROZEN = """
+import atexit, gc, sys
+from petstore import cli
+atexit.register(lambda: print("frozen:", gc.get_freeze_count(), file=sys.stderr))
+cli.main()
+"""
+
+
+def test_full_collections_skip_what_the_start_has_left(tmp_path: Path) -> None:
+    with process(tmp_path, script=FROZEN) as live:
+        assert live.stop() == 0
+    assert int(live.log.read_text().split("frozen:")[1]) > 10_000
+
+
 FEW_FILES = """
 import resource
 from petstore import cli
