@@ -58,7 +58,7 @@ CREATED_TOGETHER: Final = 64
 RESTORE_BATCH: Final = 500
 """How many items are restored at the same time."""
 
-_NO_TOKEN: Final = sized(b"", b"", b"", b"")
+_NO_TOKEN: Final = sized(b"")
 _ERRORS: Final = {
     Outcome.TOKEN_REUSED: (TokenReusedError, "the token was used for another write"),
     Outcome.NOT_FOUND: (NotFoundError, "pet or order not found"),
@@ -108,8 +108,7 @@ class RedisRepository(Repository):
         """Store the pet in the partition of its token; without one, in each partition in turn."""
         partition = self._home(token.value) if token else next(self._turns)
         arguments = *sized(*encode_pet(new)), *_token_arguments(token)
-        outcome, pet_id, *_ = await self._create(self._creates[partition], arguments)
-        receipt = Receipt(int(pet_id), outcome == Outcome.REPLAYED)
+        receipt = _receipt(await self._create(self._creates[partition], arguments))
         if token and receipt.replayed and await self.get_pet(receipt.id) is None:
             raise UnavailableError(
                 f"pet {receipt.id} is not stored, but is recorded under an idempotency key: it was"
@@ -127,11 +126,13 @@ class RedisRepository(Repository):
 
         return [Batches(partial(send, number), CREATED_TOGETHER) for number in range(self._size)]
 
-    async def _create(self, batches: Batches, arguments: Arguments) -> list[Any]:
+    async def _create(self, batches: Batches, arguments: Arguments) -> bytes | list[Any]:
         """Create an item; return what the script returns for it. Raises its error, if any."""
         if self._masters.replicas:  # in the packet of the turn's other writes, for one WAIT
-            return checked(await batches.send(arguments))
-        return checked(await batches.call(arguments))
+            result = await batches.send(arguments)
+        else:
+            result = await batches.call(arguments)
+        return result if isinstance(result, bytes) else checked(result)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look the pet up in its partition."""
@@ -155,8 +156,7 @@ class RedisRepository(Repository):
         arguments = *order, *_token_arguments(token)
         home = self._home(token.value) if token else partition
         if token is None or home == partition:
-            outcome, order_id, _ = await self._create(self._placements[partition], arguments)
-            return Receipt(int(order_id), outcome == Outcome.REPLAYED)
+            return _receipt(await self._create(self._placements[partition], arguments))
         reservation = sized(token.value, token.fingerprint)
         outcome, *record = await self._run(home, self._scripts.reserve, *_token_arguments(token))
         if outcome == Outcome.REPLAYED:
@@ -166,9 +166,9 @@ class RedisRepository(Repository):
         except RefusedError:
             await self._run(home, self._scripts.release, *reservation)
             raise
-        outcome, order_id, expiry = result
+        expiry = b"%d" % token.until if isinstance(result, bytes) else result[2]
         await self._run(home, self._scripts.confirm, *reservation, *sized(expiry))
-        return Receipt(int(order_id), outcome == Outcome.REPLAYED)
+        return _receipt(result)
 
     async def get_order(self, order_id: int) -> Order | None:
         """Look the order up in the partition of its id, then in all: it may have been restored."""
@@ -390,6 +390,13 @@ class RedisRepository(Repository):
         gaps = [None] * (len(arguments) // 2)
         constants = str(self._size), str(partition), self.store
         return template(*head, str(len(keys)), *keys, *gaps, *constants)
+
+
+def _receipt(created: bytes | list[Any]) -> Receipt:
+    """Return the receipt of a new item, from its id, or of a replay."""
+    if isinstance(created, bytes):
+        return Receipt(int(created))
+    return Receipt(int(created[1]), replayed=True)
 
 
 def checked(result: list[Any]) -> list[Any]:

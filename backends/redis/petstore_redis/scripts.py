@@ -69,7 +69,7 @@ class Script(Struct, frozen=True):
 class Scripts:
     """All scripts. The comment in each file says what it takes and returns.
 
-    A write without a token takes four empty arguments for it. The last three arguments of each
+    A write without a token takes one empty argument for it. The last three arguments of each
     script but `create_store` say where it runs: see lua/shared/store.lua. Ids are decimal, items
     JSON.
 

@@ -8,7 +8,7 @@ from petstore_redis.scripts import ID_RANGES, RUN, Outcome, Scripts, keys
 
 from petstore.contract import MAX_ID
 
-NO_TOKEN = ("", "", "", "")
+NO_TOKEN = ""
 ROUND = RUN * ID_RANGES
 
 
@@ -27,8 +27,8 @@ class Partition:
 
     def assign(self) -> int | None:
         """Return the id of a new pet, None if none is left."""
-        _, (outcome, *rest) = self._run("create_pets", '{"id":', ',"a":1}', *NO_TOKEN)
-        return int(rest[0]) if outcome == Outcome.DONE else None
+        _, result = self._run("create_pets", '{"id":', ',"a":1}', NO_TOKEN)
+        return None if result == [Outcome.FULL] else int(result)
 
     def _run(self, name: str, *arguments: object) -> list[Any]:
         script = getattr(Scripts(guard=False), name)

@@ -3,6 +3,7 @@
 -- ARGV: token, fingerprint, now, expiry
 -- Returns {DONE}, {REPLAYED, id, expiry} or {TOKEN_REUSED}.
 local token, fingerprint, now, expiry = unpack(ARGV)
+read_records(1)
 local known = check_token(token, fingerprint, now)
 if known then return known end
 local reserved_until, pending, holders = read_reservation(token)

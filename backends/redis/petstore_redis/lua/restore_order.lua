@@ -16,5 +16,5 @@ if status_of(order) ~= 'cancelled' then
   if status_of(pet) ~= pet_status then return {CONFLICT} end
   if redis.call('HSETNX', key.live, pet_id, id) == 0 then return {CONFLICT} end
 end
-add('orders', {id, order})
+add('orders', status_of(order), {id, order})
 return {DONE}

@@ -8,5 +8,5 @@ if stored then
   count_revision()
   return {DONE}
 end
-add('pets', {id, pet})
+add('pets', status_of(pet), {id, pet})
 return {DONE}

@@ -10,34 +10,25 @@ local function get(set, id)
   return redis.call('ZRANGEBYSCORE', key[set], id, id)[1]
 end
 
--- Adds items of one set: {id, item, id, item, ...}.
-local function add(set, items)
-  local by_status = {}
-  for n = 1, #items, 2 do
-    local status = status_of(items[n + 1])
-    if status then
-      local some = by_status[status] or {}
-      by_status[status] = some
-      append(some, items[n], items[n + 1])
-    end
-  end
+-- Adds items of one set that have one status, or none: {id, item, id, item, ...}.
+local function add(set, status, items)
   redis.call('ZADD', key[set], unpack(items))
-  for status, some in pairs(by_status) do
-    redis.call('ZADD', key[set .. ':' .. status], unpack(some))
-  end
+  if status then redis.call('ZADD', key[set .. ':' .. status], unpack(items)) end
 end
 
 -- Gives stored items of one set that have one status, {id, item, id, item, ...}, another one.
 -- Returns the new items in the same form.
 local function set_status(set, items, status)
   local old, new = {}, {}
+  local before, after = status_of(items[2]), '{"status":"' .. status .. '",'
+  local rest = #before + 14
   for n = 1, #items, 2 do
-    old[#old + 1] = items[n + 1]
-    local rest = string.match(items[n + 1], '^{"status":"%a+",(.*)$')
-    append(new, items[n], '{"status":"' .. status .. '",' .. rest)
+    local item = items[n + 1]
+    old[#old + 1] = item
+    new[n], new[n + 1] = items[n], after .. string.sub(item, rest)
   end
   redis.call('ZREM', key[set], unpack(old))
-  redis.call('ZREM', key[set .. ':' .. status_of(old[1])], unpack(old))
-  add(set, new)
+  redis.call('ZREM', key[set .. ':' .. before], unpack(old))
+  add(set, status, new)
   return new
 end

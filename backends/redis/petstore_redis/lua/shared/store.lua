@@ -7,11 +7,6 @@ local store, replid, id_range, pets, orders =
 if store ~= identity then return {OTHER_STORE} end
 local counts = {pets = tonumber(pets or 0), orders = tonumber(orders or 0)}
 
-local function append(list, first, second)
-  list[#list + 1] = first
-  list[#list + 1] = second
-end
-
 -- Counts a write that assigns no id. WAIT has a write to wait for then, even if nothing else is
 -- written: an earlier one, which is repeated, may not have reached the replicas.
 local function count_revision()

@@ -1,20 +1,38 @@
 -- Tokens. `tokens` holds the record of a write: 32 bytes of fingerprint, then expiry and id in
--- decimal. `expiries` has the tokens of records and reservations by their expiry. The empty token
--- stands for a write without one.
+-- decimal. `expiries` has the tokens of records and reservations by their expiry.
 
--- What this script has recorded: by token, and as arguments for `tokens` and `expiries`.
+-- The records that this script has read or made, by token; those made as arguments for `tokens` and
+-- `expiries`, too.
 local recorded, records, ends, added = {}, {}, {}, {}
+
+-- Reads the records of all tokens in the arguments. A call has `width` of them, the last of which is
+-- its token, and three more unless that is empty. Must precede `check_token`.
+local function read_records(width)
+  local tokens, n = {}, width
+  while n <= #ARGV - 3 do
+    if ARGV[n] ~= '' then
+      tokens[#tokens + 1] = ARGV[n]
+      n = n + 3
+    end
+    n = n + width
+  end
+  if #tokens == 0 then return end
+  for n, record in ipairs(redis.call('HMGET', key.tokens, unpack(tokens))) do
+    recorded[tokens[n]] = record
+  end
+end
 
 -- Returns what a script returns for a token that was used before: {REPLAYED, id, expiry} or
 -- {TOKEN_REUSED}. Returns nil if the write must be executed.
 local function check_token(token, fingerprint, now)
-  if token == '' then return end
-  local record = recorded[token] or redis.call('HGET', key.tokens, token)
-  local expiry, id = string.match(record and string.sub(record, 33) or '', '^(%d+) (%d+)$')
-  if id and tonumber(expiry) > tonumber(now) then
-    if string.sub(record, 1, 32) ~= fingerprint then return {TOKEN_REUSED} end
-    count_revision()
-    return {REPLAYED, id, expiry}
+  local record = recorded[token]
+  if record then
+    local expiry, id = string.match(record, '^(%d+) (%d+)$', 33)
+    if tonumber(expiry) > tonumber(now) then
+      if string.sub(record, 1, 32) ~= fingerprint then return {TOKEN_REUSED} end
+      count_revision()
+      return {REPLAYED, id, expiry}
+    end
   end
   if partitions == '1' then return end
   local reserved_until, _, _, reserved = read_reservation(token)
@@ -39,10 +57,10 @@ end
 
 -- Notes the record of a write. `save_records` must follow.
 local function record(token, fingerprint, now, expiry, id)
-  if token == '' then return end
   recorded[token] = fingerprint .. expiry .. ' ' .. id
-  append(records, token, recorded[token])
-  append(ends, expiry, token)
+  local last = #records
+  records[last + 1], records[last + 2] = token, recorded[token]
+  ends[last + 1], ends[last + 2] = expiry, token
   added[now] = (added[now] or 0) + 1
 end
 
