@@ -83,6 +83,47 @@ async def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server
                 assert await other.fetchval(rows_read, schema, table) == before + 2
 
 
+async def test_a_write_reads_only_what_it_needs(each: Server) -> None:
+    """The plans were made when statistics said that the tables had 60 rows."""
+    schema = fresh()
+    creates = f"""SELECT * FROM {schema}.create_pets_once(
+        '{{7}}', '{{Rex}}', '{{available}}', ARRAY[$1::bytea], '{{x}}', '{{0}}', '{{9}}')"""
+    orders = f"""SELECT * FROM {schema}.place_orders(
+        ARRAY[$2::bigint], '{{now}}', ARRAY[$1::bytea], '{{x}}', '{{0}}', '{{9}}', false)"""
+    updates = f"""SELECT * FROM {schema}.update_orders(
+        ARRAY[$1::bigint], '{{completed}}', '{{sold}}', false)"""
+    fill = f"""INSERT INTO {schema}.pets SELECT id, 7, 'Rex', 'available'
+            FROM generate_series({{first}}, {{last}}) id;
+        INSERT INTO {schema}.orders SELECT id, id, now(), 'cancelled'
+            FROM generate_series({{first}}, {{last}}) id;
+        INSERT INTO {schema}.tokens SELECT sha256(id::text::bytea), 'x', id, 9, now() + '1 day'
+            FROM generate_series({{first}}, {{last}}) id"""
+    rows_read = """SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int
+        FROM pg_stat_xact_all_tables WHERE schemaname = $1"""
+    async with opened(each, schema=schema), session(each) as other:
+        await other.execute(fill.format(first=1001, last=1060))
+        await other.execute(f"ANALYZE {schema}.pets, {schema}.orders, {schema}.tokens")
+
+        async def write(one: bytes, two: bytes) -> None:
+            [[outcome, pet_id]] = await other.fetch(creates, one)
+            [[again, _]] = await other.fetch(creates, one)
+            [[ordered, order_id]] = await other.fetch(orders, two, pet_id)
+            [[repeated, _]] = await other.fetch(orders, two, pet_id)
+            [[completed, _, _]] = await other.fetch(updates, order_id)
+            found = outcome, again, ordered, repeated, completed
+            assert found == ("done", "replayed", "done", "replayed", "done")
+            assert [tuple(row) for row in await other.fetch(orders, None, pet_id)] == [
+                ("conflict", None)
+            ]
+
+        await write(b"a", b"b")
+        await other.execute(fill.format(first=2001, last=7000))
+        async with other.transaction():
+            before = await other.fetchval(rows_read, schema)
+            await write(b"c", b"d")
+            assert await other.fetchval(rows_read, schema) < before + 100
+
+
 async def test_calls_of_one_turn_travel_together(server: Server) -> None:
     schema = fresh()
     async with opened(server, schema=schema) as repository, session(server) as other:

@@ -8,7 +8,8 @@
 --
 -- Every call of the repository is one function, so it is one round trip and one transaction, also
 -- through PgBouncer. A function that writes is VOLATILE: at READ COMMITTED each of its statements
--- sees what was committed before that statement. PL/pgSQL keeps the plans of its statements.
+-- sees what was committed before that statement. PL/pgSQL keeps the plans of its statements; EXISTS
+-- in a result column may become a hash of the whole table, so a subquery stands there.
 DO $$
 DECLARE
     old regprocedure;
@@ -27,6 +28,10 @@ $$;
 CREATE FUNCTION {schema}.delete_tokens(up_to bigint, the_time bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM FROM {schema}.tokens o WHERE o.expires <= now() ORDER BY o.expires LIMIT 1;
+    IF NOT FOUND THEN  -- as almost always: this is cheaper than to delete nothing
+        RETURN;
+    END IF;
     DELETE FROM {schema}.tokens t USING (
         SELECT o.token FROM {schema}.tokens o WHERE o.expires <= now()
         ORDER BY o.expires LIMIT up_to FOR UPDATE SKIP LOCKED
@@ -70,8 +75,8 @@ BEGIN
     WHERE t.token = u.token AND t.valid_until <= u.moment;
     -- A retry takes no id: there may be none left. So it is 0, which is not stored.
     SELECT array_agg(CASE
-        WHEN EXISTS (SELECT FROM {schema}.tokens t WHERE t.token = u.token) THEN 0
-        ELSE nextval('{schema}.pet_ids') END) INTO ids
+        WHEN (SELECT t.id FROM {schema}.tokens t WHERE t.token = u.token) IS NULL
+        THEN nextval('{schema}.pet_ids') ELSE 0 END) INTO ids
     FROM unnest(the_tokens) AS u (token);
     WITH recorded AS (
         INSERT INTO {schema}.tokens AS t (token, fingerprint, id, valid_until, expires)
@@ -85,18 +90,24 @@ BEGIN
     INSERT INTO {schema}.pets (id, category_id, name, status)
     SELECT * FROM unnest(ids, categories, names, statuses) AS u (id)
     WHERE u.id = ANY (new_ids);
-    RETURN QUERY
-    SELECT CASE WHEN u.id = ANY (new_ids) THEN 'done'
-        WHEN t.fingerprint <> u.fingerprint THEN 'reused'
-        WHEN u.id = 0 AND NOT EXISTS (SELECT FROM {schema}.pets p WHERE p.id = t.id) THEN 'deleted'
-        ELSE 'replayed' END, t.id
-    FROM unnest(the_tokens, fingerprints, ids) WITH ORDINALITY
-        AS u (token, fingerprint, id, position)
-    JOIN {schema}.tokens t ON t.token = u.token
-    ORDER BY u.position;
-    GET DIAGNOSTICS found_records = ROW_COUNT;
-    IF found_records < cardinality(ids) THEN  -- one that was there has expired and was deleted
-        RAISE serialization_failure USING MESSAGE = 'a token expired at the same time';
+    IF cardinality(new_ids) = cardinality(ids) THEN
+        RETURN QUERY SELECT 'done', u.id FROM unnest(ids) WITH ORDINALITY AS u (id, position)
+        ORDER BY u.position;
+    ELSE
+        RETURN QUERY
+        SELECT CASE WHEN u.id = ANY (new_ids) THEN 'done'
+            WHEN t.fingerprint <> u.fingerprint THEN 'reused'
+            WHEN u.id = 0
+                AND (SELECT p.id FROM {schema}.pets p WHERE p.id = t.id) IS NULL THEN 'deleted'
+            ELSE 'replayed' END, t.id
+        FROM unnest(the_tokens, fingerprints, ids) WITH ORDINALITY
+            AS u (token, fingerprint, id, position)
+        JOIN {schema}.tokens t ON t.token = u.token
+        ORDER BY u.position;
+        GET DIAGNOSTICS found_records = ROW_COUNT;
+        IF found_records < cardinality(ids) THEN  -- one that was there has expired and was deleted
+            RAISE serialization_failure USING MESSAGE = 'a token expired at the same time';
+        END IF;
     END IF;
     -- At the end, for it may delete a record of this call that has expired from the beginning.
     IF new_ids IS NOT NULL THEN
@@ -150,40 +161,46 @@ BEGIN
     )
     SELECT array_agg(c.position) INTO reserved FROM changed c;
     SELECT array_agg(CASE WHEN u.position = ANY (reserved)
-        THEN nextval('{schema}.order_ids') END) INTO ids
-    FROM unnest(the_pets) WITH ORDINALITY AS u (pet_id, position);
+        THEN nextval('{schema}.order_ids') END),
+        count(u.token) FILTER (WHERE u.position = ANY (reserved)) INTO ids, to_record
+    FROM unnest(the_tokens) WITH ORDINALITY AS u (token, position);
     INSERT INTO {schema}.orders (id, pet_id, placed_at, status)
     SELECT u.id, u.pet_id, u.placed_at, 'placed'
     FROM unnest(ids, the_pets, moments) AS u (id, pet_id, placed_at) WHERE u.id IS NOT NULL;
-    SELECT count(u.token) INTO to_record
-    FROM unnest(ids, the_tokens) AS u (id, token) WHERE u.id IS NOT NULL;
-    INSERT INTO {schema}.tokens AS t (token, fingerprint, id, valid_until, expires)
-    SELECT u.token, u.fingerprint, u.id, u.until,
-        now() + make_interval(secs => u.until - u.moment)
-    FROM unnest(the_tokens, fingerprints, ids, times, untils)
-        AS u (token, fingerprint, id, moment, until)
-    WHERE u.id IS NOT NULL AND u.token IS NOT NULL ORDER BY u.token
-    ON CONFLICT (token) DO UPDATE SET fingerprint = excluded.fingerprint, id = excluded.id,
-        valid_until = excluded.valid_until, expires = excluded.expires
-        WHERE t.valid_until <= (SELECT max(moment) FROM unnest(times) moment);
-    GET DIAGNOSTICS recorded = ROW_COUNT;
-    IF recorded < to_record THEN  -- with an order of another pet; all is undone, and tried again
-        RAISE serialization_failure USING MESSAGE = 'a token was used at the same time';
+    IF to_record > 0 THEN
+        INSERT INTO {schema}.tokens AS t (token, fingerprint, id, valid_until, expires)
+        SELECT u.token, u.fingerprint, u.id, u.until,
+            now() + make_interval(secs => u.until - u.moment)
+        FROM unnest(the_tokens, fingerprints, ids, times, untils)
+            AS u (token, fingerprint, id, moment, until)
+        WHERE u.id IS NOT NULL AND u.token IS NOT NULL ORDER BY u.token
+        ON CONFLICT (token) DO UPDATE SET fingerprint = excluded.fingerprint, id = excluded.id,
+            valid_until = excluded.valid_until, expires = excluded.expires
+            WHERE t.valid_until <= (SELECT max(moment) FROM unnest(times) moment);
+        GET DIAGNOSTICS recorded = ROW_COUNT;
+        IF recorded < to_record THEN  -- with another pet's order; all is undone, and tried again
+            RAISE serialization_failure USING MESSAGE = 'a token was used at the same time';
+        END IF;
     END IF;
-    RETURN QUERY
-    SELECT CASE WHEN u.id IS NOT NULL THEN 'done'
-        WHEN t.fingerprint <> u.fingerprint THEN 'reused'
-        WHEN t.id IS NOT NULL AND NOT EXISTS (
-            SELECT FROM {schema}.orders o WHERE o.id = t.id) THEN 'deleted'
-        WHEN t.id IS NOT NULL THEN 'replayed'
-        WHEN p.id IS NULL THEN 'missing'
-        WHEN p.status = 'available' THEN 'locked'
-        ELSE 'conflict' END, coalesce(u.id, t.id)
-    FROM unnest(the_pets, the_tokens, fingerprints, times, ids) WITH ORDINALITY
-        AS u (pet_id, token, fingerprint, moment, id, position)
-    LEFT JOIN {schema}.tokens t ON t.token = u.token AND t.valid_until > u.moment
-    LEFT JOIN {schema}.pets p ON p.id = u.pet_id
-    ORDER BY u.position;
+    IF cardinality(reserved) = cardinality(the_pets) THEN
+        RETURN QUERY SELECT 'done', u.id FROM unnest(ids) WITH ORDINALITY AS u (id, position)
+        ORDER BY u.position;
+    ELSE
+        RETURN QUERY
+        SELECT CASE WHEN u.id IS NOT NULL THEN 'done'
+            WHEN t.fingerprint <> u.fingerprint THEN 'reused'
+            WHEN t.id IS NOT NULL
+                AND (SELECT o.id FROM {schema}.orders o WHERE o.id = t.id) IS NULL THEN 'deleted'
+            WHEN t.id IS NOT NULL THEN 'replayed'
+            WHEN p.id IS NULL THEN 'missing'
+            WHEN p.status = 'available' THEN 'locked'
+            ELSE 'conflict' END, coalesce(u.id, t.id)
+        FROM unnest(the_pets, the_tokens, fingerprints, times, ids) WITH ORDINALITY
+            AS u (pet_id, token, fingerprint, moment, id, position)
+        LEFT JOIN {schema}.tokens t ON t.token = u.token AND t.valid_until > u.moment
+        LEFT JOIN {schema}.pets p ON p.id = u.pet_id
+        ORDER BY u.position;
+    END IF;
     IF recorded > 0 THEN
         PERFORM {schema}.delete_tokens(
             2 * recorded, (SELECT min(moment) FROM unnest(times) moment));
