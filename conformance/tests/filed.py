@@ -11,7 +11,7 @@ import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from copy import copy
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -193,6 +193,36 @@ class CachesPets(Filed):
         if key not in self.kept:
             self.kept[key] = await super().forward(method, *arguments, **named)
         return self.kept[key]
+
+
+class StoresLocalTime(Filed):
+    """Stores times as a clock on the wall of its process shows them, without a zone."""
+
+    def read(self) -> Store:
+        store = super().read()
+        store.orders = {
+            id_: replace(order, placed_at=order.placed_at.astimezone(UTC))
+            for id_, order in store.orders.items()
+        }
+        return store
+
+    def write(self, store: Store) -> None:
+        local = copy(store)
+        local.orders = {
+            id_: replace(order, placed_at=order.placed_at.astimezone().replace(tzinfo=None))
+            for id_, order in store.orders.items()
+        }
+        super().write(local)
+
+
+class TakesUtcForLocalTime(Filed):
+    """Converts each time to local time, and stores that as UTC."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        receipt: Receipt = await super().place_order(
+            pet_id, at.astimezone().replace(tzinfo=UTC), token
+        )
+        return receipt
 
 
 class MakesAnother(Filed):

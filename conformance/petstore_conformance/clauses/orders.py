@@ -409,12 +409,11 @@ class OrderClauses(Kit):
     @clause("sold-once")
     async def test_no_pet_is_sold_twice(self, repository: Repository) -> None:
         """The pet's status is checked first and changed in a later step, not both in one."""
-        pet_ids = [await add_pet(repository) for _ in range(4)]
         completed: list[int] = []
 
         async def buy(client: int, times: int) -> None:
             for turn in range(3):
-                pet_id = pet_ids[(client + turn) % len(pet_ids)]
+                pet_id = pet_ids[(client + turn * times) % len(pet_ids)]  # again, or another
                 with suppress(RefusedError):
                     token = make_token(f"{client} {turn} {times}", pet_id) if client % 3 else None
                     receipt = await repository.place_order(pet_id, AT, token)
@@ -424,6 +423,7 @@ class OrderClauses(Kit):
                         completed.append(pet_id)
 
         for times in range(2):
+            pet_ids = [await add_pet(repository) for _ in range(4)]
             await asyncio.gather(*(buy(client, times) for client in range(30)))
             await check_agreement(repository)
             assert len(set(completed)) == len(completed)

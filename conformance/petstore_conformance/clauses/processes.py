@@ -55,7 +55,7 @@ class ProcessClauses(Kit):
 
     @location_clause("shared-processes", needs="shared")
     async def test_two_processes_share_a_location(self, location: Location) -> None:
-        """A lock, counter or cache is local to a process, or two get the same scratch location."""
+        """A lock, counter, cache or time is local to a process, or two share a scratch location."""
         async with location.open() as one, child(location) as other:
             handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
@@ -72,6 +72,7 @@ class ProcessClauses(Kit):
                 assert await reader.get_pet(pet_id) == pet
                 assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))
                 order = await sell_once(handles, pet_id, number)
+                assert order.placed_at == AT, "one process stores its local time"
                 for handle in handles:
                     assert await handle.get_order(order.id) == order
                     assert order in await handle.list_orders(OrderQuery(0, 999, order.status))
@@ -203,7 +204,9 @@ class ProcessClauses(Kit):
             name = f"{turn} {number}"
             receipts[name] = receipt = await killed.create_pet(REX, make_token(name, REX))
             order_id = (await killed.place_order(receipt.id, TIMES[number])).id
-            orders[order_id] = await killed.update_order(order_id, list(OrderStatus)[number % 3])
+            order = Order(order_id, receipt.id, list(OrderStatus)[number % 3], TIMES[number])
+            assert await killed.update_order(order_id, order.status) == order
+            orders[order_id] = order
             pet = await killed.get_pet(receipt.id)
             assert pet is not None
             pets[pet.id] = pet

@@ -196,16 +196,19 @@ class RecordClauses(Kit):
     @location_clause("token-deleted")
     async def test_expired_records_do_not_pile_up(self, location: Location) -> None:
         """Its clock stands still between writes, or the records of a fast clock come first."""
-        async with location.new() as other:
-            batches = [self._write_batches(location, reopened=False)]
+        async with location.new() as other, location.new() as third:
+            batches = [self._write_batches(location), self._write_batches(third, restored=True)]
             if location.backend.durable:
                 batches.append(self._write_batches(other, reopened=True))
             await asyncio.gather(*batches)
 
-    async def _write_batches(self, location: Location, *, reopened: bool) -> None:
+    async def _write_batches(
+        self, location: Location, *, reopened: bool = False, restored: bool = False
+    ) -> None:
         """Write a batch, wait until its records have expired by any clock, and write another one.
 
         reopened -- whether the location is opened for each write, and closed after it
+        restored -- whether the records of the first batch are restored
         """
         async with nullcontext() if reopened else location.open() as handle:
 
@@ -225,8 +228,15 @@ class RecordClauses(Kit):
                     values.add(token.value)
                 return values
 
-            await write("ahead", NOW)
-            expired = await write("expired", PAST)
+            if restored:
+                async with use() as repository:
+                    id_ = (await repository.create_pet(REX)).id
+                    records = many_records(id_, PAST + LIFE_SECONDS, BATCH)
+                    await repository.restore(records)
+                expired = {record.value for record in records}
+            else:
+                await write("ahead", NOW)
+                expired = await write("expired", PAST)
             await asyncio.sleep(2 * LIFE_SECONDS)
             await write("later", PAST + DAY_SECONDS)
             async with use() as repository:

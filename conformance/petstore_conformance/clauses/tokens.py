@@ -2,6 +2,8 @@
 
 import asyncio
 import hashlib
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
+    TokenRecord,
     TokenReusedError,
 )
 from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement
@@ -174,11 +177,10 @@ class TokenClauses(Kit):
         placings = [repository.place_order(pet_id, AT, make_token("p", pet_id)) for _ in range(40)]
         one_effect(await asyncio.gather(*placings))
         assert await count_stored(repository) == (1, 1)
-        if self.machine_advances_time:  # one token after the other has expired
-            for turn in range(1, 4):
-                token = make_token("create", REX, NOW + turn * DAY_SECONDS)
-                creates = [repository.create_pet(REX, token) for _ in range(3)]
-                one_effect(await asyncio.gather(*creates))
+        if self.machine_advances_time:
+            for turns in range(3):
+                now = NOW + 3 * (turns + 1) * DAY_SECONDS
+                await self._use_expired_tokens(repository, now, turns)
         length, _ = await measure(repository.create_pet(REX, make_token("measured", REX)))
         for tenth in range(10):
             pets, orders = await count_stored(repository)
@@ -207,6 +209,24 @@ class TokenClauses(Kit):
             assert found is not None
             assert found.pet_id == pet_id
         await check_agreement(repository)
+
+    async def _use_expired_tokens(self, repository: Repository, now: int, turns: int) -> None:
+        """Overlap writes whose token has expired; each begins some turns after the one before."""
+
+        async def begin(number: int, write: Coroutine[Any, Any, Receipt]) -> Receipt:
+            for _ in range(number * turns):
+                await asyncio.sleep(0)
+            return await write
+
+        before, pet_id = await add_pet(repository), await add_pet(repository)
+        token = make_token("create", REX, now)
+        await repository.create_pet(REX, make_token("create", REX, now - DAY_SECONDS))
+        creates = [begin(n, repository.create_pet(REX, token)) for n in range(3)]
+        one_effect(await asyncio.gather(*creates))
+        token = make_token("p", pet_id, now)
+        await repository.place_order(before, AT, make_token("p", before, now - DAY_SECONDS))
+        places = [begin(n, repository.place_order(pet_id, AT, token)) for n in range(3)]
+        one_effect(await asyncio.gather(*places))
 
     async def _write_two_at_once(self, repository: Repository) -> None:
         """Make two different writes with one token at once: one of them is refused."""
@@ -329,6 +349,11 @@ class ExpiryClauses(Kit):
             for seconds in order  # in no order of time
         }
         receipts = {seconds: await repository.create_pet(REX, tokens[seconds]) for seconds in order}
+        for seconds in SPANS[::2]:  # those that were restored, too
+            token = replace(tokens[seconds], value=tokens[seconds].value[::-1])
+            record = TokenRecord(token.value, token.fingerprint, token.until, receipts[seconds].id)
+            await repository.restore([record])
+            tokens[seconds] = token
         await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire
         for seconds, token in sorted(tokens.items()):
             for now in (begin - 1000, begin, token.until - 1):  # also if a caller's clock is slow

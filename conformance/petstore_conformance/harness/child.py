@@ -110,6 +110,7 @@ async def child(
         *(sys.executable, "-c", f"{main}; child.main()"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"TZ": "Asia/Kathmandu"},  # local time must not be stored
     )
     repository = Child(process)
     try:

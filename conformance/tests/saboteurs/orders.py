@@ -384,3 +384,21 @@ class LocksTokensApart(LocksOnlyItsOwnRepository):
 
 # A shared one is caught by `shared-orders`, too.
 SABOTEURS["LocksTokensApart"] = "sold-once", replace(backend(LocksTokensApart), shared=False)
+
+
+class DropsItsLocks(LocksOnlyItsOwnRepository):
+    """Whoever has the lock of a pet drops it, although others wait; the next makes another one."""
+
+    def lock_of(self, _: Token) -> asyncio.Lock:
+        return asyncio.Lock()  # that of the pet is enough
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        async with self.kept.setdefault(pet_id, asyncio.Lock()):
+            try:
+                await pause()
+                return await super().place_order(pet_id, at, token)
+            finally:
+                self.kept.pop(pet_id, None)
+
+
+SABOTEURS["DropsItsLocks"] = "sold-once", replace(backend(DropsItsLocks), shared=False)

@@ -28,10 +28,10 @@ async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSetting
 
 for kind in (
     *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite),
-    *(filed.SavesRecordsLast, filed.SavesOrdersLast),
+    *(filed.SavesRecordsLast, filed.SavesOrdersLast, filed.TakesUtcForLocalTime),
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
-for shared in (filed.LocksInItsProcess, filed.CachesPets):
+for shared in (filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
 numbered = replace(filed.FILED, scratch=scratch_numbered)
 SABOTEURS["NumbersItsScratchLocations"] = "shared-processes", numbered

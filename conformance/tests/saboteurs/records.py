@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store, Token
-from conformance.tests.saboteurs.registry import breaks
+from conformance.tests.honest import Honest, Item, Store, Token, backend
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     ConflictError,
     Pet,
@@ -262,3 +262,35 @@ class EndsAfterExpiredRecords(Honest):
         records = page.records[:count]
         more = page.next or len(page.records) > count
         return TokenPage(records, records[-1].value.hex() if records and more else "")
+
+
+class NotesRestoredRecords(Honest):
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.data.extra.setdefault("restored", set()).add(record.value)
+
+    def was_restored(self, value: bytes) -> bool:
+        return value in self.data.extra.get("restored", ())
+
+
+@breaks("token-deleted")
+class KeepsRestoredRecords(NotesRestoredRecords):
+    """What was restored is not in the index of times, by which expired records are found."""
+
+    def may_delete(self, expired: TokenRecord) -> bool:
+        return not self.was_restored(expired.value)
+
+
+class ReplaysRestoredRecordsForever(NotesRestoredRecords):
+    """A record that was restored has no time to live, until it is opened again."""
+
+    def find(self, token: Token) -> Receipt | None:
+        restored = token and self.was_restored(token.value)
+        return super().find(replace(token, now=0) if token and restored else token)
+
+
+# A durable one is caught by `restore-token`, too.
+SABOTEURS["ReplaysRestoredRecordsForever"] = (
+    "token-expired",
+    replace(backend(ReplaysRestoredRecordsForever), durable=False),
+)

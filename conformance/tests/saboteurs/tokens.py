@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from conformance.tests.honest import Honest, Store, Token
-from conformance.tests.saboteurs.registry import breaks
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     ConflictError,
     IdempotencyToken,
@@ -344,3 +344,26 @@ class RemembersTenThousandTokens(Honest):
         super().record(token, id_)
         if len(self.data.records) > 10_000:
             del self.data.records[next(iter(self.data.records))]
+
+
+@breaks("token-atomic")
+class DeletesTheRecordOfAnother(Honest):
+    """Deletes a record that it has seen to be expired, which by then is that of another write."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        if token and token.value in self.data.records and not self.find(token):
+            await pause()
+            self.data.records.pop(token.value, None)
+        return await super().create_pet(new, token)
+
+
+@breaks("token-atomic")
+class OrdersAgainAfterExpiry(Honest):
+    """Looks only once whether the record of an order has expired."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        if token and token.value in self.data.records and not self.find(token):
+            receipt = await super().place_order(pet_id, at)
+            self.record(token, receipt.id)
+            return receipt
+        return await super().place_order(pet_id, at, token)

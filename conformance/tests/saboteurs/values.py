@@ -1,14 +1,14 @@
 """What a backend may do wrong with values on their way, and with their types."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Store, Token
+from conformance.tests.honest import Honest, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     MAX_ID,
@@ -156,3 +156,13 @@ class IndexesNames(Honest):
         if len(zlib.compress(pet.name.encode())) > 2704:
             raise StorageError("the entry is too long for the index")
         super().put(pet)
+
+
+@breaks("restore-sizes")
+class LooksForAllIdsAtOnce(Honest):
+    """Looks for all items of a call with one statement, which takes 32,766 values at most."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        if len(items) > 32_766:
+            raise StorageError("too many variables")
+        await super().restore(items)
