@@ -76,7 +76,7 @@ class LocationClauses(Kit):
     async def test_a_scratch_location_is_empty(self, location: Location) -> None:
         """Scratch yields the settings that it was given, although something is stored there."""
         async with location.open() as repository:
-            assert await repository.list_pets(PetQuery(0, 1)) == []
+            assert not await repository.list_pets(PetQuery(0, 1))
 
     @location_clause("scratch-apart")
     async def test_two_scratch_locations_share_nothing(self, location: Location) -> None:

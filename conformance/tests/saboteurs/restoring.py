@@ -241,7 +241,7 @@ class RestoresPetsFirst(Honest):
         await super().restore(sorted(items, key=lambda item: isinstance(item, Order)))
 
 
-@breaks("restore-again")
+@breaks("restore-other")
 class SkipsWhatItHasSeen(Honest):
     """Skips an item that it has restored before, although the stored one has changed since."""
 
