@@ -55,7 +55,7 @@ class ConformanceCommand:
         add = parser.add_argument
         text = "run this clause only; may be repeated"
         add("--clause", metavar="CLAUSE", action="append", default=[], help=text)
-        text = "try fewer values, sequences and cancelled calls; takes seconds"
+        text = "try fewer values, sequences and cancelled calls; takes less than a minute"
         add("--quick", action="store_true", help=text)
         add("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
         text = "write JSON (default: to standard output, the progress to standard error)"

@@ -9,9 +9,10 @@ import selectors
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
+from petstore_conformance.harness.effort import WRITES
 from petstore_conformance.harness.forwarding import Forwarding
 
 from conformance.tests.honest import Honest, Store, backend
@@ -106,6 +107,45 @@ class FarAway(Distant):
 
 class Locked(FarAway):
     """One lock for all: a call at a time, and each takes 140 ms."""
+
+    def __init__(self, inner: Repository, random: Random) -> None:
+        super().__init__(inner, random)
+        self.lock = asyncio.Lock()
+
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        async with self.lock:
+            return await super().call(method, *arguments, **named)
+
+
+class ListsSlowly(Distant):
+    """Every page takes 40 ms, and other calls take no time.
+
+    pages -- how many were read of all its repositories
+    """
+
+    seconds = 0.04
+    pages: ClassVar[int] = 0
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method.startswith("list"):
+            ListsSlowly.pages += 1
+            return await super().forward(method, *arguments, **named)
+        return await getattr(self.inner, method)(*arguments, **named)
+
+
+class WritesSlowly(Distant):
+    """A quorum stores each write, which takes 45 ms; others may overlap it. Reads take no time."""
+
+    seconds = 0.045
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method.startswith((*WRITES, "restore")):
+            return await super().forward(method, *arguments, **named)
+        return await getattr(self.inner, method)(*arguments, **named)
+
+
+class WritesInTurn(WritesSlowly):
+    """A write after the other, each of which takes 45 ms to reach the disk."""
 
     def __init__(self, inner: Repository, random: Random) -> None:
         super().__init__(inner, random)
@@ -228,6 +268,9 @@ WRAPPERS: list[type[Wrapped]] = [
     Distant,
     FarAway,
     Locked,
+    ListsSlowly,
+    WritesSlowly,
+    WritesInTurn,
     OpensSlowly,
     Pooled,
     Reserving,

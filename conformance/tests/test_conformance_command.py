@@ -1,6 +1,7 @@
 """`petstore conformance NAME`: a line per clause, a verdict, an exit status, no files left over."""
 
 import json
+import os
 import platform
 import re
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 from petstore_conformance import Conformance
-from petstore_conformance.harness import kit
+from petstore_conformance.harness import documents, kit
 from petstore_conformance.harness.kit import clauses, sentences
 
 import petstore
@@ -183,7 +184,7 @@ def test_a_clause_that_a_busy_machine_delays_is_not_judged(tmp_path: Path) -> No
     busy = """
 import asyncio, itertools
 from petstore_conformance.harness import cores
-from petstore_conformance.harness import kit
+from petstore_conformance.harness import documents, kit
 kit.CLAUSE_SECONDS = 0.5
 waited = itertools.count(0, 10**9)
 cores.read = lambda: {"1": (0, next(waited))}
@@ -324,8 +325,26 @@ def test_the_report_says_what_was_compared_and_may_be_a_file(tmp_path: Path) -> 
     written = conformance("fails", tmp_path, "--clause=id-once", f"--json={file}")
     assert results(written) == {"id-once": "FAILED"}
     assert json.loads(file.read_text())["verdict"] == "not compliant"
+    assert [*tmp_path.glob("*report.json*")] == [file]
     nowhere = conformance("fails", tmp_path, f"--json={tmp_path}/no/file")
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
+
+
+def test_a_report_is_there_once_it_is_complete(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    documents.check(file)
+    assert not file.exists()
+    documents.write(file, ["first"])
+    documents.check(file)
+    with pytest.raises(TypeError):
+        documents.write(file, [object()])
+    assert json.loads(file.read_text()) == ["first"]
+    assert [*tmp_path.iterdir()] == [file]
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with pipe.open("r+b", buffering=0) as reader:
+        documents.write(pipe, ["piped"])
+        assert json.loads(reader.read(99)) == ["piped"]
+    assert pipe.is_fifo()
 
 
 def test_a_new_clause_is_a_warning_until_the_next_minor_release(tmp_path: Path) -> None:

@@ -20,7 +20,16 @@ from petstore_conformance.reporter import QUICK_SHARE
 from conformance.tests.filed import FILED
 from conformance.tests.honest import Honest, LocationSettings, Token, backend
 from conformance.tests.kits import kit
-from conformance.tests.odd import Distant, Locked, VirtualTime, Wrapped, wrapped
+from conformance.tests.odd import (
+    Distant,
+    ListsSlowly,
+    Locked,
+    VirtualTime,
+    Wrapped,
+    WritesInTurn,
+    WritesSlowly,
+    wrapped,
+)
 from conformance.tests.saboteurs import SABOTEURS
 from petstore.contract import NewPet, Receipt
 
@@ -96,10 +105,26 @@ def test_a_quick_run_reads_through_either_handle(
         getattr(kit(saboteur, LocationSettings()), CLAUSES[clause])()
 
 
+@pytest.mark.parametrize("seconds", [0.03, 0.06])
+def test_a_slow_write_counts_like_a_slow_read(seconds: float) -> None:
+    overlapping = run("event-loop", Honest, WritesSlowly, seconds)
+    assert overlapping.share == pytest.approx(0.02 / seconds, abs=0.03)
+    assert run("overlapping-calls", Honest, WritesSlowly, seconds).share == 1
+    in_turn = run("overlapping-calls", Honest, WritesInTurn, seconds)
+    assert in_turn.share == pytest.approx(0.02 / seconds, abs=0.03)
+
+
+def test_nothing_changes_hundreds_of_times_while_a_slow_page_is_read() -> None:
+    effort = run("page-overlap", Honest, ListsSlowly, 0.04)
+    assert effort.share == 1
+    assert ListsSlowly.pages > 50
+    assert effort.calls < 30 * ListsSlowly.pages
+
+
 def test_the_seed_chooses_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen(seed: int) -> Sequence[int]:
         monkeypatch.setattr(hypothesis.core, "global_force_seed", seed)
-        return Effort("name-exact").choose(range(100), 1 / 7)
+        return Effort("name-exact", {}).choose(range(100), 1 / 7)
 
     first, again, other = chosen(1), chosen(1), chosen(2)
     assert first == again != other

@@ -147,6 +147,17 @@ def test_the_model_alone_catches_what_closing_loses(name: str, seed: int) -> Non
         getattr(kit(SABOTEURS[name][1]), CLAUSES["model"])()
 
 
+@pytest.mark.parametrize(
+    ("name", "call"), [("ReadsWhatItRemembers", "get_order"), ("SellsWhatItRemembers", "get_pet")]
+)
+def test_a_call_that_a_store_that_is_gone_answers_is_shown(
+    name: str, call: str, quickly: None
+) -> None:
+    clause, saboteur = SABOTEURS[name]
+    with pytest.raises(AssertionError, match=rf"is raised by lambda: repository\.{call}\("):
+        getattr(kit(saboteur), CLAUSES[clause])()
+
+
 def test_an_effect_soon_after_its_cancellation_is_seen(
     quickly: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

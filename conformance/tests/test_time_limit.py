@@ -249,7 +249,7 @@ def test_a_child_that_has_ended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     monkeypatch.setattr(cores, "read", read)
-    with effort_of("closed") as effort:
+    with effort_of("closed", {}) as effort:
         asyncio.run(end_a_child())
     assert "this process and those that it started waited 100 s" in (effort.cores.shortage() or "")
 

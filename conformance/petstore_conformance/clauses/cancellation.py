@@ -25,7 +25,7 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, check_agreement, place_orders
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, within
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import WRITES, current
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     AnyCall,
@@ -47,9 +47,6 @@ TRIAL_SECONDS = 15.0
 ENDED: Final = 10
 TENTHS: Final = (5, 0, 9, ENDED, 2, 7, 4, 1, 8, 3, 6)
 """When calls are cancelled. In this order, even a few trials are spread over a call."""
-
-WRITES: Final = ("create", "place", "update")
-"""How the names of the `methods` that write begin."""
 
 MANY_CALLS: Final = 200
 """How many calls are cancelled at once."""
@@ -132,15 +129,16 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
     end, number, lengths = time() + TRIAL_SECONDS, 0, dict[str, Length]()
     kinds = [name for name, _ in methods(repository, 0, 1, 1)] + ["restore"] * kit.machine_restores
     for tenth in (None, *TENTHS):
-        for name in kinds:
+        pet_ids = await asyncio.gather(*(add_pet(repository) for _ in kinds * 2))
+        ordered = pet_ids[len(kinds) :]
+        placed = await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ordered))
+        for name, pet_id, other, order in zip(kinds, pet_ids, ordered, placed, strict=False):
             if time() > end:
                 current().note(number, len(kinds) * (1 + len(TENTHS)))
                 return
             number += 1
-            pet_id, other = await asyncio.gather(add_pet(repository), add_pet(repository))
-            order_id = (await repository.place_order(other, AT)).id
             await asyncio.gather(*(repository.get_pet(id_) for id_ in (pet_id, other)))  # cached
-            call = dict(methods(repository, number, pet_id, order_id)).get(name)
+            call = dict(methods(repository, number, pet_id, order.id)).get(name)
             if call is None:
                 call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
             if tenth is None:

@@ -19,9 +19,10 @@ from petstore.contract import (
     Receipt,
     Repository,
 )
-from petstore_conformance.clauses.orders import absent_ids
+from petstore_conformance.clauses.orders import absent_ids, add_pet
+from petstore_conformance.clauses.pages import add_pets
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import check_types, create_all, created, sample
+from petstore_conformance.model.calls import check_types, create_all, sample
 from petstore_conformance.model.values import AT, CATEGORIES, LONG_NAMES, NAMES, make_token
 
 
@@ -74,7 +75,7 @@ class PetClauses(Kit):
     @clause("id-once")
     async def test_no_id_is_assigned_twice(self, repository: Repository) -> None:
         """The counter is read and written in two steps, or ids come from something that repeats."""
-        ids = [(await repository.create_pet(NewPet("Rex", 7))).id for _ in range(200)]
+        ids = [await add_pet(repository) for _ in await sample(repository, range(200))]
         assert len(set(ids)) == len(ids)
 
     @clause("name-exact")
@@ -110,13 +111,8 @@ class PetClauses(Kit):
     @clause("get-stored")
     async def test_a_stored_pet_is_found_by_its_id(self, repository: Repository) -> None:
         """Another pet is returned, or one with fields of another pet."""
-        stored = {}
-        for number in range(50):
-            new = NewPet(f"pet {number}", number, list(PetStatus)[number % 3])
-            receipt = await repository.create_pet(new)
-            stored[receipt.id] = created(receipt.id, new)
-        for pet_id, pet in reversed(stored.items()):
-            assert await repository.get_pet(pet_id) == pet
+        for pet in reversed(await add_pets(repository, 50)):
+            assert await repository.get_pet(pet.id) == pet
 
     @clause("get-absent")
     async def test_an_absent_pet_is_none(self, repository: Repository) -> None:

@@ -44,7 +44,7 @@ class ModelClause(Kit):
 
         Machine.kit, Machine.reached = self, reached
         Machine.end = monotonic() + MODEL_SECONDS
-        with judged("model"), alarm(LIMIT_SECONDS):
+        with judged(self, "model"), alarm(LIMIT_SECONDS):
             with asyncio.Runner() as runner:
                 runner.run(in_scratch(self))  # skips if the storage cannot be reached
             try:

@@ -3,9 +3,10 @@
 The seed chooses the values that are left out, so that another run leaves out others.
 """
 
+import asyncio
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import ceil
 from random import Random
 from typing import Any, Final, TypeVar
@@ -23,6 +24,12 @@ LEAST_SHARE = 0.25
 MOST_SHARE = 1.0
 """What is tried of the values at most; a quick run lowers it."""
 
+AT_A_TIME: Final = 8
+"""How many values are tried at a time, if the calls for them may overlap."""
+
+WRITES: Final = ("create", "place", "update")
+"""How the names of the methods that write a single item begin."""
+
 AnyItem = TypeVar("AnyItem")
 
 _OWN_SEED: Final = secrets.randbelow(2**32)
@@ -35,15 +42,32 @@ class Effort:
     share -- that of the values that it has tried, from 0 to 1; if it tries several kinds of values,
         the smallest share of any
     cores -- what processes have had of the cores since it began
+    write_seconds -- False -> how long writes took alone, also in earlier clauses; True -> by how
+        much each prolonged others
     """
 
-    def __init__(self, clause: str) -> None:
+    def __init__(self, clause: str, write_seconds: dict[bool, list[float]]) -> None:
+        self.write_seconds = write_seconds
         self.calls = 0
         self.share = 1.0
         self.cores = Cores()
         # That of --hypothesis-seed. There is no documented way to ask for it outside of pytest.
         seed = _OWN_SEED if core.global_force_seed is None else core.global_force_seed
         self._random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
+        self._writing = 0
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Make a write in the block. What it takes counts unless it fails."""
+        time = asyncio.get_running_loop().time
+        self._writing += 1
+        begin, overlapping = time(), self._writing
+        try:
+            yield
+        finally:
+            self._writing -= 1
+        if overlapping == 1 or overlapping >= AT_A_TIME:
+            self.write_seconds[overlapping > 1].append((time() - begin) / overlapping)
 
     def note(self, tried: int, of: int) -> None:
         """Take note that so many of some values were tried, or steps made."""
@@ -69,7 +93,7 @@ class Effort:
 EFFORTS: Final[dict[str, Effort]] = {}
 """The name of each clause that has begun -> what its latest run has tried."""
 
-_current = Effort("")
+_current = Effort("", {False: [], True: []})
 
 
 def current() -> Effort:
@@ -78,10 +102,10 @@ def current() -> Effort:
 
 
 @contextmanager
-def effort_of(clause: str) -> Iterator[Effort]:
-    """Begin a clause: what is tried in the block counts for it."""
+def effort_of(clause: str, write_seconds: dict[bool, list[float]]) -> Iterator[Effort]:
+    """Begin a clause: what is tried in the block counts for it. See `Effort`."""
     global _current  # noqa: PLW0603 - one clause runs at a time, also in threads of Hypothesis
-    outer, _current = _current, Effort(clause)
+    outer, _current = _current, Effort(clause, write_seconds)
     EFFORTS[clause] = _current
     try:
         yield _current
@@ -90,7 +114,7 @@ def effort_of(clause: str) -> Iterator[Effort]:
 
 
 class Counted(Forwarding):
-    """Counts the calls of another repository, and times those that raise `UnavailableError`."""
+    """Counts the calls of another repository; times writes, and what raises `UnavailableError`."""
 
     def __init__(self, inner: Repository) -> None:
         self.inner = inner
@@ -104,5 +128,5 @@ class Counted(Forwarding):
         """Make the call."""
         __tracebackhide__ = True
         current().calls += 1
-        with timed():
+        with timed(), current().write() if method.startswith(WRITES) else nullcontext():
             return await getattr(self.inner, method)(*arguments, **named)

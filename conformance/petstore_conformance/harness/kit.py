@@ -57,7 +57,7 @@ class CancelledOnPurposeError(asyncio.CancelledError):
 
 
 @contextmanager
-def judged(clause: str) -> Iterator[None]:
+def judged(kit: "Kit", clause: str) -> Iterator[None]:
     """Skip the test of a clause if it passes with too few of its values, or was held up.
 
     It was held up if the block fails only by time, and this process and its children, or the
@@ -66,7 +66,7 @@ def judged(clause: str) -> Iterator[None]:
     at once, no machine explains.
     """
     __tracebackhide__ = True
-    with effort_of(clause) as effort:
+    with effort_of(clause, kit.write_seconds) as effort:
         try:
             yield
         except (OverdueError, UnavailableError) as error:
@@ -138,6 +138,9 @@ class Kit:
     machine_restores: ClassVar[bool] = False
     """Whether the machine calls `restore`."""
 
+    write_seconds: ClassVar[dict[bool, list[float]]]
+    """What writes of the backend took in the clauses so far."""
+
     def longest_name(self, length: int) -> int:
         """Return a length in bytes, cut to that of the longest name that can be stored."""
         return min(length, self.backend.max_name_bytes or length)
@@ -150,6 +153,7 @@ class Kit:
     def __init_subclass__(cls) -> None:
         """Refuse a class that overrides or deletes the test of a clause."""
         super().__init_subclass__()
+        cls.write_seconds = {True: [], False: []}
         for name in cls.__dict__:
             if name.startswith("test_") and any(hasattr(base, name) for base in cls.__bases__):
                 raise TypeError(f"{cls.__name__}.{name} would replace a clause of the contract")
@@ -193,7 +197,7 @@ def location_clause(
             __tracebackhide__ = True
             if needs is not None and not getattr(self.backend, needs):
                 pytest.skip(f"not claimed by the backend: {needs}")
-            with judged(name), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
+            with judged(self, name), alarm(LIMIT_SECONDS), asyncio.Runner() as runner:
                 runner.run(in_scratch(self, test))
 
         run.__name__ = test.__name__  # no wraps: pytest would take the argument for a fixture

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
@@ -26,7 +27,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
-from petstore_conformance.harness.effort import current
+from petstore_conformance.harness.effort import AT_A_TIME, current
 from petstore_conformance.model.model import Model, Write
 
 COUNTED_TURNS = 200
@@ -39,10 +40,7 @@ BUSY_SECONDS = 0.1
 """How much longer a busy server may take for a call whose caller was cancelled."""
 
 SLOW_SECONDS = 0.02
-"""A repository is slow if a read takes longer than this, or prolongs others by more."""
-
-AT_A_TIME = 8
-"""How many values are tried at a time, if the calls for them may overlap."""
+"""A repository is slow if a call takes longer than this, or prolongs others by more."""
 
 AnyItem = TypeVar("AnyItem")
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
@@ -113,6 +111,7 @@ async def sample(
     seconds = await _read_seconds(repository)
     if seconds > SLOW_SECONDS:  # something else may have held it up
         seconds = await _read_seconds(repository, AT_A_TIME if together else 1)
+    seconds = max(seconds, median(current().write_seconds[together][-100:] or [0]))
     return current().choose(items, min(1, SLOW_SECONDS / seconds))
 
 

@@ -184,10 +184,12 @@ class ModelMachine(Comparison):
         assert self._run(read()) == (pets, orders)
         if self.kit.machine_restores:
             self._run(repository.restore([*pets, *orders]))
-        for (_, name), (until, payload, _) in list(self._model.records.items()):
-            if until > self._model.now:
-                self._write(Write(NewPet("other", 1) if isinstance(payload, NewPet) else -1, name))
-                self._write(Write(payload, name))
+        records, now = self._model.records.items(), self._model.now
+        same = [Write(what, name) for (_, name), (until, what, _) in records if until > now]
+        new = NewPet("other", 1)
+        others = [replace(w, payload=new if isinstance(w.payload, NewPet) else -1) for w in same]
+        for writes in (others, same):
+            self._repeat(writes)
 
     @step(index=INDEXES, offset=OFFSETS, count=st.integers(1, 16))
     def read_pets(self, index: int, offset: int, count: int) -> None:

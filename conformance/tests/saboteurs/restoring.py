@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from conformance.tests.honest import ALL, Honest, Item, Store, Token
-from conformance.tests.saboteurs.registry import breaks
+from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -106,6 +106,33 @@ class UndoesItemsBeforeTheRefusedOne(Honest):
         except ConflictError:
             self.data.pets, self.data.orders = pets, orders
             raise
+
+
+@breaks("restore-order")
+class UndoesItemsBeforeAnOrderWithoutItsPet(Honest):
+    async def restore(self, items: Sequence[Item]) -> None:
+        pets = dict(self.data.pets)
+        try:
+            await super().restore(items)
+        except NotFoundError:
+            self.data.pets = pets
+            raise
+
+
+@breaks("restore-other")
+class RestoresItemsTogether(Honest):
+    """A refusal is raised while the few items before it are still being stored."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        async def insert(item: Item) -> None:
+            if isinstance(item, Pet) and item.id not in self.data.pets:
+                await pause()
+            await Honest.restore(self, [item])
+
+        if len(items) < 5 and all(isinstance(item, Pet) for item in items):
+            await asyncio.gather(*(insert(item) for item in items))
+        else:
+            await super().restore(items)
 
 
 @breaks("restore-next")
