@@ -118,7 +118,7 @@ class Locked(FarAway):
 
 
 class ListsSlowly(Distant):
-    """Every page takes 40 ms, and other calls take no time.
+    """Every page takes 40 ms, and other calls half a millisecond.
 
     pages -- how many were read of all its repositories
     """
@@ -130,17 +130,19 @@ class ListsSlowly(Distant):
         if method.startswith("list"):
             ListsSlowly.pages += 1
             return await super().forward(method, *arguments, **named)
+        await asyncio.sleep(0.0005)
         return await getattr(self.inner, method)(*arguments, **named)
 
 
 class WritesSlowly(Distant):
-    """A quorum stores each write, which takes 45 ms; others may overlap it. Reads take no time."""
+    """A quorum stores each write, which takes 45 ms; others may overlap it. Reads take 0.5."""
 
     seconds = 0.045
 
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         if method.startswith((*WRITES, "restore")):
             return await super().forward(method, *arguments, **named)
+        await asyncio.sleep(0.0005)
         return await getattr(self.inner, method)(*arguments, **named)
 
 
