@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
-    PET_STATUS_BY_ORDER,
     ConflictError,
     NewPet,
     NotFoundError,
@@ -28,7 +27,7 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import absent_ids, add_pet, place_orders, status_of, watch
+from petstore_conformance.clauses.orders import add_pet, place_orders, status_of, watch
 from petstore_conformance.clauses.pages import check_counts
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
@@ -436,73 +435,3 @@ class RestoreClauses(Kit):
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE, half
         assert await repository.place_order(pet_id, AT, token) == replay, "a replay needs no id"
         assert await repository.create_pet(REX, make_token(f"at {id_}", REX)) == replayed
-
-    @clause("restore-order")
-    async def test_an_order_needs_its_pet(self, repository: Repository) -> None:
-        """Orders are stored without checking that the pet is, or one undoes what is before it."""
-        pet_id = await add_pet(repository)
-        for status in OrderStatus:
-            for absent in absent_ids(pet_id):
-                with pytest.raises(NotFoundError):
-                    await repository.restore([Order(9, absent, status, AT)])
-        before = Pet(2**44, "before", 7)
-        with pytest.raises(NotFoundError):
-            await repository.restore([before, Order(9, 2**45, OrderStatus.CANCELLED, AT)])
-        assert await repository.get_pet(before.id) == before, NOT_STORED
-        late = {2**45, 2**46}
-        for id_ in late:  # its pet comes too late in the same call
-            with pytest.raises(NotFoundError):
-                await repository.restore(pet_and_order(id_)[::-1])
-        assert await repository.list_orders(OrderQuery(0, 9)) == []
-        stored = {pet.id for pet in await repository.list_pets(PetQuery(0, 9))}
-        assert {pet_id, before.id} <= stored <= {pet_id, before.id} | late
-
-    @clause("restore-live")
-    async def test_an_order_needs_the_matching_status_of_its_pet(
-        self, repository: Repository
-    ) -> None:
-        """An order is stored whose pet has another status, or is in another such order."""
-        ids = iter(range(1000, 2000))
-        cancelled = OrderStatus.CANCELLED
-        pets, orders = [], []
-        for live in (OrderStatus.PLACED, OrderStatus.COMPLETED):
-            matching = PET_STATUS_BY_ORDER[live]
-            for status in PET_STATUSES:
-                pets.append(Pet(next(ids), "Rex", 7, status))
-                order = Order(next(ids), pets[-1].id, live, AT)
-                await repository.restore([pets[-1]])
-                if status is matching:
-                    orders.append(order)
-                    await repository.restore([order])
-                refused = {OrderStatus.PLACED, OrderStatus.COMPLETED}
-                for other in refused if status is matching else {live}:
-                    for distance in (0, 5000, 2**31, 2**45):
-                        second = Order(next(ids) + distance, pets[-1].id, other, AT)
-                        with pytest.raises(ConflictError):
-                            await repository.restore([second])
-                orders.append(Order(next(ids), pets[-1].id, cancelled, AT))
-                await repository.restore([orders[-1]])
-                # The last order is cancelled, and an earlier one is not.
-                for distance in (0, 2**31, 2**45) if status is matching else ():
-                    second = Order(next(ids) + distance, pets[-1].id, live, AT)
-                    with pytest.raises(ConflictError):
-                        await repository.restore([second])
-            for distance in (0, 200):  # between two orders in one call
-                pets.append(Pet(next(ids), "both at once", 7, matching))
-                both = [Order(next(ids), pets[-1].id, live, AT) for _ in range(2)]
-                with pytest.raises(ConflictError):
-                    await repository.restore([pets[-1], both[0], *[pets[-1]] * distance, both[1]])
-                orders.append(both[0])
-        await check_stored(repository, pets, orders)
-        receipt = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
-        placed = await repository.place_order(receipt.id, AT)
-        higher, lower = (  # the lower id only if there is one
-            Order(id_, receipt.id, OrderStatus.PLACED, AT)
-            for id_ in (placed.id + 1, placed.id - 1 or 2)
-        )
-        for restored in (higher, lower):
-            with pytest.raises(ConflictError):
-                await repository.restore([restored])
-        await repository.update_order(placed.id, cancelled)
-        with pytest.raises(ConflictError):
-            await repository.restore([higher])
