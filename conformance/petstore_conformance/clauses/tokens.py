@@ -349,7 +349,7 @@ class ExpiryClauses(Kit):
             for seconds in order  # in no order of time
         }
         receipts = {seconds: await repository.create_pet(REX, tokens[seconds]) for seconds in order}
-        for seconds in SPANS[::2]:  # those that were restored, too
+        for seconds in SPANS[1::2]:  # those that were restored, too
             token = replace(tokens[seconds], value=tokens[seconds].value[::-1])
             record = TokenRecord(token.value, token.fingerprint, token.until, receipts[seconds].id)
             await repository.restore([record])
