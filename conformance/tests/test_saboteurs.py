@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from msgspec.structs import replace
 from petstore_conformance import Conformance, Kit, RemoteConformance
-from petstore_conformance.clauses import cancellation, costs, processes, sequences
+from petstore_conformance.clauses import cancellation, costs, processes, restore, sequences
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.alarm import OverdueError
@@ -59,6 +59,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
     monkeypatch.setattr(cancellation, "LATER_SECONDS", 2)
     monkeypatch.setattr(processes, "KILLING_SECONDS", 30)
+    monkeypatch.setattr(restore, "QUICK_SECONDS", 60)
     for module in (calls, cancellation):
         monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
     monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])

@@ -197,7 +197,7 @@ def _left_out(module: str) -> Iterator[None]:
         yield
     finally:
         if found is None:
-            del modules[module]
+            modules.pop(module, None)
 
 
 def _split(route: HTTPRoute) -> tuple[str, str]:

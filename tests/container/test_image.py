@@ -81,6 +81,27 @@ def test_it_contains_nothing_that_only_the_build_needs(engine: Engine) -> None:
     assert not engine.podman(*shell, ";".join(listed), status=2)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "PETSTORE_BACKEND"),
+        (("--env=PETSTORE_BACKEND=memory",), "no API key"),
+        (("serve", "--dev"), "--dev"),
+    ],
+    ids=["no backend", "no key", "dev"],
+)
+def test_it_does_not_start_without_a_backend_and_a_key(
+    engine: Engine, arguments: tuple[str, ...], message: str
+) -> None:
+    options = [argument for argument in arguments if "=" in argument]
+    command = [argument for argument in arguments if "=" not in argument]
+    name = engine.podman("create", *CONFINED, *options, "petstore", *command)
+    engine.podman("start", name)
+    assert engine.podman("wait", name) == "2"
+    assert message in engine.logs(name)
+    engine.podman("rm", name)
+
+
 def test_it_contains_every_command(engine: Engine) -> None:
     command = ("run", "--rm", *CONFINED, "petstore")
     assert engine.podman(*command, "--version") == f"petstore {__version__}"

@@ -1,4 +1,4 @@
-"""The service while its PostgreSQL is killed, stalled or full: 503, never 500, and recovery."""
+"""The service while its PostgreSQL cannot be used: 503, never 500, and recovery."""
 
 import os
 import shutil

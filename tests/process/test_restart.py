@@ -238,7 +238,7 @@ def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
         "sqlite_busy_seconds": "60",
         "workers": workers,
         "drain_seconds": "0",
-        "shutdown_seconds": "20",
+        "shutdown_seconds": "6",
         "metrics_listen": "127.0.0.1:0",
     }
     with ThreadPoolExecutor(1) as pool, process(tmp_path, **settings) as live:

@@ -47,7 +47,7 @@ class SortedItems(Generic[_Item]):
         ids, items = self._chunks[-1]
         id_ = item.id
         if ids and id_ > ids[-1]:  # a new highest id, the usual case: no chunk is split
-            if len(ids) < 2 * CHUNK_SIZE:
+            if len(ids) < CHUNK_SIZE:
                 ids.append(id_)
                 items.append(item)
             else:

@@ -24,7 +24,7 @@ MAX_DROPPED: Final = 2
 
 
 class _Expiring(Struct):
-    """The tokens whose records expire at one time of the caller's clock.
+    """The tokens that were recorded to expire at one time of the caller's clock.
 
     end -- when the last of them does on the monotonic clock
     """

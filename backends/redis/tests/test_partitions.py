@@ -52,9 +52,10 @@ class Stepped(RedisRepository):
             await self.gates[task].wait()
         return await super()._run(partition, script, *arguments, write=write)
 
-    async def _create(self, batches: Batches, arguments: Arguments) -> list[Any]:
+    async def _create(self, batches: Batches, arguments: Arguments) -> bytes | list[Any]:
         """Run the script in the task of its caller, which is the one that waits."""
-        return checked(await batches.send(arguments))
+        result = await batches.send(arguments)
+        return result if isinstance(result, bytes) else checked(result)
 
 
 class Call(Struct):
@@ -258,6 +259,23 @@ def test_the_check_notices_forgotten_reservations() -> None:
     refused = [Call(1, None, 0, 1, ConflictError()), Call(2, None, 2, 3, TokenReusedError())]
     assert not explained(refused, {2}, set())
     assert explained([refused[0], Call(2, None, 2, 3, other)], {2}, {2})
+
+
+async def test_a_refused_order_releases_its_token(valkey: Server) -> None:
+    async with opened(valkey, partitions=SIZE) as repository:
+        one, two = [(await repository.create_pet(REX, make_token(token_of(p)))).id for p in (1, 2)]
+        await repository.place_order(one, AT)
+        token = token_of(0)
+        with pytest.raises(ConflictError):
+            await repository.place_order(one, AT, make_token(token, 1))
+        assert not (await repository.place_order(two, AT, make_token(token, 2))).replayed
+
+
+async def test_writes_without_a_token_go_to_each_partition_in_turn(valkey: Server) -> None:
+    async with opened(valkey, partitions=SIZE) as repository:
+        ids = [(await repository.create_pet(REX)).id for _ in range(2 * SIZE)]
+        assert {(pet_id - 1) % SIZE for pet_id in ids[:SIZE]} == {*range(SIZE)}
+        assert len({*ids}) == 2 * SIZE
 
 
 async def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:

@@ -227,3 +227,11 @@ class TestRecords:
                 await repository.place_order(1, AT, OTHER_TOKEN)
             await repository.restore([Pet(1, "Rex", 7)])
             assert (await repository.create_pet(REX, TOKEN)).replayed
+
+    async def test_a_page_of_expired_records_is_empty_and_not_the_last(self, file: Path) -> None:
+        records = [TokenRecord(bytes([n] * 32), bytes(32), 1000 + n, n + 1) for n in range(8)]
+        async with opened(file) as repository:
+            await repository.restore(records)
+            first = await repository.list_tokens("", 2, 1004)
+            assert first.next
+            assert first.records == []

@@ -33,9 +33,9 @@ from petstore_conformance.model.calls import (
     Stored,
     cancel,
     created,
-    each,
     measure,
     read_all,
+    read_each,
     sample,
     settle,
 )
@@ -187,7 +187,7 @@ class CancellationClauses(Kit):
             assert await repository.get_pet(id_) in (None, *stored.pets)
             assert await repository.get_order(id_) in (None, *stored.orders)
 
-        await each(await sample(repository, range(1, 100), together=True), read)
+        await read_each(repository, range(1, 100), read)
         await check_agreement(repository)
 
     async def _look_for_late_effects(self, repository: Repository, longest: Length) -> None:

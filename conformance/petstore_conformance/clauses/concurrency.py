@@ -64,14 +64,14 @@ class ConcurrencyClauses(Kit):
         stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
         assert expected.items() <= stored.items()
         absent = [id_ + 1 for id_ in stored if id_ + 1 not in stored and id_ < MAX_ID]
-        some = await sample(repository, [*expected, *absent[-50:]] * 2, together=True)
+        some = await sample(repository, [*expected, *absent[-50:]] * 2, together=True, reads=True)
         by_position = (repository.get_pet(pet_id) for pet_id in some)
         by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
         for found in (await asyncio.gather(*by_position), await asyncio.gather(*by_name)):
             assert found == [stored.get(pet_id) for pet_id in some]
         orders = {order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))}
         known = [*orders, *absent_ids(*orders)[-50:]] * 5
-        ids = await sample(repository, known, together=True)
+        ids = await sample(repository, known, together=True, reads=True)
         read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
         assert read == [orders.get(order_id) for order_id in ids]
 
@@ -235,8 +235,8 @@ class ConcurrencyClauses(Kit):
         """A page is read by offset, or its items are read after they were selected."""
         some = await sample(repository, range(140), together=True)
         ids = sorted(await asyncio.gather(*(add_pet(repository) for _ in some)))
-        length, _ = await measure(repository.list_orders(OrderQuery(0, 100)))
-        overlap = Overlap(repository, ids, length)
+        lengths = [(await measure(repository.list_orders(OrderQuery(0, 9))))[0] for _ in range(3)]
+        overlap = Overlap(repository, ids, min(lengths, key=lambda length: length.seconds))
         reading = asyncio.gather(overlap.read(0, 200), overlap.read(ids[5], 4), overlap.read(0, 7))
         changing = enumerate(ids[:30:2])  # the others stay
         selling = [overlap.sell(pet_id, reading, n % 4) for n, pet_id in changing]

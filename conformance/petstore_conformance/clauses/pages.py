@@ -23,7 +23,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import create_all, created, each, sample
+from petstore_conformance.model.calls import create_all, created, read_each, sample
 from petstore_conformance.model.model import matching
 from petstore_conformance.model.values import AT, BORDERS, MANY, MANY_SECONDS, PET_STATUSES
 
@@ -49,7 +49,7 @@ async def check_counts(repository: Repository, pets: list[Pet]) -> None:
             query = PetQuery(after, count, status)
             assert await repository.list_pets(query) == matching(pets, query)[:count]
 
-    await each(enumerate(await sample(repository, counts, together=True)), read)
+    await read_each(repository, [*enumerate(counts)], read)
 
 
 class PageClauses(Kit):
@@ -78,7 +78,7 @@ class PageClauses(Kit):
         async def read(query: PetQuery) -> None:
             assert await repository.list_pets(query) == matching(pets, query)[: query.count]
 
-        await each(await sample(repository, queries, together=True), read)
+        await read_each(repository, queries, read)
 
     @clause("page-count")
     async def test_a_page_is_full_while_there_are_pets(self, repository: Repository) -> None:

@@ -23,7 +23,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import add_pet
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import each, read_all, sample
+from petstore_conformance.model.calls import each, read_all, read_each, sample
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -125,9 +125,9 @@ class RecordClauses(Kit):
             assert await read_records(repository, 4, now) == living
 
         sizes = (1000, 1, 2, 3, 7, 64, 100, 10, 5, 500)
-        await each(await sample(repository, sizes, together=True), read)
+        await read_each(repository, sizes, read)
         times = sorted({record.until for record in stored})
-        await each(await sample(repository, times, together=True), read_later)
+        await read_each(repository, times, read_later)
         await self._walk_while_others_write(repository, times[-1])
 
     async def _write_with_tokens(self, repository: Repository, now: int) -> set[TokenRecord]:

@@ -307,9 +307,9 @@ class ExpiryClauses(Kit):
         third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
         assert not third.replayed
         await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
-        await self._expire_together(repository, NOW + 190 * DAY_SECONDS)
+        await self._expire_together(repository, NOW + 200 * DAY_SECONDS)
         for turn in range(4):
-            begin = NOW + (200 + turn) * DAY_SECONDS
+            begin = NOW + (210 + turn) * DAY_SECONDS
             await self._expire_beside_slow_clocks(repository, begin, turn)
 
     async def _expire_beside_slow_clocks(
@@ -344,24 +344,24 @@ class ExpiryClauses(Kit):
     async def _expire_one_by_one(self, repository: Repository, begin: int) -> None:
         """Let many records expire, each when it must, whatever is tried with it before."""
         order = sorted(SPANS, key=lambda seconds: hashlib.sha256(b"%d" % seconds).digest())
-        tokens = {
-            seconds: replace(make_token(f"for {seconds}", REX, begin), until=begin + seconds)
-            for seconds in order  # in no order of time
-        }
-        receipts = {seconds: await repository.create_pet(REX, tokens[seconds]) for seconds in order}
-        for seconds in SPANS[1::2]:  # those that were restored, too
-            token = replace(tokens[seconds], value=tokens[seconds].value[::-1])
-            record = TokenRecord(token.value, token.fingerprint, token.until, receipts[seconds].id)
+        used: dict[int, tuple[IdempotencyToken, int]] = {}
+        for seconds in order:  # in no order of time
+            token = replace(make_token(f"for {seconds}", REX, begin), until=begin + seconds)
+            used[seconds] = token, (await repository.create_pet(REX, token)).id
+        for seconds in order[::2]:  # those that were restored, too
+            token, id_ = used[seconds]
+            token = replace(token, value=token.value[::-1], until=token.until + max(SPANS))
+            record = TokenRecord(token.value, token.fingerprint, token.until, id_)
             await repository.restore([record])
-            tokens[seconds] = token
+            used[seconds + max(SPANS)] = token, id_
         await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire
-        for seconds, token in sorted(tokens.items()):
+        for seconds, (token, id_) in sorted(used.items()):
             for now in (begin - 1000, begin, token.until - 1):  # also if a caller's clock is slow
-                if now < begin + max((s for s in SPANS if s < seconds), default=-1000):
+                if now < begin + max((s for s in used if s < seconds), default=-1000):
                     continue  # records that expired before may be gone
                 later = replace(token, now=now, until=now + 10 * DAY_SECONDS)
                 again = await repository.create_pet(REX, later)
-                assert again == Receipt(receipts[seconds].id, replayed=True)
+                assert again == Receipt(id_, replayed=True)
                 with pytest.raises(TokenReusedError):
                     await repository.create_pet(REX, replace(later, fingerprint=bytes(32)))
             expired = replace(token, now=token.until, until=token.until + 1, fingerprint=bytes(32))

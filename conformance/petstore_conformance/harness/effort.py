@@ -54,20 +54,22 @@ class Effort:
         # That of --hypothesis-seed. There is no documented way to ask for it outside of pytest.
         seed = _OWN_SEED if core.global_force_seed is None else core.global_force_seed
         self._random = Random(f"{seed} {clause}")  # noqa: S311 - choices, not secrets
-        self._writing = 0
+        self._writing = self._begun = 0
 
     @contextmanager
     def write(self) -> Iterator[None]:
         """Make a write in the block. What it takes counts unless it fails."""
         time = asyncio.get_running_loop().time
         self._writing += 1
-        begin, overlapping = time(), self._writing
+        self._begun += 1
+        begin, number, overlapping = time(), self._begun, self._writing
         try:
             yield
         finally:
             self._writing -= 1
-        if overlapping == 1 or overlapping >= AT_A_TIME:
-            self.write_seconds[overlapping > 1].append((time() - begin) / overlapping)
+        alone = overlapping == 1 and number == self._begun
+        if alone or overlapping >= AT_A_TIME:
+            self.write_seconds[not alone].append((time() - begin) / overlapping)
 
     def note(self, tried: int, of: int) -> None:
         """Take note that so many of some values were tried, or steps made."""

@@ -101,17 +101,23 @@ async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
 
 
 async def sample(
-    repository: Repository, items: Sequence[AnyItem], *, together: bool = False
+    repository: Repository,
+    items: Sequence[AnyItem],
+    *,
+    together: bool = False,
+    reads: bool = False,
 ) -> Sequence[AnyItem]:
     """Return the items that there is time for: all of them, unless the repository is slow.
 
     together -- whether the calls for several items overlap, so that only the time counts by which
         each prolongs the others
+    reads -- whether the calls only read, so that slow writes do not matter
     """
     seconds = await _read_seconds(repository)
     if seconds > SLOW_SECONDS:  # something else may have held it up
         seconds = await _read_seconds(repository, AT_A_TIME if together else 1)
-    seconds = max(seconds, median(current().write_seconds[together][-100:] or [0]))
+    if not reads:
+        seconds = max(seconds, median(current().write_seconds[together][-100:] or [0]))
     return current().choose(items, min(1, SLOW_SECONDS / seconds))
 
 
@@ -132,6 +138,13 @@ async def each(items: Iterable[AnyItem], try_: Callable[[AnyItem], Awaitable[Non
             await try_(item)
 
     await asyncio.gather(*(try_some() for _ in range(AT_A_TIME)))
+
+
+async def read_each(
+    repository: Repository, items: Sequence[AnyItem], read: Callable[[AnyItem], Awaitable[None]]
+) -> None:
+    """Read what belongs to each item that there is time for, several at a time."""
+    await each(await sample(repository, items, together=True, reads=True), read)
 
 
 async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -> list[bool]:

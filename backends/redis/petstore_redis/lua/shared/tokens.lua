@@ -28,7 +28,7 @@ local function check_token(token, fingerprint, now)
   local record = recorded[token]
   if record then
     local expiry, id = string.match(record, '^(%d+) (%d+)$', 33)
-    if tonumber(expiry) > tonumber(now) then
+    if id and tonumber(expiry) > tonumber(now) then
       if string.sub(record, 1, 32) ~= fingerprint then return {TOKEN_REUSED} end
       count_revision()
       return {REPLAYED, id, expiry}
