@@ -216,6 +216,6 @@ async def _walk_while_pets_change(
 
 
 async def _add_slowly(repository: Repository, count: int) -> None:
-    for _ in await sample(repository, range(count)):
+    for _ in range(count):
         await repository.create_pet(NewPet("added", 1, PetStatus.AVAILABLE))
         await asyncio.sleep(0)
