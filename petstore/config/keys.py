@@ -92,7 +92,7 @@ class Keys:
 
     def client(self, key: bytes) -> str | None:
         """Return the name of the client with this key, or None if the key is not valid."""
-        return self._clients.get(hashlib.sha256(key).digest())
+        return self._clients.get(digest(key))
 
     def reload(self) -> bool:
         """Reload the key file if it has changed. Return whether it has.

@@ -195,7 +195,7 @@ class HttpConnection(asyncio.Protocol):
     def begin_request(self) -> None:
         """Start the clock of a request."""
         self._discarded = 0
-        self._deadline = self.loop.time() + REQUEST_SECONDS
+        self._start_clock(REQUEST_SECONDS)
 
     def start_request(
         self, method: str, version: str, *, keep_alive: bool, expects_continue: bool

@@ -242,6 +242,7 @@ class Exchange:
             self.respond(self._start["status"], headers, message["body"], length=length)
 
     def _wake(self) -> None:
+        """Wake `receive`. Where every request passes, this is written out and saves a call."""
         if self._news is not None:
             self._news.set()
 

@@ -10,6 +10,7 @@ from conformance.tests.saboteurs import (  # noqa: F401 - they register themselv
     processes,
     records,
     reopening,
+    restored_orders,
     restoring,
     sharing,
     stores,
