@@ -17,7 +17,7 @@ from petstore_conformance.clauses import sequences
 from petstore_conformance.harness import alarm as alarms
 from petstore_conformance.harness import cores
 from petstore_conformance.harness import kit as kit_module
-from petstore_conformance.harness.alarm import alarm
+from petstore_conformance.harness.alarm import OverdueError, alarm
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.cores import Cores
 from petstore_conformance.harness.effort import effort_of
@@ -96,6 +96,21 @@ def test_an_alarm_during_garbage_collection_is_not_lost() -> None:
             wait()
     finally:
         gc.callbacks.remove(collects)
+
+
+def test_an_alarm_in_a_task_group_is_overdue() -> None:
+    """A round of faults ended with a group of exceptions, and the whole run with it."""
+
+    async def loop() -> None:
+        while True:
+            pass
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(loop())
+
+    with pytest.raises(OverdueError), alarm(0.05):
+        asyncio.run(run())
 
 
 def test_where_a_cancelled_call_waits_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

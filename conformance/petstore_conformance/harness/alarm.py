@@ -107,8 +107,9 @@ def alarm(seconds: float) -> Iterator[None]:
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
         yield
-    except AlarmError:
-        pass
+    except (AlarmError, BaseExceptionGroup):  # a task group wraps it
+        if not rung:
+            raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.unraisablehook = ignore
