@@ -4,8 +4,12 @@ Each command imports what it needs when it runs: importing the kit takes half a 
 """
 
 import asyncio
+import io
+import os
 import secrets
 import signal
+import sys
+import threading
 from argparse import ArgumentParser, Namespace
 from difflib import get_close_matches
 from pathlib import Path
@@ -89,9 +93,16 @@ class ConformanceCommand:
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
         asyncio.run(_open_scratch(chosen))
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
+            sys.stdout.reconfigure(errors="backslashreplace")
         if options.faults:
-            return _inject_faults(options, chosen, given)
-        return _run_clauses(options, chosen)
+            status = _inject_faults(options, chosen, given)
+        else:
+            status = _run_clauses(options, chosen)
+        if any(not thread.daemon for thread in threading.enumerate()[1:]):
+            sys.stdout.flush()
+            os._exit(status)  # the plugin has left threads, for which Python would wait for ever
+        return status
 
 
 def _fault_options(options: Namespace) -> dict[str, Any]:
@@ -151,7 +162,6 @@ def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) ->
         given["only"] = tuple(given["only"])
     given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
     fault_options = FaultOptions(**given)
-    session.check(fault_options)
     subject = Subject(chosen.name, options.name, chosen.backend, chosen.settings)
     return session.run(subject, fault_options)
 

@@ -3,12 +3,10 @@
 Nobody needs to know pytest for it. pytest runs the tests, because it shows what was compared.
 """
 
-import io
 import os
 import platform
 import secrets
 import sys
-import threading
 import warnings
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
@@ -95,8 +93,6 @@ def run(
     for option in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # they could deselect clauses
         os.environ.pop(option, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so could plugins that are installed
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
-        sys.stdout.reconfigure(errors="backslashreplace")
     seed = secrets.randbelow(2**32) if seed is None else seed
     if report not in (None, "-"):
         documents.check(Path(report))
@@ -104,9 +100,6 @@ def run(
         status = _run(chosen.name, reporter, seed)
     if report is not None:
         documents.write(report, _report(chosen, reporter, seed, status))
-    if any(not thread.daemon for thread in threading.enumerate()[1:]):
-        sys.stdout.flush()
-        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
     return status
 
 
@@ -133,7 +126,7 @@ def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> Repor
         INCONCLUSIVE: "inconclusive",
         130: "interrupted",
     }[status]
-    backend, results = chosen.backend, reporter.results()
+    backend, results = chosen.backend, list(reporter.results.values())
     return Report(
         backend=chosen.name,
         distribution=chosen.distribution,
@@ -145,7 +138,7 @@ def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> Repor
         python=platform.python_version(),
         platform=platform.platform(),
         date=datetime.now(UTC).replace(microsecond=0),
-        seconds=round(sum(reporter.seconds.values()), 3),
+        seconds=round(sum(result.seconds or 0 for result in results), 3),
         seed=seed,
         quick=reporter.quick,
         share=reporter.share()[0],
@@ -156,15 +149,16 @@ def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> Repor
 
 
 def _verdict(name: str, reporter: Reporter, seed: int) -> int:
-    outcomes = list(reporter.outcomes.values())
+    outcomes = [result.outcome for result in reporter.results.values()]
     passed, skipped = outcomes.count("passed"), outcomes.count("skipped")
-    failed, missing = outcomes.count("failed"), reporter.expected - len(outcomes)
+    failed, ran = outcomes.count("failed"), len(outcomes) - outcomes.count("not run")
+    missing = reporter.expected - ran
     print(f"\nseed {seed}: repeat this run with --seed {seed}")
     if reporter.interrupted:
         print(f"interrupted: {failed} of {reporter.expected} clauses failed, {missing} not run")
         return 130
     slow = outcomes.count("inconclusive")
-    if failed or missing or not outcomes:
+    if failed or missing or not ran:
         verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
         verdict += f", {slow} inconclusive" if slow else ""
         if failed:
@@ -183,7 +177,7 @@ def _verdict(name: str, reporter: Reporter, seed: int) -> int:
     share, least = reporter.share()
     tried = f"each tried at least {share:.0%} of its values (fewest: {least})"
     counts += f"; {tried}" if least else "; tried all values"
-    warned = [clause for clause, word in reporter.outcomes.items() if word == "warned"]
+    warned = reporter.named("warned")
     counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
     if reporter.partial:
         print(f"{name} passed what was chosen: {counts}")

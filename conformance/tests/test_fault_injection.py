@@ -14,9 +14,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 import pytest
@@ -27,10 +27,11 @@ from petstore_conformance.faults.lost_replies import begin
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy, close_server, proxy
 from petstore_conformance.faults.report import Tally
-from petstore_conformance.faults.rounds import RoundOutcome, Rounds
+from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import children
 from petstore_conformance.faults.stages import PROXY_FAULTS
 from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.faults.verdicts import Findings, RoundOutcome
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
 from conformance.tests import filed
@@ -311,27 +312,22 @@ def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> N
     assert run.stderr == "petstore: --server-stop has ended with the status 3: exit 3\n"
 
 
-class Endless:
-    """Rounds without an end, of which the last one loses the server."""
-
-    def __init__(self, last: int) -> None:
-        self.last, self.done, self.reachable = last, 0, True
-
-    def plans(self) -> Iterator[list[str]]:
-        return repeat(["stall"])
-
-    def run(self, number: int, _: list[str], /) -> RoundOutcome:
-        self.done, self.reachable = number, number < self.last
-        return RoundOutcome(number, "stall", Counter(rounds=1))
+@pytest.mark.parametrize(("minutes", "rounds"), [(1000, 3), (0, 1)])
+def test_rounds_end_when_time_is_over(minutes: float, rounds: int) -> None:
+    tally = Tally(io.StringIO(), minutes)
+    session.repeat((RoundOutcome("stall") for _ in range(3)), tally)
+    assert tally.counts["rounds"] == rounds
 
 
-@pytest.mark.parametrize(("minutes", "last", "expected"), [(1000, 3, 3), (0, 3, 1)])
-def test_rounds_end_when_time_is_over_or_the_server_is_out_of_reach(
-    minutes: float, last: int, expected: int
-) -> None:
-    rounds, tally = Endless(last), Tally(io.StringIO(), minutes)
-    session.repeat(rounds, tally)
-    assert (rounds.done, tally.counts["rounds"]) == (expected, expected)
+def test_rounds_end_when_the_storage_is_out_of_reach() -> None:
+    unreachable = msgspec.structs.replace(filed.FILED, scratch=refused)
+    tried = Subject("tried", "tried", unreachable, filed.FileSettings("x"))
+    (outcome,) = Rounds(tried, FaultOptions(), None)
+    assert outcome.found == {"not recovered": ["no location can be made: down"]}
+
+
+def refused(_: filed.FileSettings) -> NoReturn:
+    raise UnavailableError("down")
 
 
 class Tried(FaultConformance):
@@ -433,8 +429,8 @@ class Terminal(io.StringIO):
 
 
 ROUNDS = [
-    RoundOutcome(1, "drop", Counter(rounds=1, requests=7)),
-    RoundOutcome(2, "stall, cut", Counter(rounds=1, requests=5), {"lost": ["pet 7"]}),
+    RoundOutcome("drop", Counter(requests=7)),
+    RoundOutcome("stall, cut", Counter(requests=5), Findings({"lost": ["pet 7"]})),
 ]
 
 

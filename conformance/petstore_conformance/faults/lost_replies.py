@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, Final
@@ -16,8 +17,6 @@ from msgspec import to_builtins
 
 from petstore.contract import (
     MAX_ID,
-    Backend,
-    Expected,
     NewPet,
     NotFoundError,
     OrderQuery,
@@ -33,7 +32,7 @@ from petstore_conformance.faults import histories
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.stages import NotRecoveredError
-from petstore_conformance.faults.verdicts import KINDS, Findings
+from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.harness.alarm import stack
 
 CANCELLED_SECONDS: Final = 1
@@ -50,16 +49,24 @@ MethodCalls = dict[str, Callable[[], Coroutine[Any, Any, Any]]]
 
 
 class Caller:
-    """One repository, the faults that its calls meet, and what was wrong."""
+    """One repository, and the faults that its calls meet.
+
+    opened -- opens a repository
+    outcome -- gets what was done and what was wrong
+    """
 
     def __init__(
-        self, options: FaultOptions, backend: Backend, settings: Any, proxy: Proxy, random: Random
+        self,
+        options: FaultOptions,
+        opened: Callable[[], AbstractAsyncContextManager[Repository]],
+        proxy: Proxy,
+        random: Random,
+        outcome: RoundOutcome,
     ) -> None:
-        self.found: Findings = {kind: [] for kind in KINDS}
-        self.counts: Counter[str] = Counter()
+        self._found = outcome.found.add
+        self._counts = outcome.counts
         self._options = options
-        self._backend = backend
-        self._settings = settings
+        self._opened = opened
         self._proxy = proxy
         self._random = random
         self._names = 0
@@ -67,7 +74,7 @@ class Caller:
 
     async def run(self) -> None:
         """Let the calls of a repository meet each of the faults, in a random order."""
-        async with self._backend.open(self._settings, Expected()) as self._repository:
+        async with self._opened() as self._repository:
             self._pet = await self._new_pet()
             self._order = (await self._repository.place_order(self._pet, _AT)).id
             parts = [self._cancel, self._stall, self._refuse, self._lose, self._open]
@@ -99,7 +106,7 @@ class Caller:
         return (await self._repository.create_pet(self._new())).id
 
     async def _try_open(self) -> None:
-        async with self._backend.open(self._settings, Expected()):
+        async with self._opened():
             pass
 
     async def _cancel(self) -> None:
@@ -109,14 +116,14 @@ class Caller:
         tasks = begin(calls)
         await asyncio.sleep(self._random.uniform(0.001, 0.1))
         cancelled = {name: task for name, task in tasks.items() if task.cancel()}
-        self.counts["cancelled"] += len(cancelled)
+        self._counts["cancelled"] += len(cancelled)
         _, pending = await asyncio.wait(tasks.values(), timeout=CANCELLED_SECONDS)
         for name, task in cancelled.items():
             if task in pending:
                 text = f"{name}: still running {CANCELLED_SECONDS} s after it was cancelled, here:"
-                self.found["not cancelled"].append(f"{text}\n{stack(task)}")
+                self._found("not cancelled", f"{text}\n{stack(task)}")
             elif not task.cancelled() and (error := task.exception()):
-                self.found["wrong error"].append(f"{name}, cancelled: {error!r}")
+                self._found("wrong error", f"{name}, cancelled: {error!r}")
         self._proxy.heal()
         if pending:
             await asyncio.wait(pending, timeout=self._options.timeout_seconds)
@@ -141,16 +148,16 @@ class Caller:
     async def _call_in_time(self, why: str, calls: MethodCalls) -> None:
         """Make calls at the same time; each must raise `UnavailableError` in time, or return."""
         tasks, expected = begin(calls), (UnavailableError, NotFoundError)
-        self.counts["requests"] += len(tasks)
+        self._counts["requests"] += len(tasks)
         seconds = self._options.timeout_seconds
         _, pending = await asyncio.wait(tasks.values(), timeout=seconds)
         for name, task in tasks.items():
             if task in pending:
                 text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
-                self.found["too late"].append(f"{text}\n{stack(task)}")
+                self._found("too late", f"{text}\n{stack(task)}")
                 task.cancel()
             elif (error := task.exception()) and not isinstance(error, expected):
-                self.found["wrong error"].append(f"{name}, {why}: {error!r}")
+                self._found("wrong error", f"{name}, {why}: {error!r}")
         self._proxy.heal()
         if pending:
             await asyncio.wait(pending, timeout=seconds)
@@ -181,10 +188,10 @@ class Caller:
         for nth, name in enumerate(names, start=1):
             if stored[name] > 1:
                 text = f"create_pet, reply {nth} lost: {stored[name]} pets are stored"
-                self.found["sent twice"].append(text)
+                self._found("sent twice", text)
         created = [pet for pet in pets if pet.name != _RESTORED.name]
         for wrong in histories.wrong_statuses(to_builtins(created), to_builtins(orders)):
-            self.found["otherwise wrong"].append(f"after lost replies, {wrong}")
+            self._found("otherwise wrong", f"after lost replies, {wrong}")
 
     async def _lose_each(self, name: str, prepare: Callable[[], Awaitable[_Write]]) -> None:
         """Lose the first reply to a write, then the second one to another, until none is lost.
@@ -202,18 +209,18 @@ class Caller:
         """Make a write, and lose its `nth` reply; return whether it had as many."""
         before, what = self._proxy.cuts, f"{name}, reply {nth} lost"
         self._proxy.drop = nth
-        self.counts["requests"] += 1
+        self._counts["requests"] += 1
         try:
             async with asyncio.timeout(self._options.timeout_seconds) as limit:
                 await write()
         except RefusedError as error:
             if self._proxy.cuts > before:  # it was possible when it was sent for the first time
-                self.found["sent twice"].append(f"{what}: {error!r}")
+                self._found("sent twice", f"{what}: {error!r}")
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             if limit.expired():
-                self.found["too late"].append(what)
+                self._found("too late", what)
             elif not isinstance(error, UnavailableError):
-                self.found["wrong error"].append(f"{what}: {error!r}")
+                self._found("wrong error", f"{what}: {error!r}")
         finally:
             self._proxy.drop = 0
         return self._proxy.cuts > before
@@ -228,7 +235,7 @@ class Caller:
             except RefusedError:
                 pass
             except Exception as error:  # noqa: BLE001 - a driver may raise anything
-                self.found["wrong error"].append(f"{name} after {after}: {error!r}")
+                self._found("wrong error", f"{name} after {after}: {error!r}")
 
     async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Make a call until the storage is available; return its result.
@@ -238,7 +245,7 @@ class Caller:
         seconds = self._options.timeout_seconds
         end = time.monotonic() + seconds
         while True:
-            self.counts["requests"] += 1
+            self._counts["requests"] += 1
             try:
                 async with asyncio.timeout(seconds) as limit:
                     return await call()

@@ -5,6 +5,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from petstore.contract import SettingsError
+from petstore_conformance.faults.subjects import split
+from petstore_conformance.harness import documents
+
 ServerCommand = str | Callable[[], object]
 
 
@@ -20,6 +24,8 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
         called in a thread
     only -- the names of faults; all that are possible if there are none
     report -- the file of the JSON report
+
+    Raises `SettingsError` if options contradict each other, or the report cannot be written.
     """
 
     minutes: float = 2
@@ -32,3 +38,17 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     server_empty: ServerCommand | None = None
     only: tuple[str, ...] = ()
     report: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if not 0 < self.minutes < 10**6:
+            raise SettingsError("--minutes must be above 0 and below 1000000")
+        if not 0 < self.timeout_seconds <= 3600:
+            raise SettingsError("--timeout-seconds must be above 0 and at most 3600")
+        if bool(self.server_stop or self.server_kill) != bool(self.server_start):
+            needs = "--server-start needs --server-kill or --server-stop, and they need it"
+            raise SettingsError(needs)
+        if self.server is not None:
+            split(self.server)
+        if self.report is not None:
+            documents.check(self.report)

@@ -6,8 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from petstore_conformance.faults.rounds import RoundOutcome
-from petstore_conformance.faults.verdicts import KINDS, Findings
+from petstore_conformance.faults.verdicts import KINDS, Findings, RoundOutcome
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
@@ -29,7 +28,7 @@ class Tally:
 
     def __init__(self, stream: TextIO, minutes: float) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
-        self.found: Findings = {kind: [] for kind in KINDS}
+        self.found = Findings({kind: [] for kind in KINDS})
         self.slow: list[str] = []
         self._stream = stream
         self.minutes = minutes
@@ -55,18 +54,18 @@ class Tally:
 
     def add(self, outcome: RoundOutcome) -> None:
         """Add a round, and show it: rewritten on a terminal, elsewhere as a line of its own."""
-        self.counts.update(outcome.counts)
-        wrong = 0
+        self.counts.update({"rounds": 1}, **outcome.counts)
+        number, before = self.counts["rounds"], self.violations
         for kind, texts in outcome.found.items():
-            self.found[kind] += [f"round {outcome.number}: {text}" for text in texts]
-            wrong += len(texts)
-        self.slow += [f"round {outcome.number}: {text}" for text in outcome.slow]
+            self.found.add(kind, *(f"round {number}: {text}" for text in texts))
+        self.slow += [f"round {number}: {text}" for text in outcome.slow]
         self._progress()
         if not self._stream.isatty():
             verdict = "inconclusive" if outcome.slow else "ok"
+            wrong = self.violations - before
             verdict = f"{wrong} VIOLATIONS" if wrong else verdict
             requests = outcome.counts["requests"]
-            self._write(f"round {outcome.number}: {requests} requests, {outcome.what}: {verdict}\n")
+            self._write(f"round {number}: {requests} requests, {outcome.what}: {verdict}\n")
 
     def end(self) -> None:
         """Clear the progress line of a terminal."""

@@ -2,19 +2,19 @@
 
 import asyncio
 import tempfile
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from math import inf
 from pathlib import Path
 from random import Random
 from time import monotonic
 from typing import Any, Final
 
-from msgspec import Struct, field
-
-from petstore.contract import SettingsError, UnavailableError
-from petstore_conformance.faults import lost_replies, stages
+from petstore.contract import Expected, SettingsError, UnavailableError
+from petstore_conformance.faults import stages
+from petstore_conformance.faults.lost_replies import Caller
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.racers import Fault, play
@@ -27,7 +27,7 @@ from petstore_conformance.faults.stages import (
     StillServedError,
 )
 from petstore_conformance.faults.subjects import Subject
-from petstore_conformance.faults.verdicts import BY_TIME, Findings
+from petstore_conformance.faults.verdicts import BY_TIME, RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, alarm
 from petstore_conformance.harness.cores import Cores
 
@@ -44,20 +44,6 @@ FAULTS_IN_A_ROUND: Final = 3
 """The maximum number of faults in a round."""
 
 
-class RoundOutcome(Struct):
-    """What one round has done and found.
-
-    found -- the violations, by their kinds
-    slow -- what was inconclusive, because the machine is too busy
-    """
-
-    number: int
-    what: str
-    counts: Counter[str] = field(default_factory=Counter)
-    found: Findings = field(default_factory=dict)
-    slow: list[str] = field(default_factory=list)
-
-
 class Rounds:
     """The rounds of a run. The seed and the number of a round determine what it does.
 
@@ -65,7 +51,6 @@ class Rounds:
     more -- the names of faults that only these stages have
     end -- when a round that still runs is cut short, and not judged; on the monotonic clock
     possible -- the faults that this backend can meet, in a fixed order
-    reachable -- whether a location could be made for the last round
     """
 
     def __init__(  # noqa: PLR0913 - each of the others has a default
@@ -95,9 +80,16 @@ class Rounds:
         self._proxy = proxy
         self._make_stage = stage
         self._end = end
-        self.reachable = True
+        self._reachable = True
         self._shuffled: deque[str] = deque()
         self._shuffle = Random(f"{options.seed}")
+
+    def __iter__(self) -> Iterator[RoundOutcome]:
+        """Run rounds, until no location can be made for one."""
+        for number, plan in enumerate(self.plans(), start=1):
+            yield self.run(number, plan)
+            if not self._reachable:
+                break
 
     def plans(self) -> Iterator[list[str]]:
         """Yield the faults of each round: all of them once, then all of them again, shuffled."""
@@ -121,28 +113,30 @@ class Rounds:
         if plan == [CALLS]:
             limit = 60 + 30 * self._options.timeout_seconds
         random = Random(f"{self._options.seed} {number}")
-        outcome = RoundOutcome(number, ", ".join(plan))
-        outcome.counts["rounds"] += 1
-        run = self._call if plan == [CALLS] else self._race
+        outcome = RoundOutcome(", ".join(plan))
         self._cores = Cores()
         try:
             with alarm(max(0.1, min(limit, left))):  # a plugin may block the event loop
-                asyncio.run(run(outcome, random, plan))
+                asyncio.run(
+                    self._call(outcome, random)
+                    if plan == [CALLS]
+                    else self._race(outcome, random, number, plan)
+                )
         except OverdueError as error:
-            outcome.found.setdefault("not recovered", []).append(f"the round did not end: {error}")
+            outcome.found.add("not recovered", f"the round did not end: {error}")
         except UnavailableError as error:
-            self.reachable = False
-            text = f"no location can be made: {error}"
-            outcome.found.setdefault("not recovered", []).append(text)
+            self._reachable = False
+            outcome.found.add("not recovered", f"no location can be made: {error}")
         except SettingsError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
-            outcome.found.setdefault("wrong error", []).append(f"{error!r}")
+            outcome.found.add("wrong error", f"{error!r}")
         if self._proxy is not None:
             self._proxy.cut()
             self._proxy.heal()
         if left < limit and monotonic() > self._end:
-            outcome.found, outcome.slow = {}, ["the round was cut short at the end of the run"]
+            outcome.found.clear()
+            outcome.slow = ["the round was cut short at the end of the run"]
         elif shortage := self._cores.shortage():
             for kind in BY_TIME:
                 found = outcome.found.pop(kind, [])
@@ -166,21 +160,21 @@ class Rounds:
             except UnavailableError:  # the run may have ended while the server was down
                 outcome.counts["locations not removed"] += 1
 
-    async def _call(self, outcome: RoundOutcome, random: Random, _: list[str]) -> None:
+    async def _call(self, outcome: RoundOutcome, random: Random) -> None:
         assert self._proxy is not None
-        backend = self._subject.backend
         async with self._location(outcome) as settings:
-            caller = lost_replies.Caller(self._options, backend, settings, self._proxy, random)
+            opened = partial(self._subject.backend.open, settings, Expected())
+            caller = Caller(self._options, opened, self._proxy, random, outcome)
             try:
                 await caller.run()
             except (NotRecoveredError, UnavailableError) as error:
-                caller.found["not recovered"].append(f"{error}")
+                outcome.found.add("not recovered", f"{error}")
             except Exception as error:  # noqa: BLE001 - a driver may raise anything
-                caller.found["wrong error"].append(f"{error!r}")
-            outcome.counts += caller.counts
-            outcome.found = caller.found
+                outcome.found.add("wrong error", f"{error!r}")
 
-    async def _race(self, outcome: RoundOutcome, random: Random, plan: list[str]) -> None:
+    async def _race(
+        self, outcome: RoundOutcome, random: Random, number: int, plan: list[str]
+    ) -> None:
         async with self._location(outcome) as settings:
             with tempfile.TemporaryDirectory() as directory:
                 texts = self._subject.texts(settings) | {"backend": self._subject.choice}
@@ -191,12 +185,12 @@ class Rounds:
                 )
                 stage.workers = 2 if several and self._subject.backend.shared else 1
                 try:
-                    await self._on(stage, outcome, plan)
+                    await self._on(stage, outcome, number, plan)
                 finally:
                     self._cores.note()
                     stage.close()
 
-    async def _on(self, stage: Stage, outcome: RoundOutcome, plan: list[str]) -> None:
+    async def _on(self, stage: Stage, outcome: RoundOutcome, number: int, plan: list[str]) -> None:
         random, options = stage.random, self._options
         try:
             service = await asyncio.to_thread(stage.start)
@@ -204,19 +198,18 @@ class Rounds:
             outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
             return
         except NotRecoveredError as error:
-            outcome.found = {"not recovered": [f"{error}"]}
+            outcome.found.add("not recovered", f"{error}")
             return
         race = stage.race = Race(
             service,
-            seed=f"{options.seed} {outcome.number}",
+            seed=f"{options.seed} {number}",
             abandoned=random.choice((0, 0.02, 0.1)),
             limit_seconds=60 + self._seconds(plan) + 20 * len(plan),
         )
         race.reconnecting = RECONNECTING
-        race.offered = OFFERED[outcome.number % len(OFFERED)]
+        race.offered = OFFERED[number % len(OFFERED)]
         race.target.limit_seconds = options.timeout_seconds
-        broken: Findings = {}
-        refused: list[BaseException] = []
+        broken: list[BaseException] = []
         try:
             async with asyncio.timeout(60 + 2 * self._seconds(plan)):
                 await play(
@@ -225,24 +218,21 @@ class Rounds:
                     random.uniform(0.02, 0.2),
                     [self._counted(outcome, stage, name) for name in plan],
                 )
-        except* SettingsError as group:
-            refused = _leaves(group)
-        except* Exception as group:  # noqa: BLE001 - whatever it is, the round did not end
-            broken = _described(_leaves(group))
-        if refused:  # a command of the author's
-            raise refused[0]
-        found, counts = stage.judge(ended=not broken and not race.gone)
-        for kind, texts in broken.items():
-            found[kind] = found.get(kind, []) + texts
+        except Exception as error:  # noqa: BLE001 - whatever it is, the round did not end
+            broken = _leaves(error)
+        for cause in broken:
+            if isinstance(cause, SettingsError):  # a command of the author's
+                raise cause
+        outcome.found, counts = stage.judge(ended=not broken and not race.gone)
+        for cause in broken:
+            outcome.found.add(*_described(cause))
         if race.failed:
-            found["wrong error"].insert(0, f"in the log of the service:\n{stage.error()}")
-        outcome.found = found
-        outcome.counts += counts + Counter(
-            {
-                "requests": len(race.history),
-                "acknowledged": sum(is_write(a) and a.response is not None for a in race.history),
-                "unknown": race.unknown,
-            }
+            log = f"in the log of the service:\n{stage.error()}"
+            outcome.found["wrong error"].insert(0, log)
+        acknowledged = sum(is_write(a) and a.response is not None for a in race.history)
+        outcome.counts += counts
+        outcome.counts.update(
+            {"requests": len(race.history), "acknowledged": acknowledged, "unknown": race.unknown}
         )
 
     def _seconds(self, plan: list[str]) -> float:
@@ -264,17 +254,13 @@ def _leaves(group: BaseException) -> list[BaseException]:
     return [group]
 
 
-def _described(errors: list[BaseException]) -> Findings:
-    """Return what has ended a race too early, by its kind."""
-    found: Findings = {"not recovered": [], "emptied": [], "otherwise wrong": []}
-    for error in errors:
-        match error:
-            case NotRecoveredError():
-                found["not recovered"].append(str(error))
-            case StillServedError():
-                found["emptied"].append(str(error))
-            case TimeoutError():
-                found["not recovered"].append("the clients did not finish in time")
-            case _:
-                found["otherwise wrong"].append(f"{error!r}")
-    return {kind: texts for kind, texts in found.items() if texts}
+def _described(error: BaseException) -> tuple[str, str]:
+    """Return the kind of what has ended a race too early, and a text."""
+    match error:
+        case NotRecoveredError():
+            return "not recovered", str(error)
+        case StillServedError():
+            return "emptied", str(error)
+        case TimeoutError():
+            return "not recovered", "the clients did not finish in time"
+    return "otherwise wrong", f"{error!r}"

@@ -1,35 +1,15 @@
 """`petstore conformance NAME --faults`: rounds until the time is over, a verdict, a status."""
 
-import io
-import os
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Protocol
 
-from petstore.contract import SettingsError
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import proxy
 from petstore_conformance.faults.report import VERDICTS, Tally
-from petstore_conformance.faults.rounds import RoundOutcome, Rounds
+from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.subjects import Subject, split
-from petstore_conformance.harness import documents
-
-
-class Repeated(Protocol):
-    """What is repeated in rounds, such as `Rounds`.
-
-    reachable -- whether another round makes sense
-    """
-
-    reachable: bool
-
-    def plans(self) -> Iterator[list[str]]:
-        """Yield what each round does."""
-
-    def run(self, number: int, plan: list[str], /) -> RoundOutcome:
-        """Run the faults of a plan; return what was found."""
+from petstore_conformance.faults.verdicts import RoundOutcome
 
 
 def run(subject: Subject, options: FaultOptions) -> int:
@@ -37,14 +17,10 @@ def run(subject: Subject, options: FaultOptions) -> int:
 
     0 means that nothing was wrong, 1 that something was, 75 that the machine was too busy to tell.
 
-    Raises the errors of `run_rounds`. Call it only in a process that does nothing else.
+    Raises the errors of `run_rounds`.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
-        sys.stdout.reconfigure(errors="backslashreplace")
     status = run_rounds(subject, options).status
     print(f"{subject.name} {VERDICTS[status]}", flush=True)
-    if any(not thread.daemon for thread in threading.enumerate()[1:]):
-        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
     return status
 
 
@@ -76,18 +52,16 @@ def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
         return tally
 
 
-def repeat(rounds: Repeated, tally: Tally) -> None:
-    """Run rounds until the time of the tally is over."""
-    number = 0
+def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
+    """Add the outcomes of rounds, each of which runs when it is asked for, until time is over."""
     try:
-        for plan in rounds.plans():
-            number += 1
-            tally.add(rounds.run(number, plan))
-            if tally.seconds > tally.minutes * 60 or not rounds.reachable:
+        for outcome in outcomes:
+            tally.add(outcome)
+            if tally.seconds > tally.minutes * 60:
                 break
     except KeyboardInterrupt:
         tally.end()
-        print(f"interrupted in round {number}, which is not counted")
+        print(f"interrupted in round {tally.counts['rounds'] + 1}, which is not counted")
         raise
 
 
@@ -103,18 +77,3 @@ def _missing(subject: Subject, options: FaultOptions, address: str | None) -> li
     elif not (options.server_kill or options.server_stop):
         lines.append("no --server-kill and no --server-stop: its server is not killed")
     return lines
-
-
-def check(options: FaultOptions) -> None:
-    """Raise `SettingsError` if options contradict each other."""
-    if not 0 < options.minutes < 10**6:
-        raise SettingsError("--minutes must be above 0 and below 1000000")
-    if not 0 < options.timeout_seconds <= 3600:
-        raise SettingsError("--timeout-seconds must be above 0 and at most 3600")
-    ends = options.server_stop or options.server_kill
-    if bool(ends) != bool(options.server_start):
-        raise SettingsError("--server-start needs --server-kill or --server-stop, and they need it")
-    if options.server is not None:
-        split(options.server)
-    if options.report is not None:
-        documents.check(options.report)

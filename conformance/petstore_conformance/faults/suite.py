@@ -42,7 +42,6 @@ class FaultConformance(Kit):
             only=self.faults,
             **{name: getattr(self, name, None) for name in commands},
         )
-        session.check(options)
         asyncio.run(in_scratch(self))  # skips if the storage cannot be reached
         subject = Subject(self.name, self.name, self.backend, self.settings)
         tally = session.run_rounds(subject, options)

@@ -1,6 +1,9 @@
 """What is wrong with the history of a race, by kind, and the shortest piece that shows it."""
 
+from collections import Counter
 from typing import Final
+
+from msgspec import Struct, field
 
 from petstore_conformance.faults import histories
 from petstore_conformance.faults.linearizability import search, searches
@@ -26,7 +29,27 @@ KINDS: Final = {
 BY_TIME: Final = ("too late", "not recovered", "emptied", "not cancelled")
 """The kinds that a busy machine may explain."""
 
-Findings = dict[str, list[str]]
+
+class Findings(dict[str, list[str]]):
+    """The violations that were found, by their kinds."""
+
+    def add(self, kind: str, *texts: str) -> None:
+        """Add violations of a kind, if there are any."""
+        if texts:
+            self.setdefault(kind, []).extend(texts)
+
+
+class RoundOutcome(Struct):
+    """What one round has done and found.
+
+    what -- the faults
+    slow -- what was inconclusive, because the machine is too busy
+    """
+
+    what: str
+    counts: Counter[str] = field(default_factory=Counter)
+    found: Findings = field(default_factory=Findings)
+    slow: list[str] = field(default_factory=list)
 
 
 def judge(
@@ -42,40 +65,38 @@ def judge(
     history = race.before_gone()
     if confirmed:
         history = [a for a in history if a.sent >= race.settled or is_write(a)]
-    found: Findings = {kind: [] for kind in KINDS}
-    found["too late"] += race.target.late
-    found["wrong error"] += race.failed
-    found["otherwise wrong"] += race.wrong
+    found = Findings()
+    found.add("too late", *race.target.late)
+    found.add("wrong error", *race.failed)
+    found.add("otherwise wrong", *race.wrong)
     if not confirmed:
-        found["otherwise wrong"] += race.wrong_walks()
-        found["lost"] += [str(attempt) for attempt in history if is_lost(attempt)]
-    found["given out twice"] += histories.given_twice(race.history)
+        found.add("otherwise wrong", *race.wrong_walks())
+        found.add("lost", *(str(attempt) for attempt in history if is_lost(attempt)))
+    found.add("given out twice", *histories.given_twice(race.history))
     if ended:
         pets, orders = race.final
         gone = histories.lost(pets, orders, history)
-        found["lost"] += [f"{attempt}, but at the end it is gone" for attempt in gone]
+        found.add("lost", *(f"{attempt}, but at the end it is gone" for attempt in gone))
         if not gone:
-            found["lost"] += histories.broken_promises(pets, orders, history)
-        found["sold twice"] += histories.sold_twice(orders)
-        found["sold twice"] += histories.overlaps(orders, history)
-        keys = [*histories.wrong_keys(pets, orders, history)]
-        found["retried twice"] += [text for text in keys if "for two keys" not in text]
-        found["not linearizable"] += histories.wrong_statuses(pets, orders)
-        found["not linearizable"] += histories.groundless_refusals(orders, history)
-        found["otherwise wrong"] += histories.listed_twice(pets, orders)
+            found.add("lost", *histories.broken_promises(pets, orders, history))
+        found.add("sold twice", *histories.sold_twice(orders))
+        found.add("sold twice", *histories.overlaps(orders, history))
+        found.add("retried twice", *histories.wrong_keys(pets, orders, history))
+        found.add("not linearizable", *histories.wrong_statuses(pets, orders))
+        found.add("otherwise wrong", *histories.listed_twice(pets, orders))
     undecided = 0
     wrong, parts = searches(history, pages_are_moments=moments)
-    found["otherwise wrong"] += wrong
+    found.add("otherwise wrong", *wrong)
     for pets_, operations, verdict, stuck in parts:
         undecided += verdict is None
         if verdict is False:
             if len(pets_) == 1:
                 piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
-                found["not linearizable"].append(f"pet {pets_[0]}:\n{piece}")
+                found.add("not linearizable", f"pet {pets_[0]}:\n{piece}")
             else:  # one page may contradict many pairs: the shortest piece of each would take long
                 text = stuck.attempt if stuck else "no requests"
-                found["not linearizable"].append(f"pets {pets_[0]} and {pets_[1]}: {text} <- here")
-    return {kind: texts for kind, texts in found.items() if texts}, undecided
+                found.add("not linearizable", f"pets {pets_[0]} and {pets_[1]}: {text} <- here")
+    return found, undecided
 
 
 SHOWN: Final = 24

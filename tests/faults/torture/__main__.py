@@ -7,23 +7,23 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
 from petstore_conformance.faults import session
 from petstore_conformance.faults.report import Tally
-from petstore_conformance.faults.rounds import RoundOutcome
 from petstore_conformance.harness.alarm import OverdueError, alarm
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
 from tests.faults.torture import partitions, power_cuts, soak
 from tests.faults.torture.controls import controls
 from tests.faults.torture.disk import seeded
-from tests.faults.torture.runs import LeftOutError, Opened, Run
+from tests.faults.torture.runs import LeftOutError, Run, SetUp
 from tests.faults.torture.setups import SET_UPS
 
-SetUps = dict[str, tuple[Opened, float]]
+SetUps = dict[str, tuple[SetUp, float]]
 
 ALL: Final[SetUps] = {
     "controls": (controls, 1),
@@ -40,25 +40,25 @@ GRACE_SECONDS: Final = 60
 INTERRUPTED: Final = 130
 
 
-def attempt(opened: Opened, run: Run) -> Tally:
+def attempt(set_up: SetUp, run: Run) -> Tally:
     """Run the rounds of a set-up; return what they did. What fails around them is no verdict."""
     tally = Tally(sys.stdout, run.seconds / 60)
     try:
         with (
             tempfile.TemporaryDirectory() as directory,
             alarm(max(0.1, run.end - time.monotonic())),
-            opened(Path(directory), run) as repeated,
+            closing(set_up(Path(directory), run)) as outcomes,
         ):
-            session.repeat(repeated, tally)
+            session.repeat(outcomes, tally)
     except LeftOutError as error:  # nothing passes by not running, where everything is required
-        required = os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1"
-        found = {"otherwise wrong": [f"left out: {error}"]} if required else {}
-        tally.add(RoundOutcome(0, f"left out: {error}", found=found))
+        say(f"left out: {error}")
+        if os.environ.get("PETSTORE_REQUIRE_SERVICES") == "1":
+            tally.found.add("otherwise wrong", f"left out: {error}")
     except OverdueError:
-        tally.add(RoundOutcome(0, "cut short", slow=["cut short at the end of the run"]))
+        tally.slow.append("cut short at the end of the run")
     except Exception as error:  # noqa: BLE001 - its servers did not start, for instance
         traceback.print_exc()
-        tally.add(RoundOutcome(0, "broke", slow=[f"the set-up broke: {error!r}"]))
+        tally.slow.append(f"the set-up broke: {error!r}")
     tally.end()
     return tally
 
@@ -85,7 +85,7 @@ def torture(set_ups: SetUps, seconds: float, seed: int, limit: float = 0) -> int
     summary, statuses = [], set()
     try:
         for name in order:
-            opened, share = set_ups[name]
+            set_up, share = set_ups[name]
             left = began + seconds - time.monotonic()
             if left <= 0:
                 summary.append(f"{name}: left out, the time was over")
@@ -93,7 +93,7 @@ def torture(set_ups: SetUps, seconds: float, seed: int, limit: float = 0) -> int
             say(f"{name}:")
             run = Run(seed, left * share / shares, end)
             shares -= share
-            tally = attempt(opened, run)
+            tally = attempt(set_up, run)
             summary += [f"{name}: {tally.lines()[0]}", *tally.lines()[1:]]
             statuses.add(tally.status)
     except KeyboardInterrupt:

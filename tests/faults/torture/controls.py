@@ -1,9 +1,7 @@
 """The controls of the checks: repositories that are wrong, which they must notice each time."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -12,12 +10,11 @@ from typing import Final
 from msgspec.structs import replace
 from petstore_conformance.faults.racers import play
 from petstore_conformance.faults.races import Race
-from petstore_conformance.faults.rounds import RoundOutcome
-from petstore_conformance.faults.verdicts import Findings, judge
+from petstore_conformance.faults.verdicts import Findings, RoundOutcome, judge
 from petstore_memory import MemoryRepository
 
 from petstore.contract import IdempotencyToken, NewPet, Pet, PetQuery, PetStatus, Receipt
-from tests.faults.torture.runs import Run
+from tests.faults.torture.runs import Outcomes, Run
 from tests.support.plugins import plugin_of
 from tests.support.services import in_thread
 
@@ -83,36 +80,23 @@ HISTORIES: Final = 10
 """In how many histories a control must be noticed at the latest."""
 
 
-class Controls:
-    """One round of all controls, however little time there is."""
-
-    reachable = True
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def plans(self) -> Iterator[list[str]]:
-        """Yield the names of the controls."""
-        yield [*RACY]
-
-    def run(self, number: int, plan: list[str]) -> RoundOutcome:
-        """Run each until it is noticed; it is a violation if it is not."""
-        outcome = RoundOutcome(number, ", ".join(plan), Counter(rounds=1))
-        for name in plan:
-            for attempt in range(HISTORIES):
-                outcome.counts["histories"] += 1
-                if noticed(RACY[name](), f"{self._seed} {attempt}"):
-                    break
-            else:
-                text = f"{name}: not noticed in {HISTORIES} histories"
-                outcome.found.setdefault("otherwise wrong", []).append(text)
-        return outcome
+def controls(_: Path, run: Run) -> Outcomes:
+    """Run all controls in one round, however little time there is."""
+    yield tried(RACY, run.seed)
 
 
-@contextmanager
-def controls(_: Path, run: Run) -> Iterator[Controls]:
-    """Yield the controls."""
-    yield Controls(run.seed)
+def tried(racy: Mapping[str, type[MemoryRepository]], seed: int) -> RoundOutcome:
+    """Run each repository until it is noticed; it is a violation if it is not."""
+    outcome = RoundOutcome(", ".join(racy))
+    for name, repository in racy.items():
+        for attempt in range(HISTORIES):
+            outcome.counts["histories"] += 1
+            if noticed(repository(), f"{seed} {attempt}"):
+                break
+        else:
+            text = f"{name}: not noticed in {HISTORIES} histories"
+            outcome.found.add("otherwise wrong", text)
+    return outcome
 
 
 def noticed(repository: MemoryRepository, seed: str) -> Findings:

@@ -8,21 +8,19 @@ end with their process: nothing is left behind, whatever happens.
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import msgspec
-from petstore_conformance.faults.rounds import RoundOutcome, Rounds
+from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_redis import RedisSettings
 
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, until
 from backends.redis.tests.topologies import DOWN_AFTER, HASTY, PINGS, SERVICE, Sentinels
-from tests.faults.torture.runs import LeftOutError, Opened, Run
+from tests.faults.torture.runs import LeftOutError, Outcomes, Run, SetUp
 from tests.faults.torture.setups import replicated
 from tests.faults.torture.stage import rounds
 from tests.support.failovers import APART_SECONDS, settled
@@ -41,50 +39,32 @@ RESTARTED: Final = 0.5
 GRACE_SECONDS: Final = 90
 
 
-class Isolated:
-    """One long round: the set-ups of this module, in a process in namespaces of its own."""
+def isolated(_: Path, run: Run) -> Outcomes:
+    """Run the set-ups of this module in a process in namespaces; its report is that of the process.
 
-    reachable = True
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def plans(self) -> Iterator[list[str]]:
-        """Yield the only round."""
-        yield ["partitions"]
-
-    def run(self, number: int, _: list[str]) -> RoundOutcome:
-        """Run them; their report is that of the process."""
-        run = self._run
-        command = [sys.executable, "-m", "tests.faults.torture", f"--seed={run.seed}"]
-        command += [f"--minutes={run.seconds / 60}", f"--isolated={run.end - time.monotonic()}"]
-        outcome = RoundOutcome(number, "in a process of their own, reported above")
-        with subprocess.Popen([*ISOLATE, *command]) as isolated:
-            try:
-                status = isolated.wait()
-            finally:
-                isolated.kill()
-        if status == INCONCLUSIVE:
-            outcome.slow = ["see above"]
-        elif status:
-            outcome.found = {"otherwise wrong": [f"see above (status {status})"]}
-        outcome.counts["rounds"] = 1
-        return outcome
-
-
-@contextmanager
-def isolated(_: Path, run: Run) -> Iterator[Isolated]:
-    """Yield the set-ups of this module, if namespaces are permitted."""
+    Raises `LeftOutError` if namespaces are not permitted.
+    """
     try:
         subprocess.run([*ISOLATE, "iptables", "-L"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         raise LeftOutError("namespaces and iptables are not permitted") from None
-    yield Isolated(run)
+    command = [sys.executable, "-m", "tests.faults.torture", f"--seed={run.seed}"]
+    command += [f"--minutes={run.seconds / 60}", f"--isolated={run.end - time.monotonic()}"]
+    outcome = RoundOutcome("in a process of their own, reported above")
+    with subprocess.Popen([*ISOLATE, *command]) as process:
+        try:
+            status = process.wait()
+        finally:
+            process.kill()
+    if status == INCONCLUSIVE:
+        outcome.slow = ["see above"]
+    elif status:
+        outcome.found.add("otherwise wrong", f"see above (status {status})")
+    yield outcome
 
 
-@contextmanager
-def on_hosts(replicas: int, directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on a master and two replicas, each on a host with a Sentinel.
+def on_hosts(replicas: int, directory: Path, run: Run) -> Outcomes:
+    """Run rounds on a master and two replicas, each on a host with a Sentinel.
 
     replicas -- how many of them confirm a write. Only if both do, nothing may be lost: Sentinels
         may make the other one master, because they know what each had half a second ago, and a
@@ -106,7 +86,7 @@ def on_hosts(replicas: int, directory: Path, run: Run) -> Iterator[Rounds]:
             start=None,
             timeout_seconds=30,
         )
-        yield rounds(set_up, run, directory)
+        yield from rounds(set_up, run, directory)
     finally:
         for server in started:
             server.kill()
@@ -170,7 +150,7 @@ def drop(action: str, one: str, other: str) -> None:
         subprocess.run(["iptables", "-w", action, *rule], check=True)
 
 
-INSIDE: Final[dict[str, tuple[Opened, float]]] = {
+INSIDE: Final[dict[str, tuple[SetUp, float]]] = {
     f"redis, partitions, {confirming} of 2 replicas confirm": (partial(on_hosts, confirming), 1)
     for confirming in (2, 1, 0)
 }

@@ -12,20 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import repeat
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
-from petstore_conformance.faults.rounds import RoundOutcome
+from petstore_conformance.faults.verdicts import RoundOutcome
 
 from backends.redis.tests.servers import REDIS, VALKEY, Port
 from tests.faults.torture import recording, redis_cuts, service_cuts, sqlite_cuts
 from tests.faults.torture.disk import Fate, seeded
 from tests.faults.torture.recording import SYNCED, Log, Record
 from tests.faults.torture.replay import Cut, acknowledged, choose, in_one_line, replay
-from tests.faults.torture.runs import Opened, Run
+from tests.faults.torture.runs import Outcomes, Run, SetUp
 from tests.support.environments import BUILD
 
 KEPT: Final = BUILD / "torture"
@@ -109,34 +109,15 @@ def setups() -> list[Setup]:
     return found
 
 
-class PowerCuts:
-    """Rounds of a set-up, each of which records once and cuts the power often."""
-
-    reachable = True
-
-    def __init__(self, setup: Setup, seed: int) -> None:
-        self._setup = setup
-        self._seed = seed
-
-    def plans(self) -> Iterator[list[str]]:
-        """Yield the same plan for each round."""
-        return repeat([self._setup.kind])
-
-    def run(self, number: int, plan: list[str]) -> RoundOutcome:
-        """Record and cut. If that fails, it is a violation: the store broke."""
-        seed = zlib.crc32(f"{self._seed} {number} {self._setup.what}".encode())
+def rounds(setup: Setup, _: Path, run: Run) -> Outcomes:
+    """Record and cut, again and again. If that fails, it is a violation: the store broke."""
+    for number in count(1):
         try:
-            outcome = cut(self._setup, seed)
+            outcome = cut(setup, zlib.crc32(f"{run.seed} {number} {setup.what}".encode()))
         except Exception as error:  # noqa: BLE001 - whatever it is
-            outcome = RoundOutcome(0, "", found={"otherwise wrong": [f"{error!r}"]})
-        outcome.number, outcome.what = number, ", ".join(plan)
-        outcome.counts["rounds"] = 1
-        return outcome
-
-
-@contextmanager
-def _opened(setup: Setup, _: Path, run: Run) -> Iterator[PowerCuts]:
-    yield PowerCuts(setup, run.seed)
+            outcome = RoundOutcome(setup.what)
+            outcome.found.add("otherwise wrong", f"{error!r}")
+        yield outcome
 
 
 def cut(setup: Setup, seed: int) -> RoundOutcome:
@@ -146,13 +127,13 @@ def cut(setup: Setup, seed: int) -> RoundOutcome:
         directory = Path(place)
         path, killed = setup.record(directory, chance)
         records = recording.read(path)
-        counts = acknowledged(records) + Counter(kills=killed)
         if setup.lying:
             records = [record for record in records if record.kind != SYNCED]
         cuts = choose(records, setup.cuts, chance, in_order=setup.kind != "sqlite")
+        outcome = RoundOutcome(setup.what, acknowledged(records) + Counter(kills=killed))
         violations = []
         for made, found in _cut(setup.kind, records, cuts, seed, directory):
-            counts["cuts"] += 1
+            outcome.counts["cuts"] += 1
             if found:
                 number, fate = made
                 kept = KEPT / f"{seed}.log"
@@ -160,12 +141,13 @@ def cut(setup: Setup, seed: int) -> RoundOutcome:
                 repeat = f"{setup.kind} {kept} {number} '{how}' {seed}"
                 violations.append(f"power_cuts {repeat}: {in_one_line(found)}")
         if setup.control:
-            counts["cuts that showed it"] = len(violations)
+            outcome.counts["cuts that showed it"] = len(violations)
             violations = [] if violations else ["the control was not caught"]
         elif violations:
             KEPT.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, KEPT / f"{seed}.log")
-    return RoundOutcome(0, setup.what, counts, {"lost": violations} if violations else {})
+    outcome.found.add("lost", *violations)
+    return outcome
 
 
 def _cut(
@@ -181,8 +163,8 @@ def _cut(
         yield from replay(records, cuts, seed, restarts.check, remains)
 
 
-SET_UPS: Final[dict[str, tuple[Opened, float]]] = {
-    f"power cuts, {setup.what}": (partial(_opened, setup), 1) for setup in setups()
+SET_UPS: Final[dict[str, tuple[SetUp, float]]] = {
+    f"power cuts, {setup.what}": (partial(rounds, setup), 1) for setup in setups()
 }
 """The set-ups, and their shares of the time."""
 

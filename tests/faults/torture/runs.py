@@ -1,11 +1,10 @@
 """What a set-up of the torture is told, and when it cannot run."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from msgspec import Struct
-from petstore_conformance.faults.session import Repeated
+from petstore_conformance.faults.verdicts import RoundOutcome
 
 
 class Run(Struct, frozen=True):
@@ -20,8 +19,11 @@ class Run(Struct, frozen=True):
     end: float
 
 
-Opened = Callable[[Path, Run], AbstractContextManager[Repeated]]
-"""Starts servers in an empty directory, and yields what is repeated on them."""
+Outcomes = Generator[RoundOutcome, None, None]
+
+SetUp = Callable[[Path, Run], Outcomes]
+"""Starts servers in an empty directory, runs a round each time that the next outcome is asked for,
+and stops the servers when it is closed."""
 
 
 class LeftOutError(Exception):

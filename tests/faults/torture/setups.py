@@ -1,7 +1,5 @@
 """The kit's rounds on each of our backends and topologies, with what may happen to each."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,7 +10,6 @@ import petstore_postgres
 import petstore_redis
 import petstore_sqlite
 from petstore_conformance.faults.proxy import proxy
-from petstore_conformance.faults.rounds import Rounds
 from petstore_memory import MemorySettings
 from petstore_postgres import PostgresSettings
 from petstore_redis import RedisSettings
@@ -22,8 +19,8 @@ from backends.postgres.tests import servers as postgres_servers
 from backends.postgres.tests import standbys
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
-from tests.faults.torture.runs import Opened, Run
-from tests.faults.torture.stage import SHORT, SetUp, rounds
+from tests.faults.torture.runs import Outcomes, Run, SetUp
+from tests.faults.torture.stage import SHORT, Topology, rounds
 from tests.support.failovers import Failovers, master_of
 from tests.support.redis_servers import Group
 
@@ -32,18 +29,16 @@ PARTITIONS: Final = 8
 TIMEOUT_SECONDS: Final = 1
 
 
-@contextmanager
-def memory(directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on memory; killing the service ends everything."""
+def memory(directory: Path, run: Run) -> Outcomes:
+    """Run rounds on memory; killing the service ends everything."""
     backend = petstore_memory.backend
     faults = ("stall-worker",)
-    set_up = SetUp(name="memory", backend=backend, settings=MemorySettings(), faults=faults)
-    yield rounds(set_up, run, directory)
+    set_up = Topology(name="memory", backend=backend, settings=MemorySettings(), faults=faults)
+    yield from rounds(set_up, run, directory)
 
 
-@contextmanager
-def sqlite(directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on a file, with one worker or two."""
+def sqlite(directory: Path, run: Run) -> Outcomes:
+    """Run rounds on a file, with one worker or two."""
     settings = SqliteSettings(path=f"{directory}/pets.sqlite")
 
     def empty() -> None:
@@ -57,7 +52,7 @@ def sqlite(directory: Path, run: Run) -> Iterator[Rounds]:
             elif not away and file.suffix == ".away":
                 file.rename(file.with_suffix(""))
 
-    set_up = SetUp(
+    set_up = Topology(
         name="sqlite",
         backend=petstore_sqlite.backend,
         settings=settings,
@@ -65,14 +60,13 @@ def sqlite(directory: Path, run: Run) -> Iterator[Rounds]:
         empty=empty,
         move=move,
     )
-    yield rounds(set_up, run, directory)
+    yield from rounds(set_up, run, directory)
 
 
-@contextmanager
-def one_redis(directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on one server behind a proxy; it is killed and suspended, too."""
+def one_redis(directory: Path, run: Run) -> Outcomes:
+    """Run rounds on one server behind a proxy; it is killed and suspended, too."""
     with single(directory, *AOF) as server, proxy(server.host, server.port) as front:
-        set_up = SetUp(
+        set_up = Topology(
             name="redis",
             backend=petstore_redis.backend,
             settings=RedisSettings(url_of(server)),
@@ -82,12 +76,12 @@ def one_redis(directory: Path, run: Run) -> Iterator[Rounds]:
             empty=lambda: server.call("FLUSHALL"),
             stalled=lambda _: [server],
         )
-        yield rounds(set_up, run, directory, front)
+        yield from rounds(set_up, run, directory, front)
 
 
 def replicated(
     group: Group, settings: RedisSettings, *, lossless: bool = True, moments: bool = True
-) -> SetUp:
+) -> Topology:
     """Return a set-up on masters and replicas: a replica takes over from a master that is killed.
 
     A master, or all replicas, are suspended, so that they lag and confirm no write.
@@ -106,7 +100,7 @@ def replicated(
         found = [node.call("INFO", "replication") for node in nodes if node.process]
         return sorted({info["master_replid"] for info in found})
 
-    return SetUp(
+    return Topology(
         name="redis",
         backend=petstore_redis.backend,
         settings=settings,
@@ -120,28 +114,25 @@ def replicated(
     )
 
 
-@contextmanager
-def behind_sentinels(directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on a master that Sentinels replace."""
+def behind_sentinels(directory: Path, run: Run) -> Outcomes:
+    """Run rounds on a master that Sentinels replace."""
     with sentinel(directory, *AOF, hasty=True) as group:
         settings = RedisSettings(url_of(group), wait_replicas=1)
-        yield rounds(replicated(group, settings), run, directory)
+        yield from rounds(replicated(group, settings), run, directory)
 
 
-@contextmanager
-def on_a_cluster(partitions: int, directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on a cluster, over this number of partitions."""
+def on_a_cluster(partitions: int, directory: Path, run: Run) -> Outcomes:
+    """Run rounds on a cluster, over this number of partitions."""
     with cluster(directory, *AOF, replicas=2) as group:
         settings = RedisSettings(url_of(group), wait_replicas=1, partitions=partitions)
-        yield rounds(replicated(group, settings, moments=partitions == 1), run, directory)
+        yield from rounds(replicated(group, settings, moments=partitions == 1), run, directory)
 
 
-@contextmanager
-def one_postgres(directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on one server behind a proxy, suspended for longer than the service waits."""
+def one_postgres(directory: Path, run: Run) -> Outcomes:
+    """Run rounds on one server behind a proxy, suspended for longer than the service waits."""
     with postgres_servers.single() as server, proxy(server.host, server.port) as front:
         url = server.url(sslmode="disable")
-        set_up = SetUp(
+        set_up = Topology(
             name="postgres",
             backend=petstore_postgres.backend,
             settings=PostgresSettings(url, timeout_seconds=TIMEOUT_SECONDS),
@@ -153,7 +144,7 @@ def one_postgres(directory: Path, run: Run) -> Iterator[Rounds]:
             stalled=lambda _: [server],
             stall_seconds=(SHORT[0], 1.5 * TIMEOUT_SECONDS),
         )
-        yield rounds(set_up, run, directory, front)
+        yield from rounds(set_up, run, directory, front)
 
 
 def locations(server: postgres_servers.Server, mark: str) -> list[str]:
@@ -177,9 +168,8 @@ def move(server: postgres_servers.Server, away: bool) -> None:
         server.fetch(f'ALTER SCHEMA "{name}" RENAME TO "{renamed}"')
 
 
-@contextmanager
-def with_a_standby(directory: Path, run: Run) -> Iterator[Rounds]:
-    """Yield rounds on a primary and a synchronous standby, which takes its place."""
+def with_a_standby(directory: Path, run: Run) -> Outcomes:
+    """Run rounds on a primary and a synchronous standby, which takes its place."""
     with standbys.pair() as servers:
         standbys.set_synchronous(servers[0], on=True)
         pair = [*servers]  # the primary first
@@ -197,7 +187,7 @@ def with_a_standby(directory: Path, run: Run) -> Iterator[Rounds]:
             standbys.set_synchronous(primary, on=True)
             pair.reverse()
 
-        set_up = SetUp(
+        set_up = Topology(
             name="postgres",
             backend=petstore_postgres.backend,
             settings=PostgresSettings(standbys.url_of(*servers), timeout_seconds=TIMEOUT_SECONDS),
@@ -207,10 +197,10 @@ def with_a_standby(directory: Path, run: Run) -> Iterator[Rounds]:
             stalled=lambda _: [pair[1]],
             stall_seconds=(SHORT[0], 1.5 * TIMEOUT_SECONDS),
         )
-        yield rounds(set_up, run, directory)
+        yield from rounds(set_up, run, directory)
 
 
-SET_UPS: Final[dict[str, tuple[Opened, float]]] = {
+SET_UPS: Final[dict[str, tuple[SetUp, float]]] = {
     "memory": (memory, 4),
     "sqlite": (sqlite, 6),
     "redis, one server": (one_redis, 6),

@@ -10,8 +10,8 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -19,12 +19,12 @@ from typing import Final
 
 import httpx
 import msgspec
-from petstore_conformance.faults.rounds import RoundOutcome
 from petstore_conformance.faults.services import children
+from petstore_conformance.faults.verdicts import RoundOutcome
 from petstore_conformance.faults.wire import ClientConnection, Endpoint
 from petstore_conformance.harness.cores import Cores
 
-from tests.faults.torture.runs import Opened, Run
+from tests.faults.torture.runs import Outcomes, Run, SetUp
 from tests.support.hostile_inputs import BAD_BODIES, BAD_QUERIES, ODD_IDS
 from tests.support.ports import free_port
 from tests.support.raw_http import AUTHORIZED, CLOSE, HOST, JSON, head, parse_responses
@@ -80,50 +80,28 @@ class Sample(msgspec.Struct, frozen=True):
         )
 
 
-class Soak:
-    """One long round on one service."""
-
-    reachable = True
-
-    def __init__(self, backend: str, workers: str, directory: Path, run: Run) -> None:
-        self._backend = backend
-        self._workers = workers
-        self._directory = directory
-        self._run = run
-
-    def plans(self) -> Iterator[list[str]]:
-        """Yield the only round."""
-        yield ["soak"]
-
-    def run(self, number: int, plan: list[str]) -> RoundOutcome:
-        """Run the load; if the machine is busy, latencies that rise are inconclusive."""
-        port = free_port()
-        settings = {"backend": self._backend, "workers": self._workers}
-        settings |= place(self._backend, self._directory)
-        metrics, cores = f"127.0.0.1:{port}", Cores()
-        with process(self._directory, metrics_listen=metrics, **settings) as live:
-            load = Load(live, f"http://{metrics}/metrics", self._run.seed)
-            asyncio.run(load.run(max(SECONDS, self._run.seconds)))
-            cores.note()
-        outcome = RoundOutcome(number, ", ".join(plan), load.counts())
-        outcome.counts["rounds"] = 1
-        found = [*load.found, *rising(load.samples, MEMORY), *load.control()]
-        slower, shortage = rising(load.samples, LATENCIES), cores.shortage()
-        if shortage:
-            outcome.slow = [f"{text}; {shortage}" for text in slower]
-        if found := found + ([] if shortage else slower):
-            outcome.found = {"otherwise wrong": found}
-        return outcome
+def soak(backend: str, workers: str, directory: Path, run: Run) -> Outcomes:
+    """Run the load in one long round; if the machine is busy, rising latencies are inconclusive."""
+    settings = {"backend": backend, "workers": workers} | place(backend, directory)
+    metrics, cores = f"127.0.0.1:{free_port()}", Cores()
+    with process(directory, metrics_listen=metrics, **settings) as live:
+        load = Load(live, f"http://{metrics}/metrics", run.seed)
+        asyncio.run(load.run(max(SECONDS, run.seconds)))
+        cores.note()
+    outcome = RoundOutcome("soak", load.counts())
+    outcome.found.add("otherwise wrong", *load.found, *rising(load.samples, MEMORY))
+    outcome.found.add("otherwise wrong", *load.control())
+    slower, shortage = rising(load.samples, LATENCIES), cores.shortage()
+    if shortage:
+        outcome.slow = [f"{text}; {shortage}" for text in slower]
+    else:
+        outcome.found.add("otherwise wrong", *slower)
+    yield outcome
 
 
-@contextmanager
-def _opened(backend: str, workers: str, directory: Path, run: Run) -> Iterator[Soak]:
-    yield Soak(backend, workers, directory, run)
-
-
-SET_UPS: Final[dict[str, tuple[Opened, float]]] = {
-    "soak, memory, 1 worker": (partial(_opened, "memory", "1"), 4),
-    "soak, sqlite, 2 workers": (partial(_opened, "sqlite", "2"), 4),
+SET_UPS: Final[dict[str, tuple[SetUp, float]]] = {
+    "soak, memory, 1 worker": (partial(soak, "memory", "1"), 4),
+    "soak, sqlite, 2 workers": (partial(soak, "sqlite", "2"), 4),
 }
 """The set-ups, and their shares of the time."""
 
@@ -290,13 +268,10 @@ def ends(samples: list[Sample]) -> tuple[list[Sample], list[Sample]]:
 
 def middle(samples: list[Sample]) -> Sample:
     """Return the medians of the memory and descriptors, and the best latencies."""
+    medians = ("requests", "stored", "memory", "descriptors")
     return Sample(
-        int(median(sample.requests for sample in samples)),
-        int(median(sample.stored for sample in samples)),
-        int(median(sample.memory for sample in samples)),
-        int(median(sample.descriptors for sample in samples)),
-        min(sample.p50 for sample in samples),
-        min(sample.p99 for sample in samples),
+        *(int(median(getattr(sample, figure) for sample in samples)) for figure in medians),
+        *(min(getattr(sample, figure) for sample in samples) for figure in LATENCIES),
     )
 
 
@@ -315,14 +290,14 @@ LATENCIES: Final = ("p50", "p99")
 def rising(samples: list[Sample], figures: Sequence[str] = (*MEMORY, *LATENCIES)) -> list[str]:
     """Return which of these figures are not flat."""
     first, last = (middle(third) for third in ends(samples))
-    found = []
-    allowed = GROWTH_BYTES + STORED_BYTES * (last.stored - first.stored)
-    if last.memory > first.memory + allowed:
-        found.append("memory")
-    if last.descriptors > first.descriptors + GROWTH_DESCRIPTORS:
-        found.append("descriptors")
-    if last.p50 > first.p50 * SLOWER + SLOWER_P50:
-        found.append("p50")
-    if last.p99 > first.p99 * SLOWER + SLOWER_P99:
-        found.append("p99")
-    return [f"{what} rose from {first} to {last}" for what in found if what in figures]
+    allowed = {
+        "memory": first.memory + GROWTH_BYTES + STORED_BYTES * (last.stored - first.stored),
+        "descriptors": first.descriptors + GROWTH_DESCRIPTORS,
+        "p50": first.p50 * SLOWER + SLOWER_P50,
+        "p99": first.p99 * SLOWER + SLOWER_P99,
+    }
+    return [
+        f"{figure} rose from {first} to {last}"
+        for figure in figures
+        if getattr(last, figure) > allowed[figure]
+    ]

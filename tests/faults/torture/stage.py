@@ -61,7 +61,7 @@ class Suspendable(Protocol):
         """Let it go on."""
 
 
-class SetUp(Struct, frozen=True, kw_only=True):
+class Topology(Struct, frozen=True, kw_only=True):
     """A backend on its servers, what may happen to them, and what lasts then.
 
     name -- that of the entry point
@@ -95,7 +95,7 @@ class SetUp(Struct, frozen=True, kw_only=True):
     timeout_seconds: float = 10
 
 
-def rounds(set_up: SetUp, run: Run, directory: Path, proxy: Proxy | None = None) -> Rounds:
+def rounds(set_up: Topology, run: Run, directory: Path, proxy: Proxy | None = None) -> Rounds:
     """Return the kit's rounds on a set-up, with the faults of this module.
 
     directory -- an empty one, for the clock
@@ -123,7 +123,7 @@ class TortureStage(Stage):
 
     def __init__(  # noqa: PLR0917 - those of the kit's, and two more
         self,
-        set_up: SetUp,
+        set_up: Topology,
         clock: Clock,
         options: FaultOptions,
         texts: dict[str, str],
@@ -158,13 +158,14 @@ class TortureStage(Stage):
         replaced = set_up.masters() != self._masters
         if replaced and not set_up.lossless:
             gone = len(lost(*race.final, race.history)) if ended else 0
-            found = {"given out twice": [*given_twice(race.history)]}
+            found = Findings()
+            found.add("given out twice", *given_twice(race.history))
             return found, Counter({"lost acknowledged writes": gone})
         found, undecided = judge(race, ended=ended, moments=set_up.moments, confirmed=replaced)
         broken = race.target.lost - len(race.target.late)
         if broken and not {"kill-service", "kill-worker", "kill-workers", EMPTY} & {*self.happened}:
             text = f"{broken} connections broke, though the service was not killed"
-            found.setdefault("otherwise wrong", []).append(text)
+            found.add("otherwise wrong", text)
         return found, Counter({"searches given up": undecided})
 
     async def kill_workers(self) -> None:
