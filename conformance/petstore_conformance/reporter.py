@@ -35,7 +35,8 @@ _WRONG_VALUE: Final = (
 class ClauseResult(Struct, frozen=True, omit_defaults=True):
     """What the report in JSON says of a clause.
 
-    outcome -- that of `Reporter.outcomes`, or "not run"
+    outcome -- "passed", "failed", "skipped", "inconclusive", "warned" (a new clause that will fail
+        from a later release), or "not run"
     reason -- why it has not passed
     share -- that of its values that was tried, from 0 to 1
     seconds -- how long its test took
@@ -56,10 +57,7 @@ class Reporter:
     chosen -- the names of the clauses to run; all if there are none
     quick -- whether each clause is tried with fewer values, sequences and cancelled calls
     partial -- whether something is left out, so that the backend may not be called compliant
-    outcomes -- name of the clause -> "passed", "failed", "skipped", "inconclusive", or "warned": a
-        new clause that will fail from a later release
-    reasons -- name of the clause -> why it has not passed
-    seconds -- name of the clause -> how long its test took
+    results -- name of the clause -> its result
     expected -- how many clauses are to be run
     interrupted -- whether Ctrl-C, or a signal treated like it, has ended the run
     stopping -- returns whether such a signal has arrived since it was last called
@@ -75,9 +73,6 @@ class Reporter:
         *,
         quick: bool = False,
     ) -> None:
-        self.outcomes: dict[str, str] = {}
-        self.reasons: dict[str, str] = {}
-        self.seconds: dict[str, float] = {}
         self.expected = 0
         self.interrupted = False
         self._backend = backend
@@ -89,6 +84,7 @@ class Reporter:
         self._order: list[str] = []  # of tests
         self._late = set[str]()  # failed because something did not end, or was unavailable
         self._sentences = sentences()
+        self.results = {name: ClauseResult(name, "not run") for name in self._sentences}
         parts = (backend.open, backend.scratch, backend.settings)
         modules = [getattr(part, "__module__", None) or "" for part in parts]
         self._plugin = {module.partition(".")[0] for module in modules}
@@ -145,33 +141,20 @@ class Reporter:
         outcome: str = "warned" if warning else report.outcome
         if slow := skip.startswith(INCONCLUSIVE_REASON):
             outcome = "inconclusive"
-        self.outcomes[clause] = outcome
-        self.seconds[clause] = report.duration
         print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
-        share = effort.EFFORTS[clause].share if clause in effort.EFFORTS else 1
+        tried = effort.EFFORTS.get(clause)
         if slow or warning:
             print(f"        {skip or warning}", flush=True)
-        elif share < 1:
-            print(f"        tried {share:.0%} of its values", flush=True)
+        elif tried and tried.share < 1:
+            print(f"        tried {tried.share:.0%} of its values", flush=True)
         if report.failed or warning:
             shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
             hint = "" if clause in self._late else f"        Probably: {doc}\n"
             print(f"{hint}\n{shown}\n", flush=True)
             skip = f"{warning}\n{shown}".strip()
-        if skip:
-            self.reasons[clause] = skip.encode(errors="backslashreplace").decode()
-
-    def results(self) -> list[ClauseResult]:
-        """Return the results of all clauses, those that were not run included."""
-        return [self._result(name) for name in self._sentences]
-
-    def _result(self, clause: str) -> ClauseResult:
-        outcome, reason = self.outcomes.get(clause, "not run"), self.reasons.get(clause)
-        tried = effort.EFFORTS.get(clause)
-        if tried is None:
-            return ClauseResult(clause, outcome, reason)
-        seconds = round(self.seconds.get(clause, 0.0), 3)
-        return ClauseResult(clause, outcome, reason, round(tried.share, 3), seconds, tried.calls)
+        reason = skip.encode(errors="backslashreplace").decode() or None
+        measured = (round(tried.share, 3), round(report.duration, 3), tried.calls) if tried else ()
+        self.results[clause] = ClauseResult(clause, outcome, reason, *measured)
 
     def share(self) -> tuple[float, str | None]:
         """Return the smallest share of its values that any clause has tried, and that clause.
@@ -180,7 +163,7 @@ class Reporter:
         """
         shares = [
             (result.share, result.clause)
-            for result in self.results()
+            for result in self.results.values()
             if result.share is not None and result.outcome not in ("failed", "skipped")
         ]
         share, clause = min(shares, default=(1.0, None))
@@ -188,8 +171,11 @@ class Reporter:
 
     def broken(self) -> list[str]:
         """Return the clauses that failed, first the one that names the breach most narrowly."""
-        failed = [clause for clause, outcome in self.outcomes.items() if outcome == "failed"]
-        return begin_with(failed, self._late)
+        return begin_with(self.named("failed"), self._late)
+
+    def named(self, outcome: str) -> list[str]:
+        """Return the clauses with an outcome."""
+        return [name for name, result in self.results.items() if result.outcome == outcome]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
