@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from petstore_conformance.templates import generator
+from petstore_conformance.templates.common.repository import AnyTemplateRepository
 from petstore_conformance.templates.file.thread import EngineThread
 
 from petstore.cli import main
-from petstore.contract import CONTRACT, UnavailableError
+from petstore.contract import CONTRACT, UnavailableError, WrongStoreError
 from tests.support.installed import conformance, judged
 
 each_template = pytest.mark.parametrize("template", generator.TEMPLATES)
@@ -113,6 +114,26 @@ def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
     assert "acme/ is a working backend" in first.stdout
     assert (second.returncode, second.stdout) == (2, "")
     assert second.stderr == "petstore: cannot create acme: File exists\n"
+
+
+class Another:
+    """An engine that has another store, or none."""
+
+    async def call(self, _: Callable[[Any], Any]) -> Any:
+        return None
+
+
+def test_no_call_succeeds_after_a_check_that_has_found_another_store() -> None:
+    """The file template went on if the file had been overwritten, not replaced."""
+
+    async def run() -> None:
+        repository = AnyTemplateRepository(Another(), "mine")
+        with pytest.raises(WrongStoreError):
+            await repository.check()
+        with pytest.raises(WrongStoreError):
+            await repository.get_pet(1)
+
+    asyncio.run(run())
 
 
 class HeldUp:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
@@ -36,24 +35,22 @@ def write(name: str, template: str, folder: Path) -> None:
 def _project(name: str, template: str) -> Iterator[tuple[str, str]]:
     """Yield the path of each file, and its text, which has the names of the template."""
     templates = files("petstore_conformance") / "templates"
-    for file in _texts(templates / "common"):
-        yield file.name, file.read_text()
-    for file in _texts(templates / template):
-        package = file.name != "conformance.py"
-        path = f"petstore_{name}/{file.name}" if package else "tests/test_conformance.py"
-        yield path, file.read_text()
+    for folder in ("common", template):  # in this order: each has an __init__.py
+        for file in (templates / folder).iterdir():
+            if file.name == "conformance.py":
+                yield "tests/test_conformance.py", file.read_text()
+            elif file.is_file():
+                package = f"petstore_{name}/" if file.name.endswith(".py") else ""
+                yield f"{package}{file.name}", file.read_text()
     yield f"petstore_{name}/py.typed", ""
     # The license is not in the package: an installer puts it beside the metadata.
     yield "LICENSE", distribution("petstore-service").read_text("licenses/LICENSE") or ""
 
 
-def _texts(folder: Traversable) -> list[Traversable]:
-    return [file for file in folder.iterdir() if file.is_file()]
-
-
 def _rename(text: str, template: str, name: str) -> str:
     """Replace the names of a template, which are made so that no prose contains them."""
-    text = text.replace(f"petstore_conformance.templates.{template}", f"petstore_{name}")
+    for folder in ("common", template):
+        text = text.replace(f"petstore_conformance.templates.{folder}", f"petstore_{name}")
     for word in (template, "any"):
         text = text.replace(f"{word}_template", name)
         text = text.replace(f"{word.upper()}_TEMPLATE", name.upper())

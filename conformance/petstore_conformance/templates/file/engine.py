@@ -5,47 +5,16 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from petstore.contract import (
-    MAX_ID,
     ChangeNeededError,
     Expected,
     SettingsError,
     UnavailableError,
     WrongStoreError,
 )
-
-SCHEMA_VERSION: Final = 1
-"""Raise it with each change of the schema, and upgrade older files in `_prepare`."""
-
-_SCHEMA: Final = f"""
-CREATE TABLE store (identity TEXT NOT NULL);
-INSERT INTO store VALUES (lower(hex(randomblob(16))));
-CREATE TABLE pets (
-    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
-    name TEXT NOT NULL,
-    category_id INTEGER NOT NULL,
-    status TEXT
-);
-CREATE INDEX pets_by_status ON pets (status, id);
-CREATE TABLE orders (
-    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
-    pet_id INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    placed_at INTEGER NOT NULL -- in microseconds since 1970
-);
-CREATE INDEX orders_by_status ON orders (status, id);
-CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
-CREATE TABLE tokens (
-    token BLOB PRIMARY KEY,
-    fingerprint BLOB NOT NULL,
-    id INTEGER NOT NULL,
-    until INTEGER NOT NULL
-);
-CREATE INDEX tokens_by_until ON tokens (until);
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
+from petstore_conformance.templates.common import steps
 
 
 class Engine:
@@ -116,21 +85,19 @@ class Engine:
         with self._transaction("BEGIN EXCLUSIVE"):
             (version,) = execute("PRAGMA user_version").fetchone()
             (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if version > SCHEMA_VERSION or (tables and not version):
+            if version > steps.SCHEMA_VERSION or (tables and not version):
                 raise SettingsError(
                     f"{self._path} has schema version {version}, or is of another application;"
-                    f" this version of the backend supports {SCHEMA_VERSION}"
+                    f" this version of the backend supports {steps.SCHEMA_VERSION}"
                 )
-            if not version and expected.store is None:
+            store = steps.read_store(self._connection)
+            if store is None and expected.store is None:
                 if not expected.create:
                     raise ChangeNeededError(f"{self._path} is empty; tables would be created in it")
-                for statement in _SCHEMA.split(";\n"):
-                    execute(statement)
-                version = SCHEMA_VERSION
-            found = execute("SELECT identity FROM store").fetchone()[0] if version else None
-            if expected.store not in (None, found):
-                raise WrongStoreError(f"{self._path} holds {found}, not {expected.store}")
-        return str(found)
+                store = steps.create_store(self._connection)
+            if store is None or expected.store not in (None, store):
+                raise WrongStoreError(f"{self._path} holds {store}, not {expected.store}")
+        return store
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:

@@ -12,11 +12,12 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from petstore.contract import Backend, ChangeNeededError, Expected, WrongStoreError
-from petstore_conformance.templates.server import steps
+from petstore_conformance.templates.common import steps
+from petstore_conformance.templates.common.repository import AnyTemplateRepository
 from petstore_conformance.templates.server.client import connect
-from petstore_conformance.templates.server.repository import ServerTemplateRepository
+from petstore_conformance.templates.server.connections import Connections
 
-__all__ = ["ServerTemplateRepository", "ServerTemplateSettings", "backend"]
+__all__ = ["AnyTemplateRepository", "ServerTemplateSettings", "backend"]
 
 
 class ServerTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +34,7 @@ class ServerTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
 @asynccontextmanager
 async def open_server_template(
     settings: ServerTemplateSettings, expected: Expected
-) -> AsyncIterator[ServerTemplateRepository]:
+) -> AsyncIterator[AnyTemplateRepository]:
     """Connect, check which store is there, and create one if there is none.
 
     Raises `WrongStoreError` or `ChangeNeededError` if the store is not as expected. REPLACE: raise
@@ -48,11 +49,11 @@ async def open_server_template(
             if not expected.create:
                 raise ChangeNeededError(f"{where} has no store; it would be created")
             store = await client.run(steps.create_store)
-        repository = ServerTemplateRepository(client, store, settings.timeout, settings.connections)
+        connections = Connections(client, settings.timeout, settings.connections)
         try:
-            yield repository
+            yield AnyTemplateRepository(connections, store)
         finally:
-            repository.close()
+            connections.close()
 
 
 @asynccontextmanager

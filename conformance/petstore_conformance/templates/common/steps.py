@@ -1,6 +1,8 @@
-"""The steps of the repository's methods, each run in a transaction by the thread of the engine.
+"""The steps of the repository's methods, each of which is one transaction.
 
-A step that raises an error is rolled back alone.
+REPLACE their bodies: a step is a transaction, a script on the server, or one conditional write. It
+sees every other step completely or not at all, and takes effect completely or not at all. Here it
+is SQL for sqlite3; a step that raises an error is rolled back alone.
 """
 
 import sqlite3
@@ -11,6 +13,7 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
@@ -30,6 +33,37 @@ from petstore.contract import (
     TokenReusedError,
 )
 
+SCHEMA_VERSION: Final = 1
+"""Raise it with each change of the schema, and upgrade older files where it is opened."""
+
+_SCHEMA: Final = f"""
+CREATE TABLE store (identity TEXT NOT NULL);
+INSERT INTO store VALUES (lower(hex(randomblob(16))));
+CREATE TABLE pets (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+    name TEXT NOT NULL,
+    category_id INTEGER NOT NULL,
+    status TEXT
+);
+CREATE INDEX pets_by_status ON pets (status, id);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
+    pet_id INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    placed_at INTEGER NOT NULL -- in microseconds since 1970
+);
+CREATE INDEX orders_by_status ON orders (status, id);
+CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
+CREATE TABLE tokens (
+    token BLOB PRIMARY KEY,
+    fingerprint BLOB NOT NULL,
+    id INTEGER NOT NULL,
+    until INTEGER NOT NULL
+);
+CREATE INDEX tokens_by_until ON tokens (until);
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _PETS: Final = "SELECT id, name, category_id, status FROM pets"
@@ -38,8 +72,19 @@ _PAGE: Final = "WHERE id > ? ORDER BY id LIMIT ?"
 _PAGE_OF_STATUS: Final = "WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
 
 
-def read_store(connection: sqlite3.Connection) -> str:
-    """Return the identity of the store."""
+def read_store(connection: sqlite3.Connection) -> str | None:
+    """Return the identity of the store, or None if there is none."""
+    if connection.execute("PRAGMA user_version").fetchone() == (0,):
+        return None
+    return str(connection.execute("SELECT identity FROM store").fetchone()[0])
+
+
+def create_store(connection: sqlite3.Connection) -> str:
+    """Create an empty store, unless another process just has; return its identity."""
+    if store := read_store(connection):
+        return store
+    for statement in _SCHEMA.split(";\n"):
+        connection.execute(statement)
     return str(connection.execute("SELECT identity FROM store").fetchone()[0])
 
 

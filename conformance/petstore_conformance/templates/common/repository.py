@@ -1,9 +1,10 @@
-"""The repository: each method is one step, or some, in the thread of the engine."""
+"""The repository: each method is one step, or some."""
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from petstore.contract import (
     IdempotencyToken,
@@ -19,27 +20,43 @@ from petstore.contract import (
     TokenRecord,
     WrongStoreError,
 )
-from petstore_conformance.templates.file import steps
-from petstore_conformance.templates.file.thread import EngineThread
+from petstore_conformance.templates.common import steps
 
 _RESTORED_TOGETHER: Final = 1000
 """How many items one step restores, so that it ends well before its time is over."""
 
 
-class FileTemplateRepository(Repository):
-    """The pets and orders in one file.
+_Result = TypeVar("_Result")
 
-    Reads wait in the same queue as writes, so they see what was committed before or with them.
-    """
 
-    def __init__(self, thread: EngineThread, store: str) -> None:
-        self._call = thread.call
+class StepCaller(Protocol):
+    """Runs steps, and limits how long that may take."""
+
+    async def call(self, step: Callable[[sqlite3.Connection], _Result], /) -> _Result:
+        """Run a step as one transaction; return what it returns.
+
+        Raises what the step raises, or `UnavailableError`.
+        """
+
+
+class AnyTemplateRepository(Repository):
+    """The pets and orders of one store."""
+
+    def __init__(self, caller: StepCaller, store: str) -> None:
+        self._caller = caller
+        self._lost = False
         self.store = store
+
+    async def _call(self, step: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        if self._lost:
+            raise WrongStoreError(f"the store was not {self.store} any more")
+        return await self._caller.call(step)
 
     async def check(self) -> None:
         """Read the identity. Raises `WrongStoreError` if it is not that of the opened store."""
         if (found := await self._call(steps.read_store)) != self.store:
-            raise WrongStoreError(f"the file holds {found}, not {self.store}")
+            self._lost = True  # no later call succeeds
+            raise WrongStoreError(f"the store is {found or 'gone'}, not {self.store}")
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
