@@ -219,11 +219,6 @@ def test_on_a_busy_machine_what_is_unavailable_after_a_time_is_inconclusive(
         getattr(opening(TimesOut), CLAUSES["page-empty"])()
 
 
-def test_on_a_busy_machine_what_is_wrong_is_wrong(busy: None) -> None:
-    with pytest.raises(AssertionError, match=r"assert \[\] == "):
-        getattr(opening(Forgets), CLAUSES["page-after"])()
-
-
 @pytest.mark.parametrize(
     ("ran", "waited", "short"),
     [(0, 0, False), (60, 40, False), (1, 9, False), (20, 30, True), (0, 100, True)],

@@ -25,6 +25,8 @@ class _Call(Struct):
 class EngineThread:
     """Runs steps in one thread.
 
+    Reads wait in the same queue as writes, so they see what was committed before or with them.
+
     engine -- used in this thread only
     seconds -- how long a call may take, with all its waiting
     """
