@@ -63,7 +63,7 @@ class Caller:
         random: Random,
         outcome: RoundOutcome,
     ) -> None:
-        self._found = outcome.found.add
+        self._report = outcome.found.add
         self._counts = outcome.counts
         self._options = options
         self._opened = opened
@@ -121,9 +121,9 @@ class Caller:
         for name, task in cancelled.items():
             if task in pending:
                 text = f"{name}: still running {CANCELLED_SECONDS} s after it was cancelled, here:"
-                self._found("not cancelled", f"{text}\n{stack(task)}")
+                self._report("not cancelled", f"{text}\n{stack(task)}")
             elif not task.cancelled() and (error := task.exception()):
-                self._found("wrong error", f"{name}, cancelled: {error!r}")
+                self._report("wrong error", f"{name}, cancelled: {error!r}")
         self._proxy.heal()
         if pending:
             await asyncio.wait(pending, timeout=self._options.timeout_seconds)
@@ -154,10 +154,10 @@ class Caller:
         for name, task in tasks.items():
             if task in pending:
                 text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
-                self._found("too late", f"{text}\n{stack(task)}")
+                self._report("too late", f"{text}\n{stack(task)}")
                 task.cancel()
             elif (error := task.exception()) and not isinstance(error, expected):
-                self._found("wrong error", f"{name}, {why}: {error!r}")
+                self._report("wrong error", f"{name}, {why}: {error!r}")
         self._proxy.heal()
         if pending:
             await asyncio.wait(pending, timeout=seconds)
@@ -188,10 +188,10 @@ class Caller:
         for nth, name in enumerate(names, start=1):
             if stored[name] > 1:
                 text = f"create_pet, reply {nth} lost: {stored[name]} pets are stored"
-                self._found("sent twice", text)
+                self._report("sent twice", text)
         created = [pet for pet in pets if pet.name != _RESTORED.name]
         for wrong in histories.wrong_statuses(to_builtins(created), to_builtins(orders)):
-            self._found("otherwise wrong", f"after lost replies, {wrong}")
+            self._report("otherwise wrong", f"after lost replies, {wrong}")
 
     async def _lose_each(self, name: str, prepare: Callable[[], Awaitable[_Write]]) -> None:
         """Lose the first reply to a write, then the second one to another, until none is lost.
@@ -215,12 +215,12 @@ class Caller:
                 await write()
         except RefusedError as error:
             if self._proxy.cuts > before:  # it was possible when it was sent for the first time
-                self._found("sent twice", f"{what}: {error!r}")
+                self._report("sent twice", f"{what}: {error!r}")
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             if limit.expired():
-                self._found("too late", what)
+                self._report("too late", what)
             elif not isinstance(error, UnavailableError):
-                self._found("wrong error", f"{what}: {error!r}")
+                self._report("wrong error", f"{what}: {error!r}")
         finally:
             self._proxy.drop = 0
         return self._proxy.cuts > before
@@ -235,7 +235,7 @@ class Caller:
             except RefusedError:
                 pass
             except Exception as error:  # noqa: BLE001 - a driver may raise anything
-                self._found("wrong error", f"{name} after {after}: {error!r}")
+                self._report("wrong error", f"{name} after {after}: {error!r}")
 
     async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Make a call until the storage is available; return its result.

@@ -54,7 +54,8 @@ class Tally:
 
     def add(self, outcome: RoundOutcome) -> None:
         """Add a round, and show it: rewritten on a terminal, elsewhere as a line of its own."""
-        self.counts.update({"rounds": 1}, **outcome.counts)
+        self.counts["rounds"] += 1
+        self.counts.update(outcome.counts)
         number, before = self.counts["rounds"], self.violations
         for kind, texts in outcome.found.items():
             self.found.add(kind, *(f"round {number}: {text}" for text in texts))

@@ -159,6 +159,7 @@ class TortureStage(Stage):
         if replaced and not set_up.lossless:
             gone = len(lost(*race.final, race.history)) if ended else 0
             found = Findings()
+            found.add("wrong error", *race.failed)
             found.add("given out twice", *given_twice(race.history))
             return found, Counter({"lost acknowledged writes": gone})
         found, undecided = judge(race, ended=ended, moments=set_up.moments, confirmed=replaced)
