@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, Final, Generic, Protocol, TypeVar, get_args
 from urllib.parse import unquote_to_bytes
 
 from msgspec.structs import astuple, fields
@@ -39,22 +39,6 @@ class HasId(Protocol):
 Item = TypeVar("Item", bound=HasId)
 
 
-class Filter(NamedTuple):
-    """A parameter that selects items by one of their fields.
-
-    read -- returns the value of a text; None if it has none, and for None
-    message -- what is wrong with a text that has no value
-    """
-
-    read: Callable[[str | None], Any]
-    message: str
-
-
-def _to_filter(name: str, type_: type[StrEnum]) -> Filter:
-    values: dict[str | None, StrEnum] = {str(value): value for value in type_}
-    return Filter(values.get, f"{name}: expected one of {', '.join(type_)}.")
-
-
 class Collection(Generic[Query]):
     """How one collection is divided into pages, and by which parameters its items are filtered.
 
@@ -63,19 +47,25 @@ class Collection(Generic[Query]):
         enumeration of strings, or None
     path -- its path below the public prefix, for ``Link``
 
-    filters -- the filters by the names of their parameters
+    filters -- the values of each filter, by the name of its parameter and by their texts
+    messages -- what is wrong with a value of a parameter, by its name, if something is
     """
 
     def __init__(self, letter: str, query: type[Query], path: str) -> None:
         self.letter: Final = letter
-        self.filters: Final = {
-            field.encode_name: _to_filter(field.encode_name, get_args(field.type)[0])
+        self.filters: Final[dict[str, dict[str, StrEnum]]] = {
+            field.encode_name: {str(value): value for value in get_args(field.type)[0]}
             for field in fields(query)[2:]
+        }
+        self.messages: Final = {
+            "limit": f"limit: expected an integer from 1 to {MAX_LIMIT}.",
+            "cursor": "cursor: expected the cursor of a next link, unchanged.",
+            **{n: f"{n}: expected one of {', '.join(v)}." for n, v in self.filters.items()},
         }
         self._query: Callable[..., Query] = query
         self._first = query(0, DEFAULT_LIMIT + 1)
         self._cursor = re.compile(cursor_pattern(letter)[:-1].encode())
-        self._names = ("limit", *self.filters, "cursor")
+        self._names = tuple(self.messages)
         self._path = path
 
     def parse(self, query_string: bytes) -> Query:
@@ -113,16 +103,15 @@ class Collection(Generic[Query]):
         if (text := sent.get("limit")) is not None:
             limit = int(text) if _LIMIT.fullmatch(text) else 0
             if not 1 <= limit <= MAX_LIMIT:
-                raise invalid(f"limit: expected an integer from 1 to {MAX_LIMIT}.")
+                raise invalid(self.messages["limit"])
         filters = []
-        for name, (read, message) in self.filters.items():
-            text = sent.get(name)
-            filters.append(value := read(text))
-            if value is None and text is not None:
-                raise invalid(message)
+        for name, values in self.filters.items():
+            filters.append(value := values.get(sent.get(name, "")))
+            if value is None and name in sent:
+                raise invalid(self.messages[name])
         if (text := sent.get("cursor")) is not None:
             if not self._cursor.fullmatch(text.encode()):
-                raise invalid("cursor: expected the cursor of a next link, unchanged.")
+                raise invalid(self.messages["cursor"])
             after = int(text[1:], 16)
         return self._query(after, limit + 1, *filters)
 

@@ -85,6 +85,7 @@ class Texts(Struct, frozen=True):
 class Operation(Struct, frozen=True, eq=False):
     """One handler, compiled.
 
+    path -- as it is declared: with the name of its parameter in braces
     scope -- what a request that is routed here has in its ASGI scope
     guards -- outermost first; each is called with the request and the handler
     function -- called with those of these arguments that it takes, by name: `request`, the
@@ -98,6 +99,7 @@ class Operation(Struct, frozen=True, eq=False):
     """
 
     id: str
+    path: str
     handler: HTTPRouteHandler
     scope: dict[str, Any]
     guards: tuple[Callable[[ServiceRequest, Any], Awaitable[None] | None], ...]
@@ -250,6 +252,7 @@ def _compile(
     )
     return Operation(
         id=name,
+        path=route.path_format,
         handler=handler,
         scope={
             "app": app,

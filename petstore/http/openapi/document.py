@@ -1,12 +1,13 @@
 """The finished OpenAPI 3.1 document.
 
-Litestar derives the operations from the controllers' annotations and docstrings, msgspec the
-schemas from the structs. This module adds what neither can know: headers, examples, the query
+The operations are those of `petstore.http.routes`, with what their handlers declare; msgspec makes
+the schemas from the structs. This module adds what neither can know: headers, examples, the query
 parameters that `petstore.http.pagination` parses, and the errors of each operation.
 
 What a handler states of these in its ``opt`` is in `petstore.http.routes.Texts`.
 """
 
+import inspect
 import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
@@ -14,16 +15,14 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
-from litestar import Litestar, Router
+from litestar import Router
 from litestar.config.app import AppConfig
-from litestar.openapi.config import OpenAPIConfig
 
 from petstore.contract import Order, Pet
 from petstore.http.errors import CODES, Error, ErrorCode
 from petstore.http.headers import JSON
 from petstore.http.openapi import texts
 from petstore.http.pagination import Collection
-from petstore.http.request import ServiceRequest
 from petstore.http.routes import Operation, Routes
 from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
 
@@ -37,20 +36,19 @@ def encode_document(router: Router, root_path: str) -> bytes:
 
     root_path -- the public prefix in front of the router's path, or the empty string
     """
-    # The version is that of the interface, not of any distribution.
-    config = OpenAPIConfig(title="Pet store service", version="1.0.0", use_handler_docstrings=True)
-    described = Litestar(
-        [router], openapi_config=config, logging_config=None, request_class=ServiceRequest
-    )
-    skeleton = described.openapi_schema.to_schema()["paths"]
-    routes = Routes(AppConfig(route_handlers=[router], request_max_body_size=None), root_path)
-    operations = {operation.id: operation for operation in routes.operations}
-    schemas = _schemas([*_ITEMS, Error, *(op.body for op in routes.operations if op.body)])
+    config = AppConfig(route_handlers=[router], request_max_body_size=None)
+    operations = Routes(config, root_path).operations
+    schemas = _schemas([*_ITEMS, Error, *(op.body for op in operations if op.body)])
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        item = paths.setdefault(_camel(operation.path.removeprefix(router.path)), {})
+        for method in operation.handler.http_methods:
+            item[method.lower()] = _operation(operation, schemas)
     document = {
         "openapi": "3.1.0",
         "info": {
-            "title": config.title,
-            "version": config.version,
+            "title": "Pet store service",
+            "version": "1.0.0",  # of the interface, not of any distribution
             "description": _guide(),
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "identifier": "MIT"},
@@ -58,13 +56,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
         "servers": [{"url": root_path + router.path, "description": "This service"}],
         "tags": [{"name": name, "description": text} for name, text in texts.TAGS.items()],
         "security": [{"apiKey": []}],
-        "paths": {
-            _camel(path.removeprefix(router.path)): {
-                method: _operation(operation, operations[operation["operationId"]], schemas)
-                for method, operation in item.items()
-            }
-            for path, item in sorted(skeleton.items())
-        },
+        "paths": {path: dict(sorted(item.items())) for path, item in sorted(paths.items())},
         "components": {
             "securitySchemes": {"apiKey": texts.KEY},
             "headers": {
@@ -88,28 +80,27 @@ def _camel(name: str) -> str:
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
 
 
-def _operation(
-    described: dict[str, Any], operation: Operation, schemas: dict[str, Any]
-) -> dict[str, Any]:
-    name, stated = operation.id, operation.texts
+def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    name, handler, stated = operation.id, operation.handler, operation.texts
     collection, deprecation = stated.collection, stated.deprecation
     messages = texts.MESSAGES | texts.OPERATION_MESSAGES.get(name, {})
     if collection:
-        filters = collection.filters.items()
-        messages[400] = texts.PAGE | {name: filter_.message for name, filter_ in filters}
+        messages[400] = collection.messages
     success = HTTPStatus(operation.status)
     item = get_args(operation.content)[0] if collection else operation.content
     component = f"{item.__name__}s" if collection else item.__name__
-    schema = {"$ref": f"#/components/schemas/{component}"}
     example = texts.RESPONSES.get(name) or texts.EXAMPLES[component]
     own = ["Link"] if collection else []
     own += ["Location", "Idempotency-Replayed"] if stated.creates else []
     announced = ["Deprecation", "Sunset", "Link"] if deprecation else []
-    keys = ("operationId", "summary", "description", "tags")  # PYTHONOPTIMIZE=2 removes docstrings
-    finished = {key: described[key] for key in keys if key in described}
-    finished |= {
+    description = handler.description or inspect.getdoc(handler.fn)
+    finished: dict[str, Any] = {
+        "operationId": name,
+        "summary": handler.summary,
+        **({"description": description} if description else {}),  # not with PYTHONOPTIMIZE=2
+        "tags": handler.resolve_tags(),
         "parameters": [
-            *(_path_parameter(parameter) for parameter in described.get("parameters", ())),
+            *([_path_parameter(operation.parameter)] if operation.parameter else ()),
             *(_page_parameters(collection, item.__name__, schemas) if collection else ()),
             *([texts.IDEMPOTENCY_KEY] if stated.creates else ()),
         ],
@@ -117,7 +108,7 @@ def _operation(
             str(success): {
                 "description": success.phrase,
                 "headers": _headers([*own, *_LIMITS, *announced]),
-                "content": {JSON: {"schema": schema, "example": example}},
+                "content": {JSON: _schema(component) | {"example": example}},
             },
             **{
                 str(status): _error(status, messages[status], announced)
@@ -125,17 +116,21 @@ def _operation(
             },
         },
     }
-    if body := described.get("requestBody"):
-        sent = body["content"][JSON]
-        sent |= _examples(texts.REQUESTS.get(name) or {"": texts.EXAMPLES[operation.body.__name__]})
-        finished["requestBody"] = body
-    if described.get("deprecated"):
+    if operation.body is not None:
+        sent = operation.body.__name__
+        examples = _examples(texts.REQUESTS.get(name) or {"": texts.EXAMPLES[sent]})
+        finished["requestBody"] = {"content": {JSON: _schema(sent) | examples}, "required": True}
+    if handler.deprecated:
         finished["deprecated"] = True
     if deprecation:
         finished["x-sunset"] = deprecation.sunset_text
     if stated.experimental:
         finished["x-stability"] = "experimental"
     return finished
+
+
+def _schema(component: str) -> dict[str, Any]:
+    return {"schema": {"$ref": f"#/components/schemas/{component}"}}
 
 
 def _headers(names: Iterable[str]) -> dict[str, Any]:
@@ -151,7 +146,7 @@ def _error(status: int, messages: dict[str, str], announced: list[str]) -> dict[
     return {
         "description": texts.MEANINGS[status],
         "headers": _headers([*extra, *limits, *announced]),
-        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}, **_examples(bodies)}},
+        "content": {JSON: _schema("Error") | _examples(bodies)},
     }
 
 
@@ -162,9 +157,9 @@ def _examples(values: dict[str, Any]) -> dict[str, Any]:
     return {"examples": {name: {"value": value} for name, value in values.items()}}
 
 
-def _path_parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+def _path_parameter(name: str) -> dict[str, Any]:
     return {
-        "name": _camel(parameter["name"]),
+        "name": _camel(name),
         "in": "path",
         "required": True,
         "description": "Decimal digits, the first not 0; anything else is 404.",

@@ -41,12 +41,6 @@ RESPONSES: Final[dict[str, Any]] = {
 }
 """The responses of operations for which the example of the schema does not fit."""
 
-PAGE: Final = {
-    "limit": "limit: expected an integer from 1 to 100.",
-    "cursor": "cursor: expected the cursor of a next link, unchanged.",
-}
-"""The messages of 400 that all lists share."""
-
 _NO_PET: Final = {"unknown": "Pet not found."}
 _NO_ORDER: Final = {"unknown": "Order not found."}
 _KEY_REUSED: Final = {
@@ -99,7 +93,7 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
         409: {"order": "The order is no longer placed."},
     },
 }
-"""The messages that depend on the operation, besides those of lists."""
+"""The messages that depend on the operation. Those of lists are `Collection.messages`."""
 
 MEANINGS: Final = {
     400: "The body or the query string is invalid; the message names the field",
