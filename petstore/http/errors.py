@@ -3,7 +3,6 @@
 Every error body of the service is encoded here.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
@@ -73,7 +72,8 @@ class ApiError(Exception):
 
     code -- determines the status
     message -- what is wrong and what was expected, for the client's developer
-    headers -- headers of this response, names in lower case
+    headers -- headers of this response, names in lower case; those of a 503 have ``Retry-After``
+        (RFC 9110, sections 15.6.4 and 10.2.3)
     refusal -- why, if a guard or a limit refuses the request
     reason -- what the log says of it; the message, unless that has what the client has sent
     """
@@ -91,6 +91,8 @@ class ApiError(Exception):
         self.status = code.status
         self.message = message
         self.headers = headers or {}
+        if code is ErrorCode.UNAVAILABLE:
+            self.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         self.refusal = refusal
         self.reason = message if reason is None else reason
 
@@ -108,49 +110,36 @@ def not_found(what: str) -> ApiError:
     return ApiError(ErrorCode.NOT_FOUND, f"{what} not found.")
 
 
-def method_not_allowed(allow: str) -> ApiError:
-    """Return a 405 with ``Allow``: the methods of the path, separated by commas."""
-    message = f"Method not allowed: this path supports {allow}."
-    return ApiError(ErrorCode.METHOD_NOT_ALLOWED, message, {"allow": allow})
-
-
-def conflict(message: str) -> ApiError:
-    """Return a 409: what conflicts, as a sentence."""
-    return ApiError(ErrorCode.CONFLICT, message)
-
-
 def unavailable(message: str, refusal: Refusal | None = None) -> ApiError:
-    """Return a 503 with ``Retry-After`` (RFC 9110, sections 15.6.4 and 10.2.3).
+    """Return a 503: what is unavailable at present, as a sentence.
 
-    message -- what is unavailable at present, as a sentence
     refusal -- ``overloaded`` if a limit is reached
     """
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)}
-    return ApiError(ErrorCode.UNAVAILABLE, message, headers, refusal)
+    return ApiError(ErrorCode.UNAVAILABLE, message, refusal=refusal)
 
 
-def internal() -> ApiError:
-    """Return a 500 that reveals nothing; the log has the cause."""
-    return ApiError(
-        ErrorCode.INTERNAL_ERROR,
-        "Internal server error. The log has the cause under this X-Request-Id.",
-    )
+_INTERNAL: Final = (
+    ErrorCode.INTERNAL_ERROR,
+    "Internal server error. The log has the cause under this X-Request-Id.",
+)
+"""An error that reveals nothing."""
 
-
-TABLE: Final[dict[type[StorageError], Callable[[], ApiError]]] = {
-    NotFoundError: lambda: not_found("Pet or order"),
-    ConflictError: lambda: conflict(
-        "The request conflicts with the state of the pet or the order."
+TABLE: Final[dict[type[StorageError], tuple[ErrorCode, str]]] = {
+    NotFoundError: (ErrorCode.NOT_FOUND, "Pet or order not found."),
+    ConflictError: (
+        ErrorCode.CONFLICT,
+        "The request conflicts with the state of the pet or the order.",
     ),
-    TokenReusedError: lambda: conflict(
-        "Idempotency-Key: already used with a different body; use a new key."
+    TokenReusedError: (
+        ErrorCode.CONFLICT,
+        "Idempotency-Key: already used with a different body; use a new key.",
     ),
-    RefusedError: lambda: conflict("The storage refused this request."),
-    UnavailableError: lambda: unavailable("The storage is unavailable. Try again."),
-    WrongStoreError: lambda: unavailable("The storage is unavailable."),
-    ChangeNeededError: internal,
-    SettingsError: internal,
-    StorageError: internal,
+    RefusedError: (ErrorCode.CONFLICT, "The storage refused this request."),
+    UnavailableError: (ErrorCode.UNAVAILABLE, "The storage is unavailable. Try again."),
+    WrongStoreError: (ErrorCode.UNAVAILABLE, "The storage is unavailable."),
+    ChangeNeededError: _INTERNAL,
+    SettingsError: _INTERNAL,
+    StorageError: _INTERNAL,
 }
 """The errors of the storage contract. A controller that knows more raises a more specific one."""
 
@@ -166,7 +155,7 @@ def to_api_error(error: Exception) -> ApiError:
         code = CODES.get(error.status_code, ErrorCode.INVALID_REQUEST)
         return ApiError(code, f"{error.detail}.", error.headers, reason=name_of(error))
     rows = (TABLE[class_] for class_ in type(error).__mro__ if class_ in TABLE)
-    response = next(rows, internal)()
+    response = ApiError(*next(rows, _INTERNAL))
     if response.status >= 500:
         response.reason = name_of(error)
     return response

@@ -112,7 +112,7 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
         headers = {"preference-applied": f"code={status}"}
         if status == 401:
             headers["www-authenticate"] = _CHALLENGE
-        if status in (429, 503):
+        if status == 429:
             headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 

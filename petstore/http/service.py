@@ -26,7 +26,6 @@ from petstore.http.errors import (
     ErrorCode,
     encode,
     invalid,
-    method_not_allowed,
     not_found,
     to_api_error,
     unavailable,
@@ -162,7 +161,8 @@ class Service:
         if allow is None or (path == "*" and method != "OPTIONS"):
             raise not_found("Path")
         if method != "OPTIONS":
-            raise method_not_allowed(allow)
+            message = f"Method not allowed: this path supports {allow}."
+            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, message, {"allow": allow})
         return 204, [(b"allow", allow.encode())]
 
     def _send(

@@ -16,7 +16,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore.http.api.resources import created, parse_id
-from petstore.http.errors import conflict, not_found
+from petstore.http.errors import ApiError, ErrorCode, not_found
 from petstore.http.guards import service_guard
 from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
@@ -89,7 +89,7 @@ class OrdersController(Controller):
         except NotFoundError:
             raise not_found("Pet") from None
         except ConflictError:
-            raise conflict("The pet is not available.") from None
+            raise ApiError(ErrorCode.CONFLICT, "The pet is not available.") from None
         if receipt.replayed:  # the first response again, whatever became of the order since
             first = await service.repository.get_order(receipt.id)
             if first is None:
@@ -130,7 +130,7 @@ class OrdersController(Controller):
         try:
             return await repository.update_order(int(order_id), data.status)
         except ConflictError:
-            raise conflict("The order is no longer placed.") from None
+            raise ApiError(ErrorCode.CONFLICT, "The order is no longer placed.") from None
 
 
 async def _find(service: ServiceState, order_id: str) -> Order:
