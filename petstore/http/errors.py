@@ -110,12 +110,14 @@ def not_found(what: str) -> ApiError:
     return ApiError(ErrorCode.NOT_FOUND, f"{what} not found.")
 
 
-def unavailable(message: str, refusal: Refusal | None = None) -> ApiError:
-    """Return a 503: what is unavailable at present, as a sentence.
+def unavailable(message: str) -> ApiError:
+    """Return a 503: what is unavailable at present, as a sentence."""
+    return ApiError(ErrorCode.UNAVAILABLE, message)
 
-    refusal -- ``overloaded`` if a limit is reached
-    """
-    return ApiError(ErrorCode.UNAVAILABLE, message, refusal=refusal)
+
+def overloaded(message: str) -> ApiError:
+    """Return a 503 for a request beyond a limit: what there is too much of, as a sentence."""
+    return ApiError(ErrorCode.UNAVAILABLE, message, refusal="overloaded")
 
 
 _INTERNAL: Final = (

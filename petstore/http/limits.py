@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from petstore.config.keys import MAX_CLIENTS
 from petstore.config.settings import RateLimit
-from petstore.http.errors import ApiError, unavailable
+from petstore.http.errors import overloaded
 from petstore.http.headers import Header
 
 _SLACK: Final = 1e-3  # of a request: differences of large numbers are not exact
@@ -171,7 +171,7 @@ class InFlight:
     def acquire(self) -> None:
         """Acquire a slot. Raises `ApiError` (503) if none is free."""
         if not self._free:
-            raise _overloaded("Too many requests in flight.")
+            raise overloaded("Too many requests in flight.")
         self._free -= 1
 
     def release(self) -> None:
@@ -181,14 +181,9 @@ class InFlight:
     def acquire_bytes(self, size: int) -> None:
         """Acquire memory for a large body. Raises `ApiError` (503) if there is not enough."""
         if size > self._free_bytes:
-            raise _overloaded("Too many large request bodies in flight.")
+            raise overloaded("Too many large request bodies in flight.")
         self._free_bytes -= size
 
     def release_bytes(self, size: int) -> None:
         """Release memory."""
         self._free_bytes += size
-
-
-def _overloaded(message: str) -> ApiError:
-    """Return a 503 for a request beyond a limit."""
-    return unavailable(message, "overloaded")

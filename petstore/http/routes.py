@@ -25,11 +25,10 @@ from litestar.params import BodyKwarg
 from litestar.routes import HTTPRoute
 from msgspec import Struct
 
-from petstore.http.deprecation import Deprecation
-from petstore.http.headers import JSON
+from petstore.http.headers import JSON, Deprecation, FixedHeaders, fixed_headers
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
-from petstore.http.response import FixedHeaders, Response, fixed_headers
+from petstore.http.response import Response
 
 SUPPORTED: Final = frozenset(
     {

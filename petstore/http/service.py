@@ -30,10 +30,10 @@ from petstore.http.errors import (
     to_api_error,
     unavailable,
 )
-from petstore.http.headers import JSON, Header
+from petstore.http.headers import CLOSE, JSON, FixedHeaders, Header, fixed_headers
 from petstore.http.limits import SMALL_BODY_BYTES
 from petstore.http.request import ServiceRequest
-from petstore.http.response import CLOSE, FixedHeaders, Response, fixed_headers
+from petstore.http.response import Response
 from petstore.http.routes import Operation, Routes
 from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log

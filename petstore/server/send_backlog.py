@@ -14,7 +14,7 @@ import termios
 from contextlib import suppress
 from typing import Any, Final
 
-from petstore.http.errors import unavailable
+from petstore.http.errors import overloaded
 
 RESPONSE_SECONDS: Final = 30.0
 """How long a client may read nothing of a response that is ready for it."""
@@ -69,8 +69,7 @@ class BacklogLimit:
             return
         own = self._clients.get(client, 0)
         if own > BACKLOG_BYTES - self._total and (own or size):
-            message = "Too much of earlier responses has not been read."
-            raise unavailable(message, "overloaded")
+            raise overloaded("Too much of earlier responses has not been read.")
 
 
 class SendBacklog:

@@ -8,8 +8,8 @@ from litestar.params import FromPath, JSONBody
 
 from petstore.contract import NewPet, Pet, PetQuery
 from petstore.http.api.resources import created, parse_id
-from petstore.http.deprecation import Deprecation
 from petstore.http.errors import not_found
+from petstore.http.headers import Deprecation
 from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
