@@ -2,7 +2,9 @@
 
 import asyncio
 import importlib
+import inspect
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any
@@ -218,82 +220,29 @@ def test_every_other_option_of_litestar_is_compared_with_its_default() -> None:
     assert unseen == ["kwargs"]  # of a handler: they become its opt, which is checked
 
 
-@get("/{item_id:int}")
-async def typed(item_id: FromPath[int]) -> Item:
-    return Item(item_id)
+def handler(declared: Any, returns: Any = Item, **arguments: Any) -> Any:
+    """Return a handler that is declared with these annotations, and is never called."""
+
+    async def function(**_: Any) -> None: ...
+
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=type_)
+        for name, type_ in arguments.items()
+    ]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {**arguments, "return": returns}
+    return declared(function)
 
 
-@get("/{item_id:str}/{other:str}")
-async def two(item_id: FromPath[str], other: FromPath[str]) -> Item:
-    return Item(int(item_id + other))
+with warnings.catch_warnings(action="ignore"):  # Litestar warns, too
 
-
-@get("/")
-async def queries(limit: FromQuery[int] = 1) -> Item:
-    return Item(limit)
-
-
-@get("/{item_id:str}")
-async def constrained(item_id: Annotated[str, Parameter(max_length=3)]) -> Item:
-    return Item(int(item_id))
-
-
-@post("/")
-async def long_list(data: Annotated[list[int], Body(min_items=3)]) -> Item:
-    return Item(len(data))
-
-
-@post("/")
-async def form(data: URLEncodedBody[Item]) -> Item:
-    return data
-
-
-@get("/")
-async def takes_litestars(request: Request[Any, Any, Any]) -> Item:
-    return Item(len(request.headers))
-
-
-@get("/")
-async def gives_a_dict() -> dict[str, int]:
-    return {}
-
-
-@get("/")
-async def gives_litestars() -> LitestarResponse[Item]:
-    return LitestarResponse(Item(1))
-
-
-@get("/", media_type="text/plain")
-async def gives_text() -> Item:
-    return Item(1)
-
-
-@get("/", sync_to_thread=False)
-def synchronous() -> Item:
-    return Item(1)
-
-
-@head("/", media_type="text/plain")
-async def own_head() -> None: ...
-
-
-@get("/", before_requests=change)
-async def misspelled() -> Item:
-    return Item(1)
+    @get("/")
+    def synchronous() -> Item:
+        return Item(1)
 
 
 class OwnHandler(HTTPRouteHandler):
     pass
-
-
-@OwnHandler("/", http_method="GET")
-async def own_class() -> Item:
-    return Item(1)
-
-
-@get("/items/{name:str}")
-async def again(name: FromPath[str]) -> Item:
-    return Item(int(name))
 
 
 @asgi("/mounted", copy_scope=True)
@@ -306,30 +255,42 @@ async def socket(socket: WebSocket[Any, Any, Any]) -> None: ...
 
 @pytest.mark.filterwarnings("ignore::litestar.exceptions.LitestarDeprecationWarning")
 @pytest.mark.parametrize(
-    ("handlers", "message"),
+    ("message", "handlers"),
     [
-        ([typed], "at most one parameter, at its end and of type str"),
-        ([two], "at most one parameter"),
-        ([queries], "the argument 'limit'"),
-        ([constrained], "the constraints on the argument 'item_id'"),
-        ([long_list], "the constraints on the argument 'data'"),
-        ([form], "the media_type of the argument 'data'"),
-        ([takes_litestars], "the argument 'request'"),
-        ([gives_a_dict], "the return type dict"),
-        ([gives_litestars], "the return type litestar"),
-        ([gives_text], "a media_type other than JSON"),
-        ([synchronous], "sync"),
-        ([own_head], "HEAD is served as GET"),
-        ([misspelled], "the opt before_requests"),
-        ([own_class], "the class OwnHandler"),
-        ([get_item, again], "two handlers"),
-        ([mounted], "not an HTTP route"),
-        ([socket], "not an HTTP route"),
+        (
+            "at most one parameter, at its end and of type str",
+            [handler(get("/{a:int}"), a=FromPath[int])],
+        ),
+        (
+            "at most one parameter",
+            [handler(get("/{a:str}/{b:str}"), a=FromPath[str], b=FromPath[str])],
+        ),
+        ("the argument 'limit'", [handler(get("/"), limit=FromQuery[int])]),
+        (
+            "the constraints on the argument 'a'",
+            [handler(get("/{a:str}"), a=Annotated[str, Parameter(max_length=3)])],
+        ),
+        (
+            "the constraints on the argument 'data'",
+            [handler(post("/"), data=Annotated[list[int], Body(min_items=3)])],
+        ),
+        ("the media_type of the argument 'data'", [handler(post("/"), data=URLEncodedBody[Item])]),
+        ("the argument 'request'", [handler(get("/"), request=Request[Any, Any, Any])]),
+        ("the return type dict", [handler(get("/"), dict[str, int])]),
+        ("the return type litestar", [handler(get("/"), LitestarResponse[Item])]),
+        ("a media_type other than JSON", [handler(get("/", media_type="text/plain"))]),
+        ("a function that is not asynchronous", [synchronous]),
+        ("HEAD is served as GET", [handler(head("/", media_type="text/plain"), None)]),
+        ("the opt before_requests", [handler(get("/", before_requests=change))]),
+        ("the class OwnHandler", [handler(OwnHandler("/", http_method="GET"))]),
+        ("two handlers", [get_item, handler(get("/items/{name:str}"), name=FromPath[str])]),
+        ("not an HTTP route", [mounted]),
+        ("not an HTTP route", [socket]),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_handler_that_cannot_be_served_is_refused_in_words(
-    handlers: list[Any], message: str
+    message: str, handlers: list[Any]
 ) -> None:
     with pytest.raises(UnsupportedOptionError, match=message):
         Routes(config(*handlers))
