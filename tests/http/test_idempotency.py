@@ -23,7 +23,7 @@ from tests.support.orders import ordered, update_order
 from tests.support.pets import REX, add_pet
 from tests.support.raw_http import JSON, LIMIT, each, request
 from tests.support.responses import check_error
-from tests.support.services import KEY, OTHER_KEY, Live, Start
+from tests.support.services import KEY, Live, Start
 
 PATHS = (PETS, ORDERS)
 DAY = timedelta(hours=24)
@@ -166,24 +166,6 @@ def test_a_key_expires_after_24_hours_however_often_it_was_repeated(
     check_replay(send(fresh, path, body, "k"), second)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("step", [timedelta(hours=25), timedelta(hours=-25), timedelta(days=9999)])
-def test_a_wall_clock_that_jumps_and_returns_forgets_nothing(
-    fresh: Live, path: str, step: timedelta
-) -> None:
-    begin = fresh.state.clock()
-    fresh.state.clock = time = Time(begin)
-    fresh.state.token_clock = TokenClock(time.elapsed)
-    some = bodies(fresh, path)
-    before = check_first(send(fresh, path, old := next(some), "before"))
-    time.now += step
-    meanwhile = check_first(send(fresh, path, new := next(some), "meanwhile"))
-    check_replay(send(fresh, path, old, "before"), before)
-    time.now = begin
-    check_replay(send(fresh, path, old, "before"), before)
-    check_replay(send(fresh, path, new, "meanwhile"), meanwhile)
-
-
 class TestTheClockOfTokens:
     """Seconds of a monotonic clock, and how far ahead of it the wall clock is."""
 
@@ -211,9 +193,14 @@ class TestTheClockOfTokens:
         for index, (written, _, until) in enumerate(found):
             for read, now, _ in found[index:]:
                 assert now < until or read - written >= RECORD_SECONDS
-            # Another process may have begun at this moment.
-            wall = written + moments[index][1]
-            assert found[index][1] <= wall <= until - RECORD_SECONDS
+            # Another process may begin while the clock is set as it was in the last 24 hours.
+            recent = [
+                lead
+                for (read, _, _), (_, lead) in zip(found[: index + 1], moments, strict=False)
+                if written - read <= RECORD_SECONDS
+            ]
+            assert found[index][1] - written <= min(recent)
+            assert until - RECORD_SECONDS - written >= max(recent)
 
     @given(st.lists(st.integers(0, 100_000), min_size=1), st.integers(0, 10**9))
     def test_with_a_right_clock_a_record_lasts_no_longer(self, steps: list[int], lead: int) -> None:
@@ -241,17 +228,6 @@ def test_a_retry_after_a_restart_is_a_replay(start: Start, tmp_path: Path) -> No
 
 VISIBLE = string.digits + string.ascii_letters + string.punctuation
 REX_JSON = b'{"name":"Rex","categoryId":7}'
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_keys_of_two_clients_are_independent(service: Live, path: str) -> None:
-    some, key = bodies(service, path), new_key()
-    mine, theirs = next(some), next(some)
-    first = check_first(send(service, path, mine, key))
-    second = check_first(send(service, path, theirs, key, client=OTHER_KEY))
-    check_replay(send(service, path, mine, key), first)
-    check_replay(send(service, path, theirs, key, client=OTHER_KEY), second)
-    check_reused(send(service, path, mine, key, client=OTHER_KEY))
 
 
 def test_keys_of_two_operations_are_independent(service: Live) -> None:
