@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.support.hostile_inputs import BAD_BODIES, BAD_QUERIES, pet_body
 from tests.support.pets import REX
 from tests.support.plugins import plugin_of
 from tests.support.raw_http import AUTHORIZED, HOST, JSON, begin_body, head, request
+from tests.support.responses import check_error
 from tests.support.services import Live, in_thread
 from tests.support.waiting import until
 
@@ -62,13 +63,15 @@ def logged(**options: Any) -> Iterator[Live]:
         yield live
 
 
-def lines(capfd: pytest.CaptureFixture[str], count: int = 1) -> list[Line]:
-    """Return the lines of the requests since the last time, which are so many."""
+def lines(
+    capfd: pytest.CaptureFixture[str], count: int = 1, events: Container[str] = ("request",)
+) -> list[Line]:
+    """Return the lines of the requests, or of these events, since the last time: so many."""
     found: list[Line] = []
 
     def complete() -> bool:
         logged = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-        found.extend(line for line in logged if line["event"] == "request")
+        found.extend(line for line in logged if line["event"] in events)
         return len(found) >= count
 
     until(complete)
@@ -155,7 +158,7 @@ def test_the_reason_of_a_limit_says_which(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_reason_of_a_failure_of_the_storage_says_which(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     with logged(plugin=plugin_of(Failing())) as live:
         for id_, expected in {
@@ -165,10 +168,18 @@ def test_the_reason_of_a_failure_of_the_storage_says_which(
         }.items():
             live.client.get(f"/v1/pets/{id_}")
             assert why(capfd) == expected
+
+
+def test_a_storage_that_takes_too_long_is_not_ready(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(operations, "READY_SECONDS", 0.01)
     with logged(plugin=plugin_of(Hanging())) as live:
-        live.client.get("/readyz")
-        assert why(capfd)[2].startswith("TimeoutError")
+        check_error(live.client.get("/readyz"), 503, "unavailable")
+        not_ready = "not ready: the storage did not respond in time"
+        before, line = lines(capfd, 2, {"request", not_ready})
+    assert before["event"] == not_ready
+    assert line["reason"].startswith("TimeoutError")
 
 
 def test_a_request_that_a_stop_cuts_off_is_logged_as_the_503_that_it_gets(

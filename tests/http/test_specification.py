@@ -3,32 +3,28 @@
 import pytest
 
 from tests.support.interface import OPERATIONS, PETS
-from tests.support.pets import REX, add_pets
+from tests.support.pets import add_pets
 from tests.support.raw_http import AUTHORIZED, JSON, each, request
 from tests.support.responses import check_error
 from tests.support.services import KEY, Live
 
 
 class TestCreatePet:
-    @each("missing", REX)
-    def test_name_and_category_must_be_present(self, service: Live, missing: str) -> None:
-        body = {name: value for name, value in REX.items() if name != missing}
-        message = check_error(service.client.post(PETS, json=body), 400, "invalid_request")
-        assert f"body.{missing}:" in message
-
     @pytest.mark.parametrize(
         ("field", "values"),
         [
-            ("name", ["null", "1", '["Rex"]']),
-            ("categoryId", ['"1"', "true", "null", "[1]", "1.0", "1e2", "10E-1", "-10792.0"]),
+            ("name", ["", "null", "1", '["Rex"]']),
+            ("categoryId", ["", '"1"', "true", "null", "[1]", "1.0", "1e2", "10E-1", "-10792.0"]),
             ("categoryId", [str(2**63), str(-(2**63) - 1), str(2**64)]),
             ("status", ["null", '"Available"', '"gone"', '""', "1"]),
         ],
     )
-    def test_invalid_values_are_refused(self, service: Live, field: str, values: list[str]) -> None:
+    def test_missing_and_invalid_values_are_refused(
+        self, service: Live, field: str, values: list[str]
+    ) -> None:
         for value in values:
             fields = {"name": '"Rex"', "categoryId": "7"} | {field: value}
-            body = ",".join(f'"{name}":{text}' for name, text in fields.items())
+            body = ",".join(f'"{name}":{text}' for name, text in fields.items() if text)
             response = request(service, f"POST {PETS}", JSON, body=f"{{{body}}}".encode())
             assert f"body.{field}:" in check_error(response, 400, "invalid_request")
 
