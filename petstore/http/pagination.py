@@ -10,33 +10,23 @@ import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import Any, Final, Generic, Protocol, TypeVar, get_args
+from typing import Any, Final, Generic, TypeVar, get_args
 from urllib.parse import unquote_to_bytes
 
 from msgspec.structs import astuple, fields
 
-from petstore.contract import OrderQuery, PetQuery
+from petstore.contract import Order, OrderQuery, Pet, PetQuery
 from petstore.http.errors import invalid
 from petstore.http.response import Response
 from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
 
+Item = TypeVar("Item", Pet, Order)
 Query = TypeVar("Query", bound=PetQuery | OrderQuery)
 
 _LIMIT: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
 _CURSOR_BYTES: Final = len(encode_cursor("p", 0))
 _USUAL_BYTES: Final = 100  # of a query string; the parts of a longer one are not kept
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
-
-
-class HasId(Protocol):
-    """An item of a collection."""
-
-    @property
-    def id(self) -> int:
-        """Between 1 and `MAX_ID`."""
-
-
-Item = TypeVar("Item", bound=HasId)
 
 
 class Collection(Generic[Query]):

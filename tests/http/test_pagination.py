@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from petstore import interface
 from petstore.config.settings import Settings
-from petstore.contract import MAX_ID, PetQuery, PetStatus
+from petstore.contract import MAX_ID, Pet, PetQuery, PetStatus
 from petstore.http import pagination
 from petstore.http.errors import ApiError
 from tests.support.interface import ORDERS, PETS
@@ -61,11 +61,7 @@ def test_every_id_has_a_cursor_that_parses_back(after: int) -> None:
 def test_a_link_parses_back_to_the_query_of_the_next_page(
     limit: int, status: PetStatus | None, after: int
 ) -> None:
-    class Item:
-        def __init__(self, id_: int) -> None:
-            self.id = id_
-
-    items = [Item(after + n + 1) for n in range(limit + 1)]
+    items = [Pet(after + n + 1, "", 0) for n in range(limit + 1)]
     page = COLLECTION.page(PetQuery(after, limit + 1, status), items, "/shop")
     assert len(page.content) == limit
     ((name, link),) = page.headers
