@@ -91,7 +91,7 @@ class ApiError(Exception):
         self.status = code.status
         self.message = message
         self.headers = headers or {}
-        if code is ErrorCode.UNAVAILABLE:
+        if self.status == 503:
             self.headers["retry-after"] = str(RETRY_AFTER_SECONDS)
         self.refusal = refusal
         self.reason = message if reason is None else reason
