@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from mmap import mmap
 from typing import Any, NamedTuple
 
@@ -73,7 +73,6 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     """
     settings, keys = configuration.settings, configuration.keys
     state = ServiceState(settings.root_path)
-    state.document = cache(partial(document, state.root_path))
 
     # Guards run in this order: the rate limit needs the client that the key belongs to, and a
     # request that is refused must not hold a slot.
@@ -111,6 +110,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         ),
         state.root_path,
     )
+    state.document = encode_document(routes.operations, state.root_path)
     tracing = Tracing.from_environment()
     metrics = None
     if settings.metrics_listen is not None:
@@ -150,5 +150,6 @@ def api_router(guards: Sequence[Guard] = ()) -> Router:
 
 
 def document(root_path: str) -> bytes:
-    """Return the OpenAPI document of the service under a public prefix."""
-    return encode_document(api_router(), root_path)
+    """Return the OpenAPI document of the service under a public prefix, without an application."""
+    config = AppConfig(route_handlers=[api_router()], request_max_body_size=None)
+    return encode_document(Routes(config, root_path).operations, root_path)

@@ -14,7 +14,7 @@ class ServiceState:
     """The state of one service; guards and handlers get it as their request's `service`.
 
     root_path -- the public prefix in front of ``/v1``, or the empty string
-    document -- returns the encoded OpenAPI document
+    document -- the OpenAPI document, as JSON
     store -- the open store; it sets `repository` while the application's lifespan is active
     storage_health -- logs when the storage fails
     startup_error -- why the repository could not be opened
@@ -28,7 +28,7 @@ class ServiceState:
     repository: Repository
     store: WatchedStore
     storage_health: StorageHealth
-    document: Callable[[], bytes]
+    document: bytes
 
     def __init__(self, root_path: str = "") -> None:
         self.root_path = root_path

@@ -15,33 +15,30 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import msgspec
-from litestar import Router
-from litestar.config.app import AppConfig
 
 from petstore.contract import Order, Pet
 from petstore.http.errors import CODES, Error, ErrorCode
 from petstore.http.headers import JSON
 from petstore.http.openapi import texts
 from petstore.http.pagination import Collection
-from petstore.http.routes import Operation, Routes
-from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
+from petstore.http.routes import Operation
+from petstore.interface import API_PREFIX, DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
 
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
 _ITEMS: Final = (Pet, Order)
 _UNDERSCORE: Final = re.compile("_([a-z])")
 
 
-def encode_document(router: Router, root_path: str) -> bytes:
-    """Return the document of a router's operations, as JSON.
+def encode_document(operations: Iterable[Operation], root_path: str) -> bytes:
+    """Return the document of those operations that are part of the interface, as JSON.
 
-    root_path -- the public prefix in front of the router's path, or the empty string
+    root_path -- the public prefix in front of their paths, or the empty string
     """
-    config = AppConfig(route_handlers=[router], request_max_body_size=None)
-    operations = Routes(config, root_path).operations
+    operations = [found for found in operations if found.path.startswith(API_PREFIX)]
     schemas = _schemas([*_ITEMS, Error, *(op.body for op in operations if op.body)])
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        item = paths.setdefault(_camel(operation.path.removeprefix(router.path)), {})
+        item = paths.setdefault(_camel(operation.path.removeprefix(API_PREFIX)), {})
         for method in operation.handler.http_methods:
             item[method.lower()] = _operation(operation, schemas)
     document = {
@@ -53,7 +50,7 @@ def encode_document(router: Router, root_path: str) -> bytes:
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT", "identifier": "MIT"},
         },
-        "servers": [{"url": root_path + router.path, "description": "This service"}],
+        "servers": [{"url": root_path + API_PREFIX, "description": "This service"}],
         "tags": [{"name": name, "description": text} for name, text in texts.TAGS.items()],
         "security": [{"apiKey": []}],
         "paths": {path: dict(sorted(item.items())) for path, item in sorted(paths.items())},
