@@ -254,6 +254,13 @@ def test_the_description_of_a_success_is_the_reason_phrase(document: Document) -
         assert operation["responses"][success]["description"] == HTTPStatus(int(success)).phrase
 
 
+def test_operations_are_in_order_and_their_bodies_are_required(document: Document) -> None:
+    pets, orders = ("listPets", "createPet", "getPet"), ("listOrders", "placeOrder", "getOrder")
+    assert [*document.operations] == [*pets, *orders, "updateOrder"]
+    bodies = [found.get("requestBody") for found in document.operations.values()]
+    assert [body["required"] for body in bodies if body] == [True] * 3
+
+
 def test_only_get_pet_is_deprecated(document: Document) -> None:
     deprecated = [name for name, found in document.operations.items() if found.get("deprecated")]
     assert deprecated == ["getPet"]
