@@ -5,8 +5,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
@@ -26,7 +26,7 @@ from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress, report
 from petstore.transfer.records import Records
 from petstore.transfer.runner import Calls
-from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSource, highest
+from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSource, highest, pages
 
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
@@ -50,8 +50,8 @@ FEW_IDS: Final = 2**40
 MAX_TOKEN_SECONDS: Final = 2 * RECORD_SECONDS
 """How long a record may last: a day, and another one for clocks that differ."""
 
-Batch = list[tuple[int, Transferred]]
-"""Items, each with the number of its line."""
+_Numbered = tuple[int, Transferred]
+"""An item, and the number of its line."""
 
 
 def export(file: str, url: str | None) -> int:
@@ -89,14 +89,12 @@ def import_(file: str) -> int:
     Raises `InvalidLineError`, `ConfigurationError` and `UnavailableError`.
     """
     configuration = _configured("everything would be lost at the end")
-    max_line = max(ndjson.MAX_LINE, configuration.settings.max_body_bytes + 1024)
     try:
-        with _input(file) as (opened, name):
-            size = _size(opened)
-            if size is not None:
-                _check(opened, name, max_line, size)
+        with _input(file, configuration) as lines:
+            if lines.size is not None:
+                lines.check()
             with _opened(configuration, Expected()) as (calls, repository):
-                _import(opened, name, max_line, size, _Target(calls, repository, name))
+                _import(lines, _Target(calls, repository, lines.name))
     except KeyboardInterrupt:
         report("interrupted; run it again to continue")
         return exit_status.INTERRUPTED
@@ -109,16 +107,14 @@ def verify(file: str) -> int:
     Raises `InvalidLineError`, `ConfigurationError` and `UnavailableError`.
     """
     configuration = _configured("there is nothing to compare")
-    max_line = max(ndjson.MAX_LINE, configuration.settings.max_body_bytes + 1024)
     try:
         with (
-            _input(file) as (opened, name),
+            _input(file, configuration) as lines,
             _opened(configuration, READING) as (calls, repository),
-            Progress("compared", _size(opened)) as progress,
+            Progress("compared", lines.size) as progress,
         ):
-            lines = _watched(_read(opened, name, max_line), progress)
-            source = StorageSource(calls, repository)
-            found = differences(lines, name, source, int(time.time()))
+            items, source = lines.watched(progress), StorageSource(calls, repository)
+            found = differences(items, lines.records, lines.name, source, int(time.time()))
             shown = list(islice(found, MAX_SHOWN))
             more = sum(1 for _ in found)
             progress.finish("" if shown else "; all are equal")
@@ -128,18 +124,6 @@ def verify(file: str) -> int:
     for line in [*shown, *([f"and {count(more, 'more difference')}"] if more else [])]:
         print(line)
     return exit_status.DIFFERENT if shown else 0
-
-
-def _watched(
-    lines: Iterator[tuple[int, bytes, Transferred]], progress: Progress
-) -> Iterator[tuple[int, Transferred]]:
-    """Yield the numbers and items of lines, and show how many bytes were read."""
-    done = 0
-    for number, line, item in lines:
-        done += len(line)
-        progress.count([item])
-        progress.update(done)
-        yield number, item
 
 
 def _configured(why: str) -> Configuration:
@@ -170,17 +154,19 @@ def _opened(configuration: Configuration, expected: Expected) -> Iterator[tuple[
 def _export(source: Source, file: str) -> None:
     ends = [highest(source, type_) for type_ in ITEM_TYPES]
     with _output(file) as output, Progress("exported", sum(ends)) as progress:
-        before = 0
-        for type_, end in zip(ITEM_TYPES, ends, strict=True):
-            for page in source.pages(type_):
-                output.write(b"".join(map(ndjson.encode, page)))
-                progress.count(page)
-                progress.update(before + page[-1].id)
-            before += end
+
+        def write(items: Sequence[Transferred], work: int) -> None:
+            output.write(b"".join(map(ndjson.encode, items)))
+            progress.add(items, work)
+
+        for type_ in ITEM_TYPES:
+            last = 0
+            for page in pages(source, type_):
+                write(page, page[-1].id - last)
+                last = page[-1].id
         tokens = source.tokens(int(time.time()))
         for records in tokens or ():
-            output.write(b"".join(map(ndjson.encode, records)))
-            progress.count(records)
+            write(records, 0)
         output.flush()
         remark = "" if tokens else f"; {_RETRIED}"
         if [highest(source, type_) for type_ in ITEM_TYPES] != ends:
@@ -221,24 +207,87 @@ def _output(file: str) -> Iterator[IO[bytes]]:
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
 
 
+class _Lines:
+    """What is imported or compared.
+
+    name -- that of the file, in messages
+    size -- how many bytes of a regular file are left to read; None for other inputs
+    records -- the records of tokens that were read
+    """
+
+    def __init__(self, opened: BinaryIO, name: str, max_line: int) -> None:
+        self._opened = opened
+        self._max_line = max_line
+        self.name = name
+        self.size = _size(opened)
+        self.records = Records()
+
+    def check(self) -> None:
+        """Check all lines before the first is stored, then rewind."""
+        begin = self._opened.tell()
+        with Progress("checked", self.size) as progress:
+            for _ in self.watched(progress, warn=True):
+                pass
+        self._opened.seek(begin)
+
+    def watched(self, progress: Progress, *, warn: bool = False) -> Iterator[_Numbered]:
+        """Yield the items, and show how many bytes were read."""
+        for number, line, item in self.read(warn=warn):
+            progress.add([item], len(line))
+            yield number, item
+
+    def read(self, *, warn: bool = False) -> Iterator[tuple[int, bytes, Transferred]]:
+        """Yield what `ndjson.read` does.
+
+        warn -- whether to warn at the end if few ids are left: new ones follow the highest
+
+        Raises `InvalidLineError` also for a record of a token that lasts too long, or that
+        contradicts an earlier one.
+        """
+        latest = int(time.time()) + MAX_TOKEN_SECONDS
+        highest = dict.fromkeys(ndjson.MEMBERS, 0)
+        for number, line, item in ndjson.read(self._opened, self.name, self._max_line):
+            if isinstance(item, TokenRecord):
+                where = f"{self.name}, line {number}"
+                if item.until > latest:
+                    raise InvalidLineError(
+                        f"{where}: until: a record lasts for a day, not for longer"
+                    )
+                if not self.records.add(item, number):
+                    raise InvalidLineError(
+                        f"{where}: an earlier line has another record of its token"
+                    )
+            highest[type(item)] = max(highest[type(item)], item.id)
+            yield number, line, item
+        for type_ in ITEM_TYPES:
+            if warn and (left := MAX_ID - highest[type_]) < FEW_IDS:
+                word = ndjson.MEMBERS[type_]
+                report(
+                    f"warning: the highest {word} id in {self.name} is {highest[type_]}: it leaves"
+                    f" {count(left, 'id') if left else 'none'} for new {word}s. If that is too few,"
+                    f" give its {word}s lower ids, and import it into a new store"
+                )
+
+
 @contextmanager
-def _input(file: str) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield the input and its name in messages."""
-    if file == "-":
-        if sys.stdin is None:
+def _input(file: str, configuration: Configuration) -> Iterator[_Lines]:
+    max_line = max(ndjson.MAX_LINE, configuration.settings.max_body_bytes + 1024)
+    with ExitStack() as stack:
+        if file != "-":
+            try:
+                opened: BinaryIO = stack.enter_context(Path(file).open("rb"))
+            except OSError as error:
+                raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
+        elif sys.stdin is None:
             raise ConfigurationError("standard input is closed")
-        yield sys.stdin.buffer, "standard input"
-        return
-    try:
-        opened = Path(file).open("rb")  # noqa: SIM115 - errors while reading are handled elsewhere
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
-    with opened:
-        yield opened, file
+        else:
+            opened, file = sys.stdin.buffer, "standard input"
+        lines = _Lines(opened, file, max_line)
+        stack.callback(lines.records.close)
+        yield lines
 
 
 def _size(opened: BinaryIO) -> int | None:
-    """Return how many bytes of a regular file are left to read; None for other inputs."""
     try:
         status = os.fstat(opened.fileno())
         if stat.S_ISREG(status.st_mode):
@@ -248,79 +297,30 @@ def _size(opened: BinaryIO) -> int | None:
     return None
 
 
-def _check(opened: BinaryIO, name: str, max_line: int, size: int) -> None:
-    """Check all lines before the first is stored, then rewind."""
-    begin = opened.tell()
-    with Progress("checked", size) as progress:
-        for _ in _watched(_read(opened, name, max_line, warn=True), progress):
-            pass
-    opened.seek(begin)
-
-
-def _read(
-    opened: BinaryIO, name: str, max_line: int, *, warn: bool = False
-) -> Iterator[tuple[int, bytes, Transferred]]:
-    """Yield what `ndjson.read` does.
-
-    warn -- whether to warn at the end if few ids are left: new ones follow the highest
-
-    Raises `InvalidLineError` also for a record of a token that lasts too long, or that contradicts
-    an earlier one.
-    """
-    latest = int(time.time()) + MAX_TOKEN_SECONDS
-    highest = dict.fromkeys(ndjson.MEMBERS, 0)
-    with closing(Records()) as records:
-        for number, line, item in ndjson.read(opened, name, max_line):
-            if isinstance(item, TokenRecord):
-                where = f"{name}, line {number}"
-                if item.until > latest:
-                    raise InvalidLineError(
-                        f"{where}: until: a record lasts for a day, not for longer"
-                    )
-                if not records.add(item):
-                    raise InvalidLineError(
-                        f"{where}: an earlier line has another record of its token"
-                    )
-            highest[type(item)] = max(highest[type(item)], item.id)
-            yield number, line, item
-    for type_ in ITEM_TYPES:
-        if warn and (left := MAX_ID - highest[type_]) < FEW_IDS:
-            word = ndjson.MEMBERS[type_]
-            report(
-                f"warning: the highest {word} id in {name} is {highest[type_]}: it leaves"
-                f" {count(left, 'id') if left else 'none'} for new {word}s. If that is too few,"
-                f" give its {word}s lower ids, and import it into a new store"
-            )
-
-
-def _import(
-    opened: BinaryIO, name: str, max_line: int, size: int | None, target: "_Target"
-) -> None:
-    with Progress("imported", size) as progress:
-        done = 0  # bytes that were read
-        begin = 0  # where the batch begins
-        batch: Batch = []
+def _import(lines: _Lines, target: "_Target") -> None:
+    with Progress("imported", lines.size) as progress:
+        size = 0  # of the lines of the batch
+        batch: list[_Numbered] = []
 
         def store() -> None:
             target.store(batch)
-            progress.count(item for _, item in batch)
-            progress.update(done)
+            progress.add((item for _, item in batch), size)
             batch.clear()
 
         try:
-            for number, line, item in _read(opened, name, max_line, warn=size is None):
-                done += len(line)
+            for number, line, item in lines.read(warn=lines.size is None):
                 batch.append((number, item))
-                if len(batch) == BATCH_ITEMS or done - begin >= BATCH_BYTES:
+                size += len(line)
+                if len(batch) == BATCH_ITEMS or size >= BATCH_BYTES:
                     store()
-                    begin = done
+                    size = 0
         except InvalidLineError as error:
-            if size is None:
+            if lines.size is None:
                 store()
                 raise InvalidLineError(f"{error}. The lines before it are stored") from None
             raise
         store()
-        progress.finish(target.remark() if done else "")
+        progress.finish(target.remark())
 
 
 class _Target:
@@ -340,11 +340,11 @@ class _Target:
         remark = "; all of them were stored already" if known else ""
         if self._expired:
             remark += f"; {count(self._expired, 'record')} of them had expired"
-        if not self._records:
+        if self._items and not self._records:
             remark += f"; {_RETRIED}"
         return remark
 
-    def _has(self, batch: Batch) -> bool:
+    def _has(self, batch: list[_Numbered]) -> bool:
         """Return whether all pets and orders of a batch are stored, by their ids."""
 
         async def look_up() -> list[Pet | Order | None]:
@@ -353,7 +353,7 @@ class _Target:
 
         return None not in self._calls.run(look_up())
 
-    def store(self, batch: Batch) -> None:
+    def store(self, batch: list[_Numbered]) -> None:
         """Store items together, without expired records.
 
         Raises `InvalidLineError` with the line of a refused item, which is found by storing them

@@ -11,7 +11,7 @@ from petstore.config.errors import shorten
 from petstore.contract import Order, Pet, TokenRecord
 from petstore.transfer.ndjson import MEMBERS, InvalidLineError, Transferred, encode
 from petstore.transfer.records import Records
-from petstore.transfer.sources import StorageSource
+from petstore.transfer.sources import StorageSource, pages
 
 _STORE: Final = "the store"
 
@@ -21,7 +21,11 @@ _Entry = tuple[_Key, str, Transferred]
 
 
 def differences(
-    lines: Iterable[tuple[int, Transferred]], name: str, source: StorageSource, now: int
+    lines: Iterable[tuple[int, Transferred]],
+    records: Records,
+    name: str,
+    source: StorageSource,
+    now: int,
 ) -> Iterator[str]:
     """Yield a line for each difference.
 
@@ -29,12 +33,13 @@ def differences(
     a store lists them. Records have no order: they are sorted in a temporary file.
 
     lines -- numbers and items, as an export has written them
+    records -- the records among them, once all are read
     name -- the name of the file
     now -- records that have expired then are not compared, in seconds since 1970
 
     Raises `InvalidLineError` if they are in another order.
     """
-    both = merge(_in_file(lines, name, now), _in_store(source, now), key=itemgetter(0))
+    both = merge(_in_file(lines, records, name, now), _in_store(source, now), key=itemgetter(0))
     for _, group in groupby(both, itemgetter(0)):
         (_, where, item), *others = group
         if not others:
@@ -44,24 +49,25 @@ def differences(
                 yield f"{where}: {_text(item)}; {other}: {_text(found)}"
 
 
-def _in_file(lines: Iterable[tuple[int, Transferred]], name: str, now: int) -> Iterator[_Entry]:
+def _in_file(
+    lines: Iterable[tuple[int, Transferred]], records: Records, name: str, now: int
+) -> Iterator[_Entry]:
     last: _Key = (0, 0)
-    with closing(Records()) as records:
-        for number, item in lines:
-            if isinstance(item, TokenRecord):
-                if item.until > now:
-                    records.add(item, number)
-                continue
-            entry = _key(item), f"{name}, line {number}", item
-            if entry[0] < last:
-                raise InvalidLineError(f"{entry[1]}: it is not in the order of an export")
-            last = entry[0]
-            yield entry
-        yield from ((_key(record), f"{name}, line {number}", record) for number, record in records)
+    for number, item in lines:
+        if isinstance(item, TokenRecord):
+            continue
+        entry = _key(item), f"{name}, line {number}", item
+        if entry[0] < last:
+            raise InvalidLineError(f"{entry[1]}: it is not in the order of an export")
+        last = entry[0]
+        yield entry
+    for number, record in records:
+        if record.until > now:
+            yield _key(record), f"{name}, line {number}", record
 
 
 def _in_store(source: StorageSource, now: int) -> Iterator[_Entry]:
-    for page in chain(source.pages(Pet), source.pages(Order)):
+    for page in chain(pages(source, Pet), pages(source, Order)):
         for item in page:
             yield _key(item), _STORE, item
     with closing(Records()) as records:

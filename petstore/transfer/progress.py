@@ -17,13 +17,14 @@ class Progress:
     """Counts transferred items and shows the progress until the block is left.
 
     verb -- what happens to the items, as a participle: "exported"
-    total -- the total amount of work, in the unit of `update`; None if unknown
+    total -- the total amount of work, in any unit; None if unknown
     """
 
     def __init__(self, verb: str, total: int | None) -> None:
         self._verb = verb
         self._total = total
         self._counts = dict.fromkeys(MEMBERS, 0)
+        self._done = 0
         self._begin = self._shown = monotonic()
         self._bar: Any = None
 
@@ -40,25 +41,24 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def count(self, items: Iterable[Transferred]) -> None:
-        """Count transferred items."""
+    def add(self, items: Iterable[Transferred], work: int) -> None:
+        """Count transferred items, and report the progress if a report is due.
+
+        work -- how much of `total` they were, in the same unit
+        """
         for item in items:
             self._counts[type(item)] += 1
-
-    def update(self, done: int) -> None:
-        """Report the progress, if a report is due.
-
-        done -- how much of `total` is done, in the same unit
-        """
+        self._done += work
         now = monotonic()
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, text=f"{self._counted()}, {self._rate()}")
+            text = f"{self._counted()}, {self._rate()}"
+            self._bar.update(self._task, completed=self._done, text=text)
         elif now - self._shown >= REPORT_SECONDS:
             self._shown = now
             text = f"{self._counted()}, {self._rate()}"
-            if self._total and done:
-                left = (now - self._begin) * (self._total - done) / done
-                text += f", {done / self._total:.0%}, {max(left, 0):.0f} s left"
+            if self._total and self._done:
+                left = (now - self._begin) * (self._total - self._done) / self._done
+                text += f", {self._done / self._total:.0%}, {max(left, 0):.0f} s left"
             report(text)
 
     def finish(self, remark: str = "") -> None:

@@ -1,7 +1,6 @@
 """Where an export reads from: the configured storage, or a running service."""
 
 import http.client
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -31,22 +30,21 @@ RESPONSE_TIMEOUT_SECONDS: Final = 30
 ItemType = type[Pet] | type[Order]
 Items = Sequence[Pet] | Sequence[Order]
 
-_PATHS: Final[dict[ItemType, tuple[str, str]]] = {
-    Pet: ("/pets", "p"),
-    Order: ("/store/orders", "o"),
+_COLLECTIONS: Final[dict[ItemType, tuple[str, str, Any]]] = {
+    Pet: ("/pets", "p", list[Pet]),
+    Order: ("/store/orders", "o", list[Order]),
 }
-_PAGES: Final[dict[ItemType, Any]] = {Pet: list[Pet], Order: list[Order]}
-_NEXT: Final = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
+"""The path of each collection, the letter of its cursors, and the type of its pages."""
 
 
 class Source(Protocol):
     """Where pets and orders are read from."""
 
-    def first(self, type_: ItemType, after: int) -> Items:
-        """Return the first item whose id is higher than `after` as a page, or an empty page."""
+    def page(self, type_: ItemType, after: int, count: int) -> Items:
+        """Return the first items whose ids are higher than `after`, in ascending id.
 
-    def pages(self, type_: ItemType) -> Iterator[Items]:
-        """Yield all items in ascending id, page after page; no page is empty."""
+        count -- how many at most; none are returned only if there are none
+        """
 
     def tokens(self, now: int) -> Iterator[list[TokenRecord]] | None:
         """Yield the records that have not expired, each at least once; None if it shows none.
@@ -55,12 +53,20 @@ class Source(Protocol):
         """
 
 
+def pages(source: Source, type_: ItemType) -> Iterator[Items]:
+    """Yield all items in ascending id, page after page; no page is empty."""
+    after = 0
+    while page := source.page(type_, after, PAGE_ITEMS):
+        yield page
+        after = page[-1].id
+
+
 def highest(source: Source, type_: ItemType) -> int:
     """Return the highest id, found by bisection in some fifty steps; 0 if there is none."""
     low, high = 0, MAX_ID
     while low < high:
         middle = (low + high) // 2
-        if found := source.first(type_, middle):
+        if found := source.page(type_, middle, 1):
             low = found[0].id
         else:
             high = middle
@@ -74,16 +80,11 @@ class StorageSource:
         self._calls = calls
         self._repository = repository
 
-    def first(self, type_: ItemType, after: int) -> Items:
-        """Read one item."""
-        return self._page(type_, after, 1)
-
-    def pages(self, type_: ItemType) -> Iterator[Items]:
-        """Read page after page until one is empty."""
-        after = 0
-        while page := self._page(type_, after, PAGE_ITEMS):
-            yield page
-            after = page[-1].id
+    def page(self, type_: ItemType, after: int, count: int) -> Items:
+        """Read a page."""
+        if type_ is Pet:
+            return self._calls.run(self._repository.list_pets(PetQuery(after, count)))
+        return self._calls.run(self._repository.list_orders(OrderQuery(after, count)))
 
     def tokens(self, now: int) -> Iterator[list[TokenRecord]]:
         """Follow the cursors."""
@@ -92,11 +93,6 @@ class StorageSource:
             page = self._calls.run(self._repository.list_tokens(cursor, PAGE_ITEMS, now))
             yield page.records
             cursor, last = page.next, not page.next
-
-    def _page(self, type_: ItemType, after: int, count: int) -> Items:
-        if type_ is Pet:
-            return self._calls.run(self._repository.list_pets(PetQuery(after, count)))
-        return self._calls.run(self._repository.list_orders(OrderQuery(after, count)))
 
 
 class ServiceSource:
@@ -123,20 +119,25 @@ class ServiceSource:
         connection = http.client.HTTPSConnection if https else http.client.HTTPConnection
         self._connection = connection(host, port, timeout=RESPONSE_TIMEOUT_SECONDS)
 
-    def first(self, type_: ItemType, after: int) -> Items:
-        """Request a page of one item."""
-        path, letter = _PATHS[type_]
-        return self._page(
-            type_, f"{self._path}{path}?limit=1&cursor={encode_cursor(letter, after)}"
-        )[0]
-
-    def pages(self, type_: ItemType) -> Iterator[Items]:
-        """Follow the next links."""
-        target: str | None = f"{self._path}{_PATHS[type_][0]}?limit={MAX_LIMIT}"
-        while target is not None:
-            page, target = self._page(type_, target)
-            if page:
-                yield page
+    def page(self, type_: ItemType, after: int, count: int) -> Items:
+        """Request a page."""
+        path, letter, page_type = _COLLECTIONS[type_]
+        target = f"{self._path}{path}"
+        limit = min(count, MAX_LIMIT)
+        status, body = self._get(f"{target}?limit={limit}&cursor={encode_cursor(letter, after)}")
+        if status == 401:
+            raise ConfigurationError(
+                f"{self._name} does not accept the first key of PETSTORE_API_KEYS"
+            )
+        if status in (429, 502, 503, 504):
+            raise UnavailableError(f"{self._name} responded with {status}; try again later")
+        if status != 200:
+            raise ConfigurationError(f"{self._name} responded to GET {target} with {status}")
+        try:
+            page: Items = msgspec.json.decode(body, type=page_type)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{self._name} sent an unexpected response: {error}") from None
+        return page
 
     def tokens(self, _now: int) -> None:
         """Show none: no operation of the service returns them."""
@@ -145,33 +146,12 @@ class ServiceSource:
         """Close the connection."""
         self._connection.close()
 
-    def _page(self, type_: ItemType, target: str) -> tuple[Items, str | None]:
-        status, link, body = self._get(target)
-        if status == 401:
-            raise ConfigurationError(
-                f"{self._name} does not accept the first key of PETSTORE_API_KEYS"
-            )
-        if status in (429, 502, 503, 504):
-            raise UnavailableError(f"{self._name} responded with {status}; try again later")
-        if status != 200:
-            path = target.partition("?")[0]
-            raise ConfigurationError(f"{self._name} responded to GET {path} with {status}")
-        try:
-            page: Items = msgspec.json.decode(body, type=_PAGES[type_])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{self._name} sent an unexpected response: {error}") from None
-        if not (match := _NEXT.search(link)):
-            return page, None
-        # Only the query of the link is used: a proxy may add a prefix that is not ours, and the key
-        # is for this host.
-        return page, f"{target.partition('?')[0]}?{urlsplit(match[1]).query}"
-
-    def _get(self, target: str) -> tuple[int, str, bytes]:
+    def _get(self, target: str) -> tuple[int, bytes]:
         used = self._connection.sock is not None  # the service may have closed it for being idle
         try:
             self._connection.request("GET", target, headers=self._headers)
             response = self._connection.getresponse()
-            return response.status, response.headers.get("link", ""), response.read()
+            return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if used and not isinstance(error, TimeoutError):
