@@ -4,14 +4,14 @@ Only the chosen plugin is imported: a broken plugin that is not chosen cannot pr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from msgspec import NODEFAULT, Struct
 
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
-from petstore.config.settings import Settings, convert, default_of, description, mask, setting_names
+from petstore.config.settings import Settings, convert, mask, settings_of
 from petstore.contract import CONTRACT, Backend
 
 GROUP: Final = "petstore.backends"
@@ -130,7 +130,7 @@ def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
 
     Raises `ConfigurationError` for a setting that is invalid, missing or unknown to the backend.
     """
-    known = setting_names(plugin.backend.settings, plugin.prefix)
+    known = [setting.name for setting in settings_of(plugin.backend.settings, plugin.prefix)]
     for name in values:
         if name.startswith(plugin.prefix) and name not in known:
             raise ConfigurationError(
@@ -143,12 +143,12 @@ def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
 
 def describe_settings(plugin: Plugin) -> list[str]:
     """Return a line for each setting of a backend: its name, its default, what it accepts."""
-    lines, struct = [], plugin.backend.settings
-    for name, field in setting_names(struct, plugin.prefix).items():
-        default = default_of(struct, field)
-        shown = mask(field, default) if default is not NODEFAULT else ""
-        required = "required" if default is NODEFAULT else f"default {shown or 'none'}"
-        lines.append(f"{name}  {required}  {description(struct, field)}".rstrip())
+    lines = []
+    for setting in settings_of(plugin.backend.settings, plugin.prefix):
+        shown = "required"
+        if setting.default is not NODEFAULT:
+            shown = f"default {mask(setting.field, setting.default) or 'none'}"
+        lines.append(f"{setting.name}  {shown}  {setting.accepted}".rstrip())
     return lines
 
 
@@ -156,7 +156,7 @@ def _title(name: str, distribution: str, version: str) -> str:
     return f"the backend '{name}' ({distribution} {version})"
 
 
-def _listed(known: Mapping[str, str]) -> str:
+def _listed(known: Sequence[str]) -> str:
     return f" It has: {', '.join(known)}" if known else " It has no settings."
 
 

@@ -9,7 +9,7 @@ from msgspec import NODEFAULT, Struct
 
 from petstore.config.discovery import Plugin
 from petstore.config.errors import PREFIX
-from petstore.config.settings import Settings, default_of, note_of, setting_names
+from petstore.config.settings import Settings, settings_of
 
 _HEAD: Final = """\
 # The settings of the service, each with its default; "" is none. To change one, remove the # before
@@ -33,16 +33,15 @@ def _describe(struct: type[Struct], prefix: str, values: dict[str, object]) -> I
 
     values -- what to show for some fields instead of their defaults
     """
-    for name, field in setting_names(struct, prefix).items():
-        value = values.get(field, default_of(struct, field))
-        texts = [note_of(struct, field, "title"), note_of(struct, field, "description")]
-        text = ": ".join(text for text in texts if text)
+    for setting in settings_of(struct, prefix):
+        value = values.get(setting.field, setting.default)
+        text = ": ".join(text for text in (setting.note("title"), setting.accepted) if text)
         if value is NODEFAULT:
             text = f"Required, {text}" if text else "Required"
-            value = next(iter(note_of(struct, field, "examples")), "")
+            value = next(iter(setting.note("examples")), "")
         sentence = f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
         yield from wrap(sentence, 100, initial_indent="# ", subsequent_indent="# ")
-        yield f"#{name} = {_to_toml(value)}\n"
+        yield f"#{setting.name} = {_to_toml(value)}\n"
 
 
 def _to_toml(value: object) -> str:

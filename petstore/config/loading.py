@@ -127,9 +127,10 @@ def _shared_backends() -> list[str]:
 
 def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, ...]:
     """Return warnings about unknown settings; one in the TOML file is an error."""
-    known = [*settings.setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"]
+    own = settings.settings_of(Settings, PREFIX)
     if plugin is not None:
-        known += settings.setting_names(plugin.backend.settings, plugin.prefix)
+        own += settings.settings_of(plugin.backend.settings, plugin.prefix)
+    known = [*(setting.name for setting in own), f"{PREFIX}CONFIG"]
     chosen = gathered.values.get(f"{PREFIX}BACKEND", "").rpartition(":")[2]
     names = {chosen, *(point.name for point in discovery.installed())}
     others = tuple(discovery.settings_prefix(name) for name in names)

@@ -6,18 +6,18 @@ the service's own here, those of the chosen backend in `petstore.config.discover
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
+from msgspec.inspect import BoolType, EnumType, FloatType, IntType, Metadata
 
 from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX, ConfigurationError, shorten, why_unreadable
-from petstore.config.mismatch import explain
 
 # What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
@@ -109,22 +109,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         | None
     ) = None
     read_only: Annotated[
-        bool,
-        Meta(
-            title="whether writes get 503 and the store stays as it is", description="true or false"
-        ),
+        bool, Meta(title="whether writes get 503 and the store stays as it is")
     ] = False
-    workers: Annotated[
-        int, Meta(ge=1, le=1024, title="worker processes", description="an integer from 1 to 1024")
-    ] = 1
-    max_body_bytes: Annotated[
-        int,
-        Meta(
-            ge=1024,
-            le=2**28,  # every backend can store a name of this size
-            title="the maximum size of a request body",
-            description="an integer from 1024 to 268435456",
-        ),
+    workers: Annotated[int, Meta(ge=1, le=1024, title="worker processes")] = 1
+    max_body_bytes: Annotated[  # every backend can store a name of the largest size
+        int, Meta(ge=1024, le=2**28, title="the maximum size of a request body")
     ] = 65536
     root_path: Annotated[
         str,
@@ -141,26 +130,13 @@ class Settings(Struct, frozen=True, kw_only=True):
             ge=0,
             le=3600,
             title="how long requests are served after SIGTERM, before the port closes",
-            description="a number of seconds from 0 to 3600",
         ),
     ] = 1
     shutdown_seconds: Annotated[
-        float,
-        Meta(
-            ge=1,
-            le=3600,
-            title="how long requests in flight may take after that",
-            description="a number of seconds from 1 to 3600",
-        ),
+        float, Meta(ge=1, le=3600, title="how long requests in flight may take after that")
     ] = 10
     max_in_flight: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=10**6,
-            title="the maximum number of requests in flight per worker",
-            description="an integer from 1 to 1000000",
-        ),
+        int, Meta(ge=1, le=10**6, title="the maximum number of requests in flight per worker")
     ] = 1000
     rate_limit: Annotated[
         RateLimit | None,
@@ -188,15 +164,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     log: Annotated[
-        LogFormat,
-        Meta(
-            title="the format of the log; off omits the lines of requests",
-            description="json, text or off",
-        ),
+        LogFormat, Meta(title="the format of the log; off omits the lines of requests")
     ] = LogFormat.JSON
-    log_level: Annotated[
-        LogLevel, Meta(title="the least severe lines to log", description="info, warning or error")
-    ] = LogLevel.INFO
+    log_level: Annotated[LogLevel, Meta(title="the least severe lines to log")] = LogLevel.INFO
 
     @classmethod
     def read(cls, values: Mapping[str, str]) -> "Settings":
@@ -229,33 +199,54 @@ class Settings(Struct, frozen=True, kw_only=True):
         return Path(self.api_keys_file) if self.api_keys_file else None
 
 
-def setting_names(struct: type[Struct], prefix: str) -> dict[str, str]:
-    """Return the settings of a struct: name of the setting -> name of the field."""
-    return {prefix + field.upper(): field for field in struct.__struct_fields__}
+class Setting(Struct, frozen=True):
+    """A field of a struct of settings.
+
+    name -- that of the setting
+    default -- `msgspec.NODEFAULT` if it is required
+    """
+
+    name: str
+    field: str
+    type: Any
+    default: object
+
+    def note(self, attribute: str) -> Any:
+        """Return an attribute of the field's `Meta`, such as ``title``, or the empty string."""
+        parts = (self.type, *get_args(self.type))
+        notes = (note for part in parts for note in getattr(part, "__metadata__", ()))
+        return next((value for note in notes if (value := getattr(note, attribute, None))), "")
+
+    @property
+    def accepted(self) -> str:
+        """What it accepts: its `Meta.description`, or what its type says; empty if neither does."""
+        if text := self.note("description"):
+            return str(text)
+        type_ = msgspec.inspect.type_info(self.type)
+        match type_.type if isinstance(type_, Metadata) else type_:
+            case BoolType():
+                return "true or false"
+            case EnumType(cls=values):
+                return " or ".join(", ".join(values).rsplit(", ", 1))
+            case IntType(ge=int(low), le=int(high)):
+                return f"an integer from {low} to {high}"
+            case FloatType(ge=float() | int() as low, le=float() | int() as high):
+                unit = " of seconds" if self.field.endswith("_seconds") else ""
+                return f"a number{unit} from {low} to {high}"
+        return ""
 
 
-def note_of(struct: type[Struct], field: str, name: str) -> Any:
-    """Return an attribute of the `Meta` of a field, such as its ``title``, or the empty string."""
-    notes = _notes(get_type_hints(struct, include_extras=True)[field])
-    return next((value for note in notes if (value := getattr(note, name))), "")
-
-
-def description(struct: type[Struct], field: str) -> str:
-    """Return the `Meta.description` of a field: what it accepts. Empty if there is none."""
-    return str(note_of(struct, field, "description"))
-
-
-def default_of(struct: type[Struct], field: str) -> object:
-    """Return the default of a field, or `msgspec.NODEFAULT` if it is required."""
-    info = next(info for info in msgspec.structs.fields(struct) if info.name == field)
-    return info.default if info.default_factory is NODEFAULT else info.default_factory()
-
-
-def _notes(hint: Any) -> Iterator[Meta]:
-    for part in (hint, *get_args(hint)):
-        for note in getattr(part, "__metadata__", ()):
-            if isinstance(note, Meta):
-                yield note
+def settings_of(struct: type[Struct], prefix: str) -> list[Setting]:
+    """Return the settings of a struct, whose names begin with `prefix`."""
+    return [
+        Setting(
+            prefix + field.name.upper(),
+            field.name,
+            field.type,
+            field.default if field.default_factory is NODEFAULT else field.default_factory(),
+        )
+        for field in msgspec.structs.fields(struct)
+    ]
 
 
 def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
@@ -266,28 +257,25 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
 
     Raises `ConfigurationError` that names the setting and says what it accepts.
     """
-    hints = get_type_hints(struct, include_extras=True)
     fields = {}
-    for name, field in setting_names(struct, prefix).items():
+    for setting in settings_of(struct, prefix):
+        name, field, accepted = setting.name, setting.field, setting.accepted
         if (text := values.get(name)) is None:
+            if setting.default is NODEFAULT:
+                what = f": it must be {accepted}" if accepted else ""
+                raise ConfigurationError(f"{name} is not set and has no default{what}")
             continue
+        to_value = partial(msgspec.convert, type=setting.type, strict=False)
         try:
-            parsers = (note.extra["parse"] for note in _notes(hints[field]) if note.extra)
-            to_value = partial(msgspec.convert, type=hints[field], strict=False)
-            fields[field] = next(parsers, to_value)(text.strip())
+            fields[field] = (setting.note("extra") or {}).get("parse", to_value)(text.strip())
         except ValueError:  # msgspec's, or text that is not UTF-8
-            expected = description(struct, field) or f"a valid value of {struct.__name__}.{field}"
+            expected = accepted or f"a valid value of {struct.__name__}.{field}"
             shown = "" if is_secret(field) else f"; it is {shorten(repr(mask(field, text)))}"
             raise ConfigurationError(f"{name} must be {expected}{shown}") from None
     try:
-        return msgspec.convert(fields, struct)
-    except msgspec.ValidationError as error:
-        for name, field in setting_names(struct, prefix).items():
-            if f"`{field}`" in str(error):
-                expected = description(struct, field)
-                what = f": it must be {expected}" if expected else ""
-                raise ConfigurationError(f"{name} is not set and has no default{what}") from None
-        raise ConfigurationError(f"{prefix}*: {explain(error, struct)}") from None
+        return struct(**fields)
+    except (TypeError, ValueError) as error:  # of a __post_init__
+        raise ConfigurationError(f"{prefix}*: {error}") from None
 
 
 class Gathered(Struct, frozen=True):
@@ -332,8 +320,8 @@ def mask(field: str, value: object) -> str:
 
 def masked(settings: Struct, prefix: str) -> dict[str, str]:
     """Return effective settings by name, with secrets masked."""
-    names = setting_names(type(settings), prefix)
-    return {name: mask(field, getattr(settings, field)) for name, field in names.items()}
+    fields = settings.__struct_fields__
+    return {prefix + field.upper(): mask(field, getattr(settings, field)) for field in fields}
 
 
 def _from_file(file: str) -> dict[str, str]:

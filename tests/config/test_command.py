@@ -19,7 +19,7 @@ from msgspec import NODEFAULT
 from petstore.config import discovery
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
-from petstore.config.settings import Settings, default_of, setting_names
+from petstore.config.settings import Settings, settings_of
 from tests.support.command import COMMAND, SECRET, error_message, in_process, run_command
 from tests.support.environments import program
 from tests.support.services import KEY, Live, environment
@@ -266,12 +266,14 @@ class TestOtherCommands:
         assert configuration.warnings == ()
         assert configuration.settings == Settings(backend=backend)
         plugin = configuration.plugin
-        struct = plugin.backend.settings
-        names = setting_names(Settings, PREFIX) | setting_names(struct, plugin.prefix)
-        assert tomllib.loads(file.read_text()).keys() == names.keys()
-        for field in struct.__struct_fields__:
-            default = default_of(struct, field)
-            assert getattr(configuration.storage, field) == default or default is NODEFAULT
+        own, others = (
+            settings_of(Settings, PREFIX),
+            settings_of(plugin.backend.settings, plugin.prefix),
+        )
+        assert {*tomllib.loads(file.read_text())} == {setting.name for setting in own + others}
+        for setting in others:
+            value = getattr(configuration.storage, setting.field)
+            assert setting.default in {value, NODEFAULT}
 
     def test_settings_prints_those_of_the_backend_that_is_set(self) -> None:
         assert "PETSTORE_SQLITE_PATH" in in_process("settings", backend="sqlite").stdout

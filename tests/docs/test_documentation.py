@@ -13,7 +13,7 @@ from petstore.config import discovery
 from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
-from petstore.config.settings import Settings, setting_names
+from petstore.config.settings import Settings, settings_of
 from petstore.http.errors import ErrorCode
 from tests.support.documents import README, ROOT, blocks
 
@@ -28,10 +28,9 @@ def test_every_setting_is_documented_with_its_default(backend: str | None) -> No
     if backend is not None:
         type_ = discovery.find(backend).backend.settings
         prefix, file = f"{PREFIX}{backend.upper()}_", f"backends/{backend}/README.md"
-    fields = msgspec.structs.fields(type_)
     text = (ROOT / file).read_text()
-    for name, field in zip(setting_names(type_, prefix), fields, strict=True):
-        assert f"\n| `{name}` | {shown(field.default)} " in text, name
+    for setting in settings_of(type_, prefix):
+        assert f"\n| `{setting.name}` | {shown(setting.default)} " in text, setting.name
 
 
 def test_the_setting_of_the_toml_file_is_documented() -> None:
@@ -52,9 +51,9 @@ def shown(default: object) -> str:
 
 
 def test_no_setting_in_the_documentation_is_unknown() -> None:
-    known = {*setting_names(Settings, PREFIX), f"{PREFIX}CONFIG"}
-    sqlite = discovery.find("sqlite").backend.settings
-    known |= set(setting_names(sqlite, f"{PREFIX}SQLITE_"))
+    sqlite = discovery.find("sqlite")
+    settings = settings_of(Settings, PREFIX) + settings_of(sqlite.backend.settings, sqlite.prefix)
+    known = {*(setting.name for setting in settings), f"{PREFIX}CONFIG"}
     assert set(re.findall(r"PETSTORE_[A-Z_]+[A-Z]", README + OPERATING)) <= known
 
 

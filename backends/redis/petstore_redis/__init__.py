@@ -58,15 +58,7 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     check: Annotated[
         bool, Meta(description="true or false: whether to check that enough replicas confirm")
     ] = False
-    timeout_seconds: Annotated[
-        float,
-        Meta(
-            ge=0.05,
-            le=60,
-            title="how long a call may take",
-            description="a number of seconds from 0.05 to 60",
-        ),
-    ] = 1
+    timeout_seconds: Annotated[float, Meta(ge=0.05, le=60, title="how long a call may take")] = 1
 
 
 @asynccontextmanager

@@ -35,15 +35,7 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
             examples=["/var/lib/petstore/petstore.sqlite"],
         ),
     ]
-    busy_seconds: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=3600,
-            title="how long to wait for a lock",
-            description="a number of seconds from 0 to 3600",
-        ),
-    ] = 5
+    busy_seconds: Annotated[float, Meta(ge=0, le=3600, title="how long to wait for a lock")] = 5
     check: Annotated[
         bool, Meta(description="true or false: whether to check the whole file at opening")
     ] = False
