@@ -259,17 +259,17 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
     """
     fields = {}
     for setting in settings_of(struct, prefix):
-        name, field, accepted = setting.name, setting.field, setting.accepted
+        name, field = setting.name, setting.field
         if (text := values.get(name)) is None:
             if setting.default is NODEFAULT:
-                what = f": it must be {accepted}" if accepted else ""
+                what = f": it must be {setting.accepted}" if setting.accepted else ""
                 raise ConfigurationError(f"{name} is not set and has no default{what}")
             continue
         to_value = partial(msgspec.convert, type=setting.type, strict=False)
         try:
             fields[field] = (setting.note("extra") or {}).get("parse", to_value)(text.strip())
         except ValueError:  # msgspec's, or text that is not UTF-8
-            expected = accepted or f"a valid value of {struct.__name__}.{field}"
+            expected = setting.accepted or f"a valid value of {struct.__name__}.{field}"
             shown = "" if is_secret(field) else f"; it is {shorten(repr(mask(field, text)))}"
             raise ConfigurationError(f"{name} must be {expected}{shown}") from None
     try:
