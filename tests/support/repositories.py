@@ -8,10 +8,12 @@ from time import monotonic
 from typing import Any, Final
 
 import pytest
+from petstore_conformance.faults.proxy import Proxy
 
 from petstore.contract import (
     IdempotencyToken,
     NewPet,
+    OrderQuery,
     Pet,
     PetQuery,
     PetStatus,
@@ -98,3 +100,34 @@ async def again(
         except error:
             assert monotonic() < end
             await asyncio.sleep(0.02)
+
+
+async def check_lost_replies(repository: Repository, front: Proxy) -> None:
+    """Check that each write whose reply is lost is executed once, and no call sent again.
+
+    front -- what the repository's only connection for writes goes through
+    """
+    for count in range(2, 10, 2):
+        # The first one may prepare the statement, so that the lost reply is that of the commit.
+        await again(lambda: repository.create_pet(REX))
+        front.drop = 1
+        assert "was lost" in await unavailable(repository.create_pet(REX), within=PATIENCE_SECONDS)
+        assert len(await again(lambda: pets(repository))) == count
+    first, second, *_ = await pets(repository)
+    await repository.place_order(first.id, AT)
+    token = make_token(7)
+    front.drop = 1
+    await unavailable(repository.place_order(second.id, AT, token), within=PATIENCE_SECONDS)
+    assert (await again(lambda: repository.place_order(second.id, AT, token))).replayed
+    assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
+    assert front.cuts == 5
+
+
+async def check_cut_replies(repository: Repository, front: Proxy) -> None:
+    """Check that a reply of which only the beginning arrives counts as none."""
+    await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
+    for size in (1, 7, 50, 300):
+        await again(lambda: pets(repository))  # it may prepare the statement
+        front.cut_after = size
+        await unavailable(pets(repository), within=PATIENCE_SECONDS)
+        assert len(await again(lambda: pets(repository))) == 20

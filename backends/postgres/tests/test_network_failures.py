@@ -11,8 +11,8 @@ from petstore_postgres import pool
 
 from backends.postgres.tests.places import opened, unavailable, unavailable_for
 from backends.postgres.tests.servers import Server
-from petstore.contract import OrderQuery, UnavailableError
-from tests.support.repositories import AT, REX, again, make_token, pets
+from petstore.contract import UnavailableError
+from tests.support.repositories import REX, again, check_cut_replies, check_lost_replies, pets
 
 
 @pytest.fixture
@@ -94,21 +94,7 @@ async def test_a_call_that_no_connection_takes_fails_in_time(front: Proxy) -> No
 async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
     """The network fails after the commit has reached the server."""
     async with opened(through(front), connections=1, watched=False) as repository:
-        for count in range(2, 10, 2):
-            # The first one prepares the statement, so that the reply is that of the commit.
-            await again(lambda: repository.create_pet(REX))
-            front.drop = 1
-            await unavailable(repository.create_pet(REX))
-            assert len(await again(lambda: pets(repository))) == count
-        first, second, *_ = await pets(repository)
-        await repository.place_order(first.id, AT)
-        token = make_token(7)
-        front.drop = 1
-        await unavailable(repository.place_order(second.id, AT, token))
-        receipt = await again(lambda: repository.place_order(second.id, AT, token))
-        assert receipt.replayed
-        assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
-        assert front.cuts == 5
+        await check_lost_replies(repository, front)
 
 
 async def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy) -> None:
@@ -130,12 +116,7 @@ async def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy
 
 async def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
     async with opened(through(front), connections=1, watched=False) as repository:
-        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
-        for size in (1, 7, 50, 300):
-            await again(lambda: pets(repository))
-            front.cut_after = size
-            await unavailable(pets(repository))
-            assert len(await again(lambda: pets(repository))) == 20
+        await check_cut_replies(repository, front)
 
 
 async def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(

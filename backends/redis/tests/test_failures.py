@@ -12,36 +12,17 @@ from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import opened, unavailable, unavailable_at_once
-from petstore.contract import OrderQuery
-from tests.support.repositories import AT, REX, again, make_token, pets
+from tests.support.repositories import REX, again, check_cut_replies, check_lost_replies, pets
 
 
 async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
     async with opened(front) as repository:
-        pet = await repository.create_pet(REX)
-        await repository.place_order(pet.id, AT)
-        for count in range(2, 7):
-            front.drop = 1
-            assert "was lost" in await unavailable(repository.create_pet(REX))
-            await again(lambda: pets(repository))
-            assert len(await pets(repository)) == count
-        second = (await pets(repository))[-1].id
-        token = make_token(7)
-        front.drop = 1
-        await unavailable(repository.place_order(second, AT, token))
-        receipt = await again(lambda: repository.place_order(second, AT, token))
-        assert receipt.replayed
-        assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
-        assert front.cuts == 6
+        await check_lost_replies(repository, front)
 
 
 async def test_a_reply_that_is_cut_off_counts_as_none(front: Proxy) -> None:
     async with opened(front) as repository:
-        await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
-        for size in (1, 7, 50, 300):
-            front.cut_after = size
-            await unavailable(pets(repository))
-            assert len(await again(lambda: pets(repository))) == 20
+        await check_cut_replies(repository, front)
 
 
 @pytest.mark.parametrize("whole", [False, True])
