@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -13,22 +13,19 @@ from petstore_sqlite.file import LockWait
 from petstore_sqlite.store import OpenStore
 from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
-from petstore_sqlite.writes import Creation, Placement
+from petstore_sqlite.writes import Creation
 
 from backends.sqlite.tests.files import opened
 from petstore.contract import (
     MAX_ID,
-    ConflictError,
     Expected,
     NewPet,
-    NotFoundError,
     Order,
     OrderStatus,
     Pet,
     PetStatus,
     Receipt,
     StorageError,
-    TokenReusedError,
 )
 from tests.support.repositories import AT, REX, make_token, pets
 from tests.support.waiting import HANG_SECONDS
@@ -157,45 +154,6 @@ async def test_calls_of_a_kind_that_wait_share_a_statement(file: Path) -> None:
     assert stored == [*(new.name for new in news), "Rex"]
     created = [new.name for new in news if new is not news[7]]
     assert [stored[receipt.id - 1] for receipt in receipts] == created
-
-
-async def test_calls_that_wait_together_have_outcomes_of_their_own(file: Path) -> None:
-    """Some have one pet or one token; some are refused; some repeat what was recorded before."""
-    free = NewPet("free", 7, PetStatus.AVAILABLE)
-    async with closed_gate(file) as gate:
-
-        async def together(calls: Sequence[Creation | Placement]) -> list[object]:
-            tasks = [asyncio.create_task(gate.writer.submit(call)) for call in calls]
-            await asyncio.sleep(0)
-            gate.open()
-            found = await asyncio.gather(*tasks, return_exceptions=True)
-            await gate.close()
-            return [outcome if isinstance(outcome, Receipt) else type(outcome) for outcome in found]
-
-        one, two = make_token(1), make_token(2)
-        other = make_token(1, body=1)
-        pets = [Creation(free, token) for token in (one, None, one, other, two, None)]
-        assert await together(pets) == [
-            *(Receipt(1), Receipt(2), Receipt(1, replayed=True)),
-            *(TokenReusedError, Receipt(3), Receipt(4)),
-        ]
-        one, two, three = make_token(11), make_token(12), make_token(13)
-        orders = [
-            *(Placement(1, AT), Placement(1, AT), Placement(9, AT)),
-            *(Placement(2, AT, one), Placement(2, AT, one), Placement(2, AT, two)),
-            *(Placement(9, AT, three), Placement(3, AT, three), Placement(4, AT)),
-        ]
-        assert await together(orders) == [
-            *(Receipt(1), ConflictError, NotFoundError),
-            *(Receipt(2), Receipt(2, replayed=True), ConflictError),
-            *(NotFoundError, Receipt(4), Receipt(3)),
-        ]
-        again = [
-            Placement(3, AT, three),
-            Placement(4, AT, two),
-            Placement(1, AT, make_token(11, 1)),
-        ]
-        assert await together(again) == [Receipt(4, replayed=True), ConflictError, TokenReusedError]
 
 
 async def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Path) -> None:
