@@ -261,16 +261,6 @@ def test_the_check_notices_forgotten_reservations() -> None:
     assert explained([refused[0], Call(2, None, 2, 3, other)], {2}, {2})
 
 
-async def test_a_refused_order_releases_its_token(valkey: Server) -> None:
-    async with opened(valkey, partitions=SIZE) as repository:
-        one, two = [(await repository.create_pet(REX, make_token(token_of(p)))).id for p in (1, 2)]
-        await repository.place_order(one, AT)
-        token = token_of(0)
-        with pytest.raises(ConflictError):
-            await repository.place_order(one, AT, make_token(token, 1))
-        assert not (await repository.place_order(two, AT, make_token(token, 2))).replayed
-
-
 async def test_writes_without_a_token_go_to_each_partition_in_turn(valkey: Server) -> None:
     async with opened(valkey, partitions=SIZE) as repository:
         ids = [(await repository.create_pet(REX)).id for _ in range(2 * SIZE)]
