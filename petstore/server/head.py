@@ -19,8 +19,8 @@ class MalformedError(Exception):
     """A request is rejected; the message says why."""
 
 
-def check_headers(headers: HeaderList, version: str, known_host: bytes) -> tuple[bytes, bool, bool]:
-    """Return the host, whether the client waits for ``100 Continue``, and whether a body follows.
+def check_headers(headers: HeaderList, version: str, known_host: bytes) -> tuple[bytes, bool, int]:
+    """Return the host, whether the client waits for ``100 Continue``, and ``Content-Length``, or 0.
 
     headers -- with names in lower case and no whitespace around values
     known_host -- a host that is valid; a client sends the same again and again
@@ -29,14 +29,14 @@ def check_headers(headers: HeaderList, version: str, known_host: bytes) -> tuple
     """
     if len(headers) > MAX_HEADERS:
         raise MalformedError(f"more than {MAX_HEADERS} headers")
-    hosts, codings, expects_continue, has_body = 0, 0, False, False
+    hosts, codings, expects_continue, length = 0, 0, False, 0
     for name, value in headers:
         if name == b"host":
             if value != known_host and _HOST.fullmatch(value):
                 known_host = value
             hosts += 1 if value == known_host else 2
         elif name == b"content-length":
-            has_body = value != b"0"
+            length = int(value.lstrip(b"0") or 0)
         elif name == b"expect" and value.lower() == b"100-continue":
             expects_continue = version == "1.1"  # RFC 9110, section 10.1.1
         elif name == b"transfer-encoding":
@@ -45,7 +45,7 @@ def check_headers(headers: HeaderList, version: str, known_host: bytes) -> tuple
         raise MalformedError("expected one valid Host header")
     if codings > 1:
         raise MalformedError("expected no Transfer-Encoding but chunked")
-    return known_host, expects_continue, has_body or codings > 0
+    return known_host, expects_continue, length
 
 
 def parse_target(target: bytes) -> tuple[bytes, bytes]:
