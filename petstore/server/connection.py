@@ -384,9 +384,6 @@ class HttpConnection(asyncio.Protocol):
         if rejected is not None and rejected.complete:
             self.transport.close()
             return
-        active = self._active
-        if active is not None and active.complete and active.keep_alive and not self._waiting:
-            self._active = None  # its response is written, and only waits for the client
         if self._active is not None:
             self._parser.phase = _DISCARD
             self._deadline = None

@@ -9,15 +9,14 @@ import re
 import socket
 from ast import literal_eval
 from collections.abc import Iterator
-from functools import partial
 from random import Random
 from typing import Any
 
 import h11
 import pytest
 
-from petstore.server.connection import REQUEST_SECONDS, HttpConnection
-from tests.support.connections import Connect, FarEnd, connects, service, talk
+from petstore.server.connection import REQUEST_SECONDS
+from tests.support.connections import FarEnd, ours, service, talk
 from tests.support.costs import cost
 from tests.support.raw_http import parse_responses
 from tests.support.streams import REQUESTS, offering, service_stream, split, stream
@@ -49,11 +48,6 @@ async def describe(scope: Any, receive: Any, send: Any) -> None:
     headers = [(b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": content})
-
-
-def ours(app: Any = describe) -> Connect:
-    reject = partial(HttpConnection, reject=lambda message, *_: ([], message.encode()))
-    return connects(app, reject)
 
 
 def responses(raw: bytes) -> list[tuple[bytes, bytes]]:
@@ -106,7 +100,7 @@ def parsed_by_h11(data: bytes) -> Iterator[Request]:
 
 
 async def test_no_split_and_no_slow_reader_changes_the_responses(rng: Random) -> None:
-    connect = ours()
+    connect = ours(describe)
     for _ in range(STREAMS):
         data = stream(rng)
         whole = responses(await talk(connect, [data]))
@@ -125,7 +119,7 @@ async def test_an_offered_upgrade_changes_no_response(rng: Random) -> None:
             return status, repr((request, kept, body)).encode()
         return status, content
 
-    connect = ours()
+    connect = ours(describe)
     for _ in range(STREAMS):
         data, offered = offering(rng)
         pieces, slow = split(rng, offered), rng.random() < 0.3
@@ -140,7 +134,7 @@ async def test_an_offered_upgrade_changes_no_response(rng: Random) -> None:
 async def test_an_unknown_method_is_served_however_its_request_is_split(method: bytes) -> None:
     before, line = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", method + b" /a?b HTTP/1.1\r\n"
     data = b"\r\n" + line + b"Host: x\r\nContent-Length: 2\r\n\r\nok"
-    connect = ours()
+    connect = ours(describe)
     for cut in range(len(data)):
         pieces = [data[:cut], data[cut:]] if cut else [bytes([byte]) for byte in data]
         for sent in (pieces, [before, *pieces], [before + pieces[0], *pieces[1:]]):
@@ -150,7 +144,7 @@ async def test_an_unknown_method_is_served_however_its_request_is_split(method: 
 
 @pytest.mark.parametrize("method", [b"GET", b"FOO"])
 async def test_the_time_for_a_request_begins_with_its_first_byte(method: bytes) -> None:
-    connection, (near, far) = ours()(), socket.socketpair()
+    connection, (near, far) = ours(describe)(), socket.socketpair()
     with near, far:
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(lambda: connection, near)
@@ -209,7 +203,7 @@ async def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_id
     *, idle: bool
 ) -> None:
     get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    connection, (near, far) = ours()(), socket.socketpair()
+    connection, (near, far) = ours(describe)(), socket.socketpair()
     loop = asyncio.get_running_loop()
     await loop.connect_accepted_socket(lambda: connection, near)
     reader, writer = await asyncio.open_connection(sock=far)
@@ -226,7 +220,7 @@ async def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_id
 
 
 async def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
-    connect = ours()
+    connect = ours(describe)
     for _ in range(STREAMS):
         data = stream(rng)
         served = [comparable(each) for each in requests(await talk(connect, [data]))]

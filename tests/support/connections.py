@@ -17,6 +17,7 @@ from petstore.contract import Expected
 from petstore.http.app import create_app
 from petstore.server.connection import HttpConnection
 from tests.support.services import KEY
+from tests.support.waiting import HANG_SECONDS
 
 _IDLE_TURNS = 4
 """A connection that has done nothing in so many turns of the event loop waits for its client."""
@@ -30,24 +31,26 @@ class FarEnd(asyncio.Transport):
 
     slow -- whether it reads only when the server does nothing more; otherwise it reads at once
     received -- what the server has written
-    closed -- whether the server has closed the connection
+    paused -- whether the server waits until more of that is read
+    reading -- whether the server reads what is sent
+    closed -- whether the connection is closed
     """
 
     def __init__(self, connect: Connect, *, slow: bool = False) -> None:
         super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 50_000)})
         self.received = bytearray()
+        self.paused = False
+        self.reading = True
         self.closed = False
         self._slow = slow
-        self._paused = False  # the server waits until more is read
         self._ended = False  # the server writes no more
-        self._reading = True
         self._connection = connect()
         self._connection.connection_made(self)
 
     async def send(self, data: bytes) -> None:
         """Send data as soon as the server reads. A socket, too, waits a turn of the event loop."""
         await asyncio.sleep(0)
-        while not (self._reading or self.closed):
+        while not (self.reading or self.closed):
             await self.idle()
         if data and not self.closed:
             self._connection.data_received(data)
@@ -57,8 +60,9 @@ class FarEnd(asyncio.Transport):
         await self.idle()
         if not self.closed and not self._connection.eof_received():
             self.close()
-        while not self.closed:  # a response may come from a thread
-            await self.idle()
+        async with asyncio.timeout(HANG_SECONDS):
+            while not self.closed:  # a response may come from a thread
+                await self.idle()
         await self.idle()
 
     async def idle(self) -> None:
@@ -66,10 +70,10 @@ class FarEnd(asyncio.Transport):
         turns, last = 0, None
         while turns < _IDLE_TURNS:
             await asyncio.sleep(0)
-            state: Any = len(self.received), self._reading, self.closed
+            state: Any = len(self.received), self.reading, self.closed
             turns, last = turns + 1 if state == last else 0, state
-            if turns == _IDLE_TURNS and self._paused:
-                self._paused, turns = False, 0
+            if turns == _IDLE_TURNS and self.paused and not self.closed:
+                self.paused, turns = False, 0
                 self._connection.resume_writing()
 
     # The connection calls these.
@@ -81,8 +85,8 @@ class FarEnd(asyncio.Transport):
         if self.closed:
             return
         self.received += data
-        if self._slow and not self._paused:
-            self._paused = True
+        if self._slow and not self.paused:
+            self.paused = True
             self._connection.pause_writing()
 
     def can_write_eof(self) -> bool:
@@ -95,7 +99,7 @@ class FarEnd(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Return how much was not read yet."""
-        return int(self._paused)
+        return int(self.paused)
 
     def is_closing(self) -> bool:
         """Return whether the connection is closed."""
@@ -106,16 +110,17 @@ class FarEnd(asyncio.Transport):
         if not self.closed:
             self.closed = True
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+            del self._connection  # it refers to this: a reference cycle
 
     abort = close
 
     def pause_reading(self) -> None:
         """Send no more."""
-        self._reading = False
+        self.reading = False
 
     def resume_reading(self) -> None:
         """Send again."""
-        self._reading = True
+        self.reading = True
 
 
 def connects(app: Any, kind: Any) -> Connect:
@@ -124,6 +129,11 @@ def connects(app: Any, kind: Any) -> Connect:
     config.load()
     server = ServerState()
     return lambda: kind(config, server, {}, asyncio.get_running_loop())
+
+
+def ours(app: Any) -> Connect:
+    """Return what opens connections of the service's own kind, which say what they reject."""
+    return connects(app, partial(HttpConnection, reject=lambda message, *_: ([], message.encode())))
 
 
 @contextmanager
