@@ -56,32 +56,34 @@ class Shared(NamedTuple):
     """What the workers of a service share, so that they act as one.
 
     store -- what they know of the store
-    counters -- of the requests of each client; None without a rate limit
+    counters -- of the requests of each client
     """
 
     store: SharedStore
-    counters: SharedCounters | None
+    counters: SharedCounters
 
 
 def create_app(configuration: Configuration, shared: Shared | None = None) -> Application:
     """Build the application; it opens its storage in its lifespan and closes it there.
 
     configuration -- if it is for trying out, clients may ask for errors, to test what they do then
-    shared -- what several workers share
+    shared -- what several workers share; None if there is one
 
     Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
     settings, keys = configuration.settings, configuration.keys
     state = ServiceState(settings.root_path)
+    shared = shared or Shared(
+        SharedStore(bytearray(shared_store_bytes(1))),
+        SharedCounters(memoryview(mmap(-1, shared_counters_bytes()))),
+    )
 
     # Guards run in this order: the rate limit needs the client that the key belongs to, and a
     # request that is refused must not hold a slot.
     in_flight = InFlight(settings.max_in_flight, settings.max_body_bytes)
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
-        counters = shared.counters if shared else None
-        counters = counters or SharedCounters(memoryview(mmap(-1, shared_counters_bytes())))
-        guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
+        guards.append(rate_guard(RateLimiter(settings.rate_limit, shared.counters)))
     if settings.read_only:
         guards.append(read_only_guard)
     if configuration.dev:
@@ -123,7 +125,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     state.store = WatchedStore(
         partial(configuration.plugin.backend.open, configuration.storage),
         Expected(settings.store, writes, writes, settings.workers, writes=writes),
-        shared.store if shared else SharedStore(bytearray(shared_store_bytes(1))),
+        shared.store,
         use,
         metrics,
     )

@@ -51,7 +51,6 @@ class Memory(NamedTuple):
     """What a worker shares with the others; it survives the worker that writes it.
 
     arena -- two numbers of each worker for its `Turns`, then a `SharedStore`, then `SharedCounters`
-        if there is a rate limit
     worker, workers -- which of how many workers this one is
     """
 
@@ -60,13 +59,9 @@ class Memory(NamedTuple):
     workers: int
 
     @classmethod
-    def create(cls, workers: int, *, counters: bool) -> "Memory":
-        """Return new memory, in no directory: /dev/shm may be read-only, or full.
-
-        counters -- whether there is a rate limit
-        """
-        size = 16 * workers + shared_store_bytes(workers)
-        size += shared_counters_bytes(workers) if counters else 0
+    def create(cls, workers: int) -> "Memory":
+        """Return new memory, in no directory: /dev/shm may be read-only, or full."""
+        size = 16 * workers + shared_store_bytes(workers) + shared_counters_bytes(workers)
         if sys.platform != "linux":
             return cls(Arena(size), 0, workers)
         fd = os.memfd_create("petstore")
@@ -80,17 +75,11 @@ class Memory(NamedTuple):
         return Turns(numbers[: self.workers], numbers[self.workers :], self.worker)
 
     @property
-    def store(self) -> SharedStore:
-        """What they know of the store."""
+    def shared(self) -> Shared:
+        """What they know of the store, and write down about clients."""
         rest = memoryview(self.arena.buffer)[16 * self.workers :]
-        return SharedStore(rest[: shared_store_bytes(self.workers)], self.worker, self.workers)
-
-    @property
-    def counters(self) -> SharedCounters | None:
-        """What they write down about clients; None without a rate limit."""
-        begin = 16 * self.workers + shared_store_bytes(self.workers)
-        rest = memoryview(self.arena.buffer)[begin:]
-        return SharedCounters(rest, self.worker, self.workers) if rest else None
+        size, own = shared_store_bytes(self.workers), (self.worker, self.workers)
+        return Shared(SharedStore(rest[:size], *own), SharedCounters(rest[size:], *own))
 
 
 class Given(NamedTuple):
@@ -119,7 +108,7 @@ class Supervisor:
         self._settings = settings = configuration.settings
         self._arguments = Given(dict(environ), dict(flags), configuration.dev), sock
         self._sock = sock
-        self._memory = Memory.create(settings.workers, counters=settings.rate_limit is not None)
+        self._memory = Memory.create(settings.workers)
         self._processes: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
@@ -293,7 +282,7 @@ def work(
     )
     try:
         configuration = configure(given.environ, given.flags, dev=given.dev)
-        app = create_app(configuration, Shared(memory.store, memory.counters))
+        app = create_app(configuration, memory.shared)
 
         def ready() -> None:
             with suppress(OSError):  # the parent has just gone
