@@ -6,7 +6,6 @@ PETSTORE_STREAMS is how many each test tries, and PETSTORE_SEED which.
 import asyncio
 import os
 import re
-import socket
 from ast import literal_eval
 from collections.abc import Iterator
 from random import Random
@@ -142,21 +141,14 @@ async def test_an_unknown_method_is_served_however_its_request_is_split(method: 
             assert (served[0].encode(), served[-1]) == (method, b"ok"), pieces
 
 
-@pytest.mark.parametrize("method", [b"GET", b"FOO"])
-async def test_the_time_for_a_request_begins_with_its_first_byte(method: bytes) -> None:
-    connection, (near, far) = ours(describe)(), socket.socketpair()
-    with near, far:
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: connection, near)
-        connection.data_received(method + b" /a")
-        end = loop.time() + REQUEST_SECONDS
-        await asyncio.sleep(0.001)
-        connection.data_received(b" HTTP/1.1\r\nHost: x\r\n")
-        connection.sweep(end)
-        far.shutdown(socket.SHUT_WR)
-        assert b"too long to arrive" in await loop.run_in_executor(None, far.recv, 1000)
-        connection.transport.abort()
-        await asyncio.sleep(0)
+async def test_the_time_for_a_request_begins_with_its_first_byte() -> None:
+    client = FarEnd(ours(describe))
+    await client.send(b"GET /a")
+    end = asyncio.get_running_loop().time() + REQUEST_SECONDS
+    await asyncio.sleep(0.001)
+    await client.send(b" HTTP/1.1\r\nHost: x\r\n")
+    client.connection.sweep(end)
+    assert b"too long to arrive" in client.received
 
 
 async def test_a_body_may_arrive_after_the_last_response_for_as_long_as_before_it() -> None:
@@ -164,18 +156,15 @@ async def test_a_body_may_arrive_after_the_last_response_for_as_long_as_before_i
         await send({"type": "http.response.start", "status": 413, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    connection, (near, far) = ours(refuses)(), socket.socketpair()
-    with near, far:
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        await loop.connect_accepted_socket(lambda: connection, near)
-        connection.data_received(b"PUT / HTTP/1.0\r\nContent-Length: 9\r\n\r\n")
-        assert b" 413 " in await loop.run_in_executor(None, far.recv, 1000)
-        connection.sweep(begin + REQUEST_SECONDS)
-        assert not connection.transport.is_closing()
-        connection.sweep(loop.time() + REQUEST_SECONDS)
-        assert connection.transport.is_closing()
-        await asyncio.sleep(0)
+    time = asyncio.get_running_loop().time
+    client, begin = FarEnd(ours(refuses)), time()
+    await client.send(b"PUT / HTTP/1.0\r\nContent-Length: 9\r\n\r\n")
+    await client.idle()
+    assert b" 413 " in client.received
+    client.connection.sweep(begin + REQUEST_SECONDS)
+    assert not client.closed
+    client.connection.sweep(time() + REQUEST_SECONDS)
+    assert client.closed
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -188,10 +177,9 @@ async def test_a_connection_that_its_client_has_half_closed_ends_with_the_last_r
         await release.wait()
         await describe(scope, receive, send)
 
-    connection = ours(held)()
-    client = FarEnd(lambda: connection)
+    client = FarEnd(ours(held))
     await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * count)
-    assert connection.eof_received()
+    assert client.connection.eof_received()
     release.set()
     await client.idle()
     assert client.closed
@@ -203,20 +191,17 @@ async def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_id
     *, idle: bool
 ) -> None:
     get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-    connection, (near, far) = ours(describe)(), socket.socketpair()
-    loop = asyncio.get_running_loop()
-    await loop.connect_accepted_socket(lambda: connection, near)
-    reader, writer = await asyncio.open_connection(sock=far)
+    client = FarEnd(ours(describe))
     if idle:
-        writer.write(get)
-        await reader.readuntil(b")")
-    connection.shutdown()
-    assert connection.transport.is_closing() == idle
+        await client.send(get)
+        await client.idle()
+    client.connection.shutdown()
+    assert client.closed == idle
     if not idle:
-        writer.write(get)
-    assert len(requests(await reader.read())) == int(not idle)
-    writer.close()
-    await writer.wait_closed()
+        await client.send(get)
+        await client.idle()
+        assert client.closed
+    assert len(requests(bytes(client.received))) == 1
 
 
 async def test_what_is_served_is_what_h11_parses(rng: Random) -> None:

@@ -1,10 +1,11 @@
 """Connections without sockets: bytes go in and responses come out, in this process."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from uvicorn.server import ServerState
@@ -22,6 +23,9 @@ from tests.support.waiting import HANG_SECONDS
 _IDLE_TURNS = 4
 """A connection that has done nothing in so many turns of the event loop waits for its client."""
 
+_SOCKETS: Final = socket.socketpair()
+"""Through these nothing passes: servers ask one whether something waits in the kernel."""
+
 Connect = Callable[[], Any]
 """Returns a new connection of a server: an `asyncio.Protocol`."""
 
@@ -34,18 +38,20 @@ class FarEnd(asyncio.Transport):
     paused -- whether the server waits until more of that is read
     reading -- whether the server reads what is sent
     closed -- whether the connection is closed
+    connection -- the near end, until it is closed
     """
 
     def __init__(self, connect: Connect, *, slow: bool = False) -> None:
-        super().__init__({"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 50_000)})
+        addresses = {"sockname": ("127.0.0.1", 80), "peername": ("127.0.0.1", 50_000)}
+        super().__init__({**addresses, "socket": _SOCKETS[0]})
         self.received = bytearray()
         self.paused = False
         self.reading = True
         self.closed = False
         self._slow = slow
         self._ended = False  # the server writes no more
-        self._connection = connect()
-        self._connection.connection_made(self)
+        self.connection = connect()
+        self.connection.connection_made(self)
 
     async def send(self, data: bytes) -> None:
         """Send data as soon as the server reads. A socket, too, waits a turn of the event loop."""
@@ -53,12 +59,12 @@ class FarEnd(asyncio.Transport):
         while not (self.reading or self.closed):
             await self.idle()
         if data and not self.closed:
-            self._connection.data_received(data)
+            self.connection.data_received(data)
 
     async def finish(self) -> None:
         """Let the server respond, send the end of the stream, and leave after the last response."""
         await self.idle()
-        if not self.closed and not self._connection.eof_received():
+        if not self.closed and not self.connection.eof_received():
             self.close()
         async with asyncio.timeout(HANG_SECONDS):
             while not self.closed:  # a response may come from a thread
@@ -74,7 +80,7 @@ class FarEnd(asyncio.Transport):
             turns, last = turns + 1 if state == last else 0, state
             if turns == _IDLE_TURNS and self.paused and not self.closed:
                 self.paused, turns = False, 0
-                self._connection.resume_writing()
+                self.connection.resume_writing()
 
     # The connection calls these.
 
@@ -87,7 +93,7 @@ class FarEnd(asyncio.Transport):
         self.received += data
         if self._slow and not self.paused:
             self.paused = True
-            self._connection.pause_writing()
+            self.connection.pause_writing()
 
     def can_write_eof(self) -> bool:
         """Return True, as for any socket."""
@@ -109,8 +115,8 @@ class FarEnd(asyncio.Transport):
         """Close the connection."""
         if not self.closed:
             self.closed = True
-            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
-            del self._connection  # it refers to this: a reference cycle
+            asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+            del self.connection  # it refers to this: a reference cycle
 
     abort = close
 
