@@ -5,8 +5,6 @@ import select
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -17,18 +15,8 @@ from petstore.config.errors import ConfigurationError
 from petstore.server.sockets import bind, has_connection, refuse, refuses
 from tests.support.command import COMMAND, error_message, in_process, running
 from tests.support.pets import REX
-from tests.support.services import KEY, ONE_OR_TWO_WORKERS, environment, place
+from tests.support.services import KEY, environment
 from tests.support.waiting import HANG_SECONDS, until
-
-
-@contextmanager
-def serving(folder: Path, listen: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `petstore serve` on a Unix socket until the block is left."""
-    settings = {"backend": "sqlite", "api_keys": KEY, "drain_seconds": "0"} | settings
-    settings |= place("sqlite", folder)
-    with running(folder, "serve", "--listen", listen, **settings) as popen:
-        until(lambda: f"serving on {listen} with" in (folder / "stderr").read_text())
-        yield popen
 
 
 def add_pet(path: Path) -> httpx.Response:
@@ -37,19 +25,6 @@ def add_pet(path: Path) -> httpx.Response:
     transport = httpx.HTTPTransport(uds=str(path))
     with httpx.Client(transport=transport, headers=headers, timeout=HANG_SECONDS) as client:
         return client.post("http://localhost/v1/pets", json=REX)
-
-
-@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
-def test_a_unix_socket_serves_and_is_removed_at_the_end(tmp_path: Path, workers: str) -> None:
-    path = tmp_path / "http"
-    with serving(tmp_path, f"unix:{path}", workers=workers) as popen:
-        for _ in range(4):
-            assert add_pet(path).status_code == 201
-        assert path.stat().st_mode & 0o777 == 0o666
-        popen.terminate()
-        assert popen.wait(HANG_SECONDS) == 0
-    assert not path.exists()
-    assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
 def test_the_socket_of_a_killed_service_is_replaced(tmp_path: Path) -> None:
@@ -69,6 +44,7 @@ def test_the_socket_of_a_running_service_and_other_files_are_left_alone(tmp_path
         with pytest.raises(ConfigurationError), bind(address):
             pass  # although nothing accepts from it yet
         sock.listen()
+        assert path.stat().st_mode & 0o777 == 0o666
         message = error_message(in_process("serve", **settings))
         assert f"cannot listen on unix:{path}: another program listens there" in message
         assert path.is_socket()
