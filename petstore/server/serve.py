@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from petstore import __version__
-from petstore.config.loading import Configuration
+from petstore.config.loading import Configuration, configure
 from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
@@ -79,11 +79,10 @@ def serve(
                 **flags,
                 "PETSTORE_API_KEYS": configuration.dev_key,
                 "PETSTORE_BACKEND": settings.backend,
-                "PETSTORE_LOG": settings.log,
-                "PETSTORE_LOG_LEVEL": settings.log_level,
                 "PETSTORE_STORE": settings.store,
             }
-            Supervisor(environ, flags, sock, configuration).run(ready)
+            read = partial(configure, dict(environ), flags, dev=configuration.dev)
+            Supervisor(read, sock, configuration).run(ready)
 
 
 class Opened(NamedTuple):

@@ -7,8 +7,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.heap import Arena
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple
 
 from petstore import exit_status
 from petstore.config.errors import ConfigurationError
-from petstore.config.loading import Configuration, configure
+from petstore.config.loading import Configuration
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.contract import StorageError
 from petstore.http.app import Shared, create_app
@@ -82,31 +83,22 @@ class Memory(NamedTuple):
         return Shared(SharedStore(rest[:size], *own), SharedCounters(rest[size:], *own))
 
 
-class Given(NamedTuple):
-    """What a worker reads its configuration from, as the parent does: see `configure`."""
-
-    environ: dict[str, str]
-    flags: dict[str, str | None]
-    dev: bool
-
-
 class Supervisor:
     """The parent of the workers; it does not serve requests itself.
 
-    environ, flags -- what each worker reads its configuration from
+    read -- reads the configuration again, in each worker, which it is sent to
     sock -- the bound socket that all of them share
-    configuration -- what the parent has read from them
+    configuration -- what the parent has read
     """
 
     def __init__(
         self,
-        environ: Mapping[str, str],
-        flags: Mapping[str, str | None],
+        read: "partial[Configuration]",
         sock: socket.socket,
         configuration: Configuration,
     ) -> None:
         self._settings = settings = configuration.settings
-        self._arguments = Given(dict(environ), dict(flags), configuration.dev), sock
+        self._arguments = read, settings.log, settings.log_level, sock
         self._sock = sock
         self._memory = Memory.create(settings.workers)
         self._processes: list[BaseProcess] = []
@@ -258,15 +250,18 @@ class Supervisor:
             sys.exit(1)
 
 
-def work(
-    given: Given,
+def work(  # noqa: PLR0913, PLR0917 - what a process is given
+    read: Callable[[], Configuration],
+    log_format: LogFormat,
+    level: LogLevel,
     sock: socket.socket,
     memory: Memory,
     report: "Connection[int, int]",
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone.
 
-    given -- what to read the configuration from
+    read -- reads the configuration; raises `ConfigurationError`
+    log_format, level -- of the log, also of that error
     sock -- that of the supervisor
     memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
@@ -276,12 +271,9 @@ def work(
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     Thread(target=_stop_with_parent, daemon=True).start()
-    logs.set_up(
-        LogFormat(given.flags["PETSTORE_LOG"] or LogFormat.JSON),
-        LogLevel(given.flags["PETSTORE_LOG_LEVEL"] or LogLevel.INFO),
-    )
+    logs.set_up(log_format, level)
     try:
-        configuration = configure(given.environ, given.flags, dev=given.dev)
+        configuration = read()
         app = create_app(configuration, memory.shared)
 
         def ready() -> None:
