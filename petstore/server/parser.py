@@ -50,24 +50,17 @@ _IDLE, _HEAD, _BODY, _DISCARD = Phase
 
 
 class Receiver(Protocol):
-    """What is told of requests: the connection."""
+    """What is told of requests; `HttpConnection` says what it does then.
 
-    def begin_request(self) -> None:
-        """Take note of the first byte of a request."""
+    When a request is started, the parser has its `url` and `headers`. `MalformedError` rejects it.
+    """
 
-    def start_request(
+    def begin_request(self) -> None: ...  # noqa: D102
+    def start_request(  # noqa: D102
         self, method: str, version: str, *, keep_alive: bool, expects_continue: bool
-    ) -> None:
-        """Take a request whose head has arrived: the parser has its `url` and `headers`.
-
-        Raises `MalformedError` if it is to be rejected.
-        """
-
-    def receive_body(self, data: bytes) -> None:
-        """Take a part of the body."""
-
-    def end_request(self) -> None:
-        """Take note that the request is complete."""
+    ) -> None: ...
+    def receive_body(self, data: bytes) -> None: ...  # noqa: D102
+    def end_request(self) -> None: ...  # noqa: D102
 
 
 class RequestParser:
