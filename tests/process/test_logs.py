@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import httpx
@@ -16,7 +15,7 @@ import pytest
 
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability import logs
-from tests.support.command import COMMAND, log_restored
+from tests.support.command import COMMAND, log_restored, running
 from tests.support.metrics import metrics_url, scrape
 from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, environment, in_thread, place
@@ -24,26 +23,6 @@ from tests.support.waiting import HANG_SECONDS, until
 
 GET = b"GET /nothing HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n" % (b"x" * 128)
 HUNDRED = (GET + b"\r\n") * 99 + GET + b"Connection: close\r\n\r\n"
-
-
-@contextmanager
-def serving(
-    folder: Path, *prefix: str, **settings: str
-) -> Iterator[tuple[subprocess.Popen[bytes], Live, str]]:
-    """Run `petstore serve` until the block is left; nobody reads its log after the first line."""
-    settings |= {"backend": "sqlite", "api_keys": KEY, "listen": "127.0.0.1:0"}
-    env = environment(**settings, **place("sqlite", folder))
-    with subprocess.Popen([*prefix, *COMMAND, "serve"], env=env, stderr=subprocess.PIPE) as popen:
-        try:
-            assert popen.stderr is not None
-            line = popen.stderr.readline().decode()
-            port = re.search(r"serving on http://127.0.0.1:(\d+)", line)
-            assert port
-            live = Live("127.0.0.1", int(port[1]), popen)
-            with closing(live.client):
-                yield popen, live, line
-        finally:
-            popen.kill()
 
 
 def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_created(
@@ -101,15 +80,14 @@ def test_lines_below_the_level_are_not_logged(
 
 @pytest.mark.slow
 def test_the_level_holds_for_every_worker(tmp_path: Path) -> None:
-    address, log = f"127.0.0.1:{free_port()}", tmp_path / "log"
-    settings = {"backend": "sqlite", "api_keys": KEY, "listen": address}
+    settings = {"backend": "sqlite", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
     settings |= {"workers": "2", "log_level": "error", "drain_seconds": "0"}
-    env = environment(**settings, **place("sqlite", tmp_path))
-    with log.open("wb") as file, subprocess.Popen([*COMMAND, "serve"], env=env, stderr=file) as run:
-        assert until(lambda: httpx.get(f"http://{address}/livez")).status_code == 200
-        run.terminate()
-        run.wait(HANG_SECONDS)
-    assert log.read_text() == ""
+    with running(tmp_path, "serve", **settings, **place("sqlite", tmp_path)) as popen:
+        address = f"http://{settings['listen']}/livez"
+        assert until(lambda: httpx.get(address)).status_code == 200
+        popen.terminate()
+        popen.wait(HANG_SECONDS)
+    assert (tmp_path / "stderr").read_text() == ""
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
@@ -117,18 +95,26 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     workers: str, tmp_path: Path
 ) -> None:
     count = 12_000  # more than the pipe and the buffers of two workers hold
-    with serving(tmp_path, workers=workers, metrics_listen="127.0.0.1:0") as (popen, live, line):
-        url = metrics_url(line)
+    settings = {"backend": "sqlite", "api_keys": KEY, "workers": workers}
+    settings |= {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0"}
+    env = environment(**settings, **place("sqlite", tmp_path))
+    serve = [*COMMAND, "serve"]
+    with subprocess.Popen(serve, env=env, stderr=subprocess.PIPE) as popen, ExitStack() as stack:
+        stack.callback(popen.kill)
+        assert popen.stderr is not None
+        first = popen.stderr.readline().decode()
+        port = re.search(r"serving on http://127.0.0.1:(\d+)", first)
+        assert port
+        live = Live("127.0.0.1", int(port[1]), popen)
+        stack.enter_context(closing(live.client))
         for _ in range(count // 100):
             assert live.raw(HUNDRED).count(b"HTTP/1.1 404 ") == 100
         log: list[bytes] = []
-        counted = scrape(url)["petstore_log_lines_dropped_total",]
-        assert popen.stderr is not None
+        counted = scrape(metrics_url(first))["petstore_log_lines_dropped_total",]
         reader = threading.Thread(target=log.extend, args=(popen.stderr,))
         reader.start()
         live.client.get("/livez")
-        popen.terminate()
-        assert popen.wait(HANG_SECONDS) == 0
+        assert live.stop() == 0
         reader.join()
     events = [json.loads(line)["event"] for line in log]
     missed = [int(text.split()[0].replace(",", "")) for text in events if " dropped: " in text]
