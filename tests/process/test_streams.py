@@ -186,6 +186,14 @@ async def test_a_connection_that_its_client_has_half_closed_ends_with_the_last_r
     assert len(requests(bytes(client.received))) == count
 
 
+async def test_nothing_behind_the_last_request_is_parsed() -> None:  # RFC 9112, section 9.6
+    client = FarEnd(ours(describe))
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\nGARBAGE\r\n\r\n")
+    await client.idle()
+    assert client.closed
+    assert [status for status, _ in responses(bytes(client.received))] == [b"200"]
+
+
 @pytest.mark.parametrize("idle", [False, True])
 async def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_idle_one(
     *, idle: bool
