@@ -1,6 +1,7 @@
 """Where an export reads from: the configured storage, or a running service."""
 
 import http.client
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -151,10 +152,15 @@ class ServiceSource:
         try:
             self._connection.request("GET", target, headers=self._headers)
             response = self._connection.getresponse()
-            return response.status, response.read()
+            status, headers, body = response.status, response.headers, response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if used and not isinstance(error, TimeoutError):
                 return self._get(target)  # over a new connection
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise UnavailableError(f"{self._name}: {reason}") from error
+        wait = headers.get("retry-after", "")
+        if status == 429 and wait.isdecimal():  # the rate limit: until then, no request succeeds
+            time.sleep(int(wait))
+            return self._get(target)
+        return status, body

@@ -207,6 +207,12 @@ def test_a_running_service_is_exported(tmp_path: Path) -> None:
     assert again.stdout.encode().splitlines() == expected
 
 
+@pytest.mark.slow
+def test_an_export_keeps_to_the_rate_limit_of_the_service(tmp_path: Path) -> None:
+    with process(tmp_path, rate_limit="100/s") as live:  # it looks twice for the highest ids
+        assert "exported 0 pets" in run("export", "--from", live.url, api_keys=KEY)
+
+
 def test_a_backend_that_is_not_durable_is_refused() -> None:
     for arguments, reason in (
         (["export"], "there is nothing to export. Read from the running service: --from URL"),
