@@ -72,10 +72,13 @@ def test_lines_below_the_level_are_not_logged(
         assert live.client.get("/v1/pets").status_code == 200
         for severity in LogLevel:
             getattr(logging.getLogger("petstore.sqlite"), severity)("an event")
+        logging.getLogger("asyncio").warning("a library's")
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     shown = [line["level"] for line in lines if line["event"] == "an event"]
     assert shown == [*LogLevel][[*LogLevel].index(level) :]
-    assert ("request" in [line["event"] for line in lines]) == (level is LogLevel.INFO)
+    events = [line["event"] for line in lines]
+    assert ("request" in events) == (level is LogLevel.INFO)
+    assert ("a library's" in events) == (level is not LogLevel.ERROR)
 
 
 @pytest.mark.slow

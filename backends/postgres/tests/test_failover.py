@@ -67,7 +67,9 @@ async def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None
         assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
 
 
-async def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received() -> None:
+async def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The service continues without help, with ids that no pet on the new primary has."""
     with pair() as (primary, standby):
         async with opened(url_of(standby, primary), timeout_seconds=2) as repository:
@@ -87,6 +89,7 @@ async def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_rec
             await asyncio.to_thread(cut_off, standby, primary)
             lost = await create(100)
             await place(lost)
+            await repository.check()
             primary.kill()
             await unavailable(repository.create_pet(REX))
             await asyncio.to_thread(promote, standby)
@@ -97,6 +100,7 @@ async def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_rec
             assert not later_orders & orders, "the id of an order was assigned twice"
             found = {order.id for order in await repository.list_orders(OrderQuery(0, 9999))}
             assert found == orders | later_orders
+            assert "has lost the latest writes" in caplog.text
 
 
 def cut_off(standby: Server, primary: Server) -> None:

@@ -24,6 +24,7 @@ from petstore.contract import (
     OrderStatus,
     Pet,
     PetStatus,
+    SettingsError,
     WrongStoreError,
 )
 from tests.support.repositories import AT, REX, again, count_with_rex, make_token, pets, refused
@@ -260,22 +261,26 @@ async def test_a_node_of_a_cluster_may_come_back_empty_while_it_is_replaced_but_
     async with opened(nodes, prefix=prefix, partitions=4) as repository:
         made = [(await repository.create_pet(REX, make_token(4 + n))).id for n in range(8)]
         owners = [nodes.owner(key_slot(f"{{{prefix}:{n}}}".encode())) for n in range(4)]
-        kept = next(n for n in range(4) if owners[n] is not owners[0])
-        with owners[0].client(decode_responses=False) as admin:
+        lost = next(n for n in range(4) if owners[n] is not owners[0])
+        with owners[lost].client(decode_responses=False) as admin:
             data = {key: admin.dump(key) for key in admin.keys(f"{{{prefix}:*")}
             remove(admin, data)
             assert "was emptied" in await unavailable(repository.check())
-            await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
-            assert await repository.get_pet(made[kept]) is not None
+            await unavailable_for("emptied", lambda: repository.get_pet(made[lost]))
+            assert await repository.get_pet(made[0]) is not None
+            nothing = f":{owners[lost].port} has nothing of partition {lost} "
+            with pytest.raises(SettingsError, match=nothing):
+                async with opened(nodes, prefix=prefix, partitions=4):
+                    pass
             for key, value in data.items():
                 admin.restore(key, 0, value)
             await again(repository.check)
-            assert await repository.get_pet(made[0]) is not None
+            assert await repository.get_pet(made[lost]) is not None
             remove(admin, data)
         await unavailable_for("emptied", repository.check)
         clock.now += store.FAILOVER_SECONDS
         await check_refused_for_good(repository, "was emptied")
-        assert "was emptied" in await unavailable(repository.get_pet(made[kept]))
+        assert "was emptied" in await unavailable(repository.get_pet(made[0]))
 
 
 @pytest.mark.slow

@@ -10,7 +10,13 @@ import pytest
 from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import Server, single, until
-from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_at_once
+from backends.redis.tests.stores import (
+    fresh,
+    opened,
+    unavailable,
+    unavailable_at_once,
+    unavailable_for,
+)
 from petstore.contract import OrderQuery, StorageError
 from tests.support.repositories import AT, REX, again, make_token, pets
 
@@ -62,6 +68,30 @@ async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path
                 await again(lambda: pets(repository))
             server.call("CONFIG", "SET", "save", "")
             await repository.create_pet(REX)
+
+
+async def test_a_server_that_loads_its_data_or_runs_a_long_script_is_unavailable(
+    tmp_path: Path,
+) -> None:
+    slowly = "key-load-delay 20000", "loading-process-events-interval-bytes 1024"
+    with single(tmp_path, "busy-reply-threshold 1", "rdbcompression no", *slowly) as server:
+        async with opened(server) as repository:
+            await repository.create_pet(REX)
+            for number in range(30):
+                server.call("SET", f"other-{number}", "x" * 2000)
+            server.call("SAVE")
+            server.kill()
+            server.start(wait=False)
+            await unavailable_for("LOADING", lambda: pets(repository))
+            assert len(await again(lambda: pets(repository))) == 1
+            _, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(b"EVAL 'while true do end' 0\r\n")
+            await asyncio.sleep(0.1)
+            assert "BUSY" in await unavailable(pets(repository))
+            assert "BUSY" in await unavailable(repository.create_pet(REX))
+            server.call("SCRIPT", "KILL")
+            writer.close()
+            await again(lambda: repository.create_pet(REX))
 
 
 async def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: Server) -> None:

@@ -1,10 +1,12 @@
-"""Services on Redis: no worker serves a server that was emptied, and a warning comes once."""
+"""Services on Redis: its server is emptied or refuses the password, and a warning comes once."""
 
 import os
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from time import monotonic
 
 import pytest
 
@@ -18,14 +20,17 @@ pytestmark = pytest.mark.slow
 PATHS = ("/v1/pets", "/v1/pets/1", "/v1/store/orders", "/readyz")
 
 
-def flush(server: Server) -> None:
-    server.call("FLUSHALL")
-
-
 def restart_without_its_file(server: Server) -> None:
     server.kill()
     shutil.rmtree(server.directory / "appendonlydir")
     server.start()
+
+
+def copy_an_empty_one(server: Server) -> None:
+    with single(server.directory) as empty:
+        server.call("REPLICAOF", "127.0.0.1", empty.port)
+        until(lambda: not server.call("DBSIZE"))
+        server.call("REPLICAOF", "NO", "ONE")
 
 
 def statuses(live: Live, method: str, path: str) -> set[int]:
@@ -38,7 +43,7 @@ def statuses(live: Live, method: str, path: str) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("empty", [flush, restart_without_its_file])
+@pytest.mark.parametrize("empty", [restart_without_its_file, copy_an_empty_one])
 def test_no_worker_serves_a_server_that_was_emptied_nor_makes_a_store_there(
     tmp_path: Path, empty: Callable[[Server], None]
 ) -> None:
@@ -74,3 +79,29 @@ def test_the_warning_of_the_start_comes_once(tmp_path: Path) -> None:
             until(lambda: len(server.call("CLIENT LIST")) == 3)  # this one, too
             assert live.log.read_text().count("has no AOF") == 1
             live.stop()
+
+
+def test_a_password_that_is_changed_is_503_at_once_until_it_is_restored(tmp_path: Path) -> None:
+    def change(password: str) -> None:
+        with server.client() as admin:
+            admin.config_set("requirepass", password)
+            admin.execute_command("CLIENT", "KILL", "TYPE", "normal")  # others stay logged in
+        server.password = password
+
+    def refused() -> bool:
+        seconds = []
+        for method, path in [*(("GET", path) for path in PATHS), ("POST", "/v1/pets")] * 4:
+            begin = monotonic()
+            if live.client.request(method, path, json=AVAILABLE_REX).status_code != 503:
+                return False
+            seconds.append(monotonic() - begin)
+        return median(seconds) < 0.2 and "refused: WRONGPASS" in live.log.read_text()
+
+    with single(tmp_path, *AOF, password="old-secret") as server:
+        url = f"redis://:old-secret@127.0.0.1:{server.port}"
+        with process(tmp_path, backend="redis", redis_url=url) as live:
+            change("new-secret")
+            until(refused)
+            change("old-secret")
+            until(lambda: live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201)
+            assert "-secret" not in live.log.read_text()

@@ -316,3 +316,18 @@ async def test_a_link_that_leads_elsewhere_does_not_mislead_a_thread(
         link.symlink_to(other)
         assert not await disk.on_loop(read(repository))
         assert await read(repository) is not None
+
+
+async def test_a_query_is_compiled_once(file: Path) -> None:
+    compiled: list[object] = []
+
+    def authorize(*action: object) -> int:  # SQLite asks while it compiles
+        compiled.append(action)
+        return apsw.SQLITE_OK
+
+    async with opened(file) as repository:
+        repository._reader.connection.authorizer = authorize  # noqa: SLF001
+        await repository.list_pets(PetQuery(0, 20, PetStatus.SOLD))
+        first = len(compiled)
+        await repository.list_pets(PetQuery(7, 20, PetStatus.SOLD))
+        assert len(compiled) == first > 0
