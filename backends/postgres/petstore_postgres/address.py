@@ -136,15 +136,19 @@ def parse(url: str, environ: Mapping[str, str] = os.environ) -> DatabaseUrl:
     for variable, name in _VARIABLES.items():
         if value := environ.get(variable):
             _check(f"{variable} sets {name}", name, value)
-    for name, text in _service(query, environ).items():
+    service = _service(query, environ)
+    for name, text in service.items():
         _check(f"the service {query['service']} of {URL} has {name}", name, text)
     before, mark, pairs = url.partition("?")
+    if parts.path == "/":  # asyncpg takes it for the name of the database, and no other one then
+        before = before.removesuffix("/")
+    given = {**service, **query}
     kept = [pair for pair in pairs.split("&") if unquote(pair.partition("=")[0]) not in _PARAMETERS]
     return DatabaseUrl(
         before + (mark if kept else "") + "&".join(kept),
-        list(_hosts(parts.netloc, query)),
-        query.get("application_name") or environ.get("PGAPPNAME") or "petstore",
-        _tls(query, environ),
+        list(_hosts(parts.netloc, given)),
+        given.get("application_name") or environ.get("PGAPPNAME") or "petstore",
+        _tls(given, environ),
         sorted(name for name in query if name in _PARAMETERS),
     )
 

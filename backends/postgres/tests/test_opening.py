@@ -299,7 +299,9 @@ def test_a_user_without_rights_is_refused_in_one_line(server: Server) -> None:
     assert create(url, schema=name) == 4
 
 
-def test_a_wrong_password_is_refused_and_not_shown(failing: Server) -> None:
+def test_a_wrong_password_is_refused_and_not_shown_wherever_the_right_one_may_be(
+    failing: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     execute(failing, "CREATE USER rex PASSWORD 'right'")
     (failing.data / "pg_hba.conf").write_text("host all rex all scram-sha-256\n")
     failing.stop()
@@ -310,7 +312,20 @@ def test_a_wrong_password_is_refused_and_not_shown(failing: Server) -> None:
     assert 'password authentication failed for user "rex"' in message
     assert message.endswith("; check the user and the password in PETSTORE_POSTGRES_URL")
     assert "hunter2" not in message
-    assert "permission denied for database" in refusal(url.format("right"))
+    file, services = tmp_path / "pgpass", tmp_path / "services"
+    file.write_text("*:*:*:rex:right\n")
+    file.chmod(0o600)
+    place = f"host=127.0.0.1\nport={failing.port}\nuser=rex\ndbname=postgres"
+    services.write_text(f"[shop]\n{place}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    monkeypatch.setenv("PGPASSWORD", "right")
+    for right in (
+        url.format("right"),
+        f"{url.replace(':{}', '')}?passfile={file}",
+        f"postgresql:///?{place}".replace("\n", "&"),
+        "postgresql:///?service=shop",
+    ):
+        assert f"{failing.port}: permission denied for database" in refusal(right)
 
 
 def test_a_database_or_parameter_that_does_not_exist_is_refused(server: Server) -> None:
@@ -319,15 +334,11 @@ def test_a_database_or_parameter_that_does_not_exist_is_refused(server: Server) 
     assert 'parameter "work_men" (42704); correct its name' in refusal(server.url(work_men="1MB"))
 
 
-def test_a_unix_socket_a_service_and_a_password_file_work(server: Server, tmp_path: Path) -> None:
+def test_a_unix_socket_works(server: Server) -> None:
     socket = f"postgresql://postgres@/postgres?host={server.directory}&port={server.port}"
     assert create(socket) == 1
     quoted = str(server.directory).replace("/", "%2F")
     assert create(f"postgresql://postgres@{quoted}:{server.port}/postgres") == 1
-    file = tmp_path / "pgpass"
-    file.write_text("*:*:*:*:secret\n")
-    file.chmod(0o600)
-    assert create(server.url(passfile=str(file))) == 1
 
 
 def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:

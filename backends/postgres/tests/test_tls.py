@@ -12,8 +12,8 @@ from backends.postgres.tests.servers import Server, single
 from petstore.contract import UnavailableError
 from tests.support.environments import missing
 
-EVERYBODY = "hostssl all all 127.0.0.1/32 trust\n"
-"""Also from this test: it connects with TLS, or not at all."""
+ENTRIES = "hostssl all client 127.0.0.1/32 cert\nhostssl all all 127.0.0.1/32 trust\n"
+"""Also for this test: it connects with TLS, or not at all."""
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("ca", authority),
         ("other", authority),
         ("server", f"{signed} -addext subjectAltName=DNS:localhost"),
+        ("client", signed.replace("ca.", "other.")),
     ):
         command = (
             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
@@ -41,15 +42,17 @@ def encrypted(authority: Path) -> Iterator[Server]:
     able = [path for path in VERSIONS.values() if b"libssl" in (path / "postgres").read_bytes()]
     if not able:
         missing("a PostgreSQL with TLS is not installed")
-    with single("ssl = on", binaries=able[0], start=False) as server:
-        for name in ("server.key", "server.pem"):
+    files = "ssl = on", "ssl_ca_file = 'other.crt'"
+    with single(*files, binaries=able[0], start=False) as server:
+        for name in ("server.key", "server.pem", "other.pem"):
             copy = server.data / name.replace("pem", "crt")
             copy.write_bytes((authority / name).read_bytes())
             copy.chmod(0o600)
             own(copy)
         server.start()
+        server.fetch("CREATE USER client")
         server.stop()
-        (server.data / "pg_hba.conf").write_text(EVERYBODY)
+        (server.data / "pg_hba.conf").write_text(ENTRIES)
         server.start(wait=False)
         server.until_listening()
         yield server
@@ -78,6 +81,13 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
         assert "is not trusted (unable to get local issuer certificate); name the file" in message
         assert "in PETSTORE_POSTGRES_URL: sslrootcert=/path/ca.pem" in message
     assert create(encrypted.url(sslmode="require")) == 1, "nothing to check it with"
+
+
+def test_a_client_is_known_by_its_certificate(encrypted: Server, authority: Path) -> None:
+    url = encrypted.url(sslmode="require").replace("postgres@", "client@")
+    assert "requires a valid client certificate" in refusal(url)
+    url += f"&sslcert={authority}/client.pem&sslkey={authority}/client.key"
+    assert "permission denied for database" in refusal(url)
 
 
 def test_a_server_that_requires_tls_says_so(encrypted: Server) -> None:

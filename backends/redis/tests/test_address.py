@@ -236,14 +236,17 @@ def test_no_tls_spoken_to_a_proxy_with_it_is_reported(
     )
 
 
-def test_no_tls_spoken_to_a_server_that_wants_certificates_is_reported(
+def test_a_server_that_wants_certificates_gets_them_and_no_tls_is_reported(
     redis: Server, tmp_path: Path
 ) -> None:
-    """It refuses ours with an alert."""
+    """It refuses a client without one with an alert."""
     with single(tmp_path, binary=redis.binary, tls=True) as server:
         server.call("CONFIG", "SET", "tls-auth-clients", "yes")
         with pytest.raises(SettingsError, match="expects TLS: PETSTORE_REDIS_URL must begin with"):
             asyncio.run(_use(f"redis://127.0.0.1:{server.port}"))
+        file, key = server.certificate, server.directory / "server.key"
+        files = f"ssl_ca_certs={file}&ssl_certfile={file}&ssl_keyfile={key}"
+        asyncio.run(_use(f"rediss://127.0.0.1:{server.port}?{files}"))
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
