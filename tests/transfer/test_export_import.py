@@ -158,10 +158,18 @@ def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) ->
     assert with_repository(source, contents) == with_repository(target, contents)
 
 
-def test_records_alone_are_not_called_stored_already(tmp_path: Path) -> None:
+def test_records_alone_are_not_called_stored_already_and_expired_ones_are_left_out(
+    tmp_path: Path,
+) -> None:
     target, file = place_settings(DURABLE[0], tmp_path), tmp_path / "file"
-    file.write_bytes(ndjson.encode(TokenRecord(bytes(32), bytes(32), int(time.time()) + 99, 1)))
-    assert "stored already" not in run("import", str(file), **target)
+    untils = [int(time.time()) + seconds for seconds in (999, -9)]
+    records = [TokenRecord(bytes([n] * 32), bytes(32), until, 1) for n, until in enumerate(untils)]
+    file.write_bytes(b"".join(map(ndjson.encode, records)))
+    report = run("import", str(file), **target)
+    assert "stored already" not in report
+    assert "1 record of them had expired" in report
+    page = with_repository(target, lambda repository: repository.list_tokens("", 9, 0))
+    assert page.records == records[:1]
 
 
 def stored_pets(target: dict[str, str]) -> int:
