@@ -8,13 +8,28 @@ import msgspec
 import pytest
 from msgspec import Struct
 from petstore_conformance.harness.kit import sentences
+from petstore_postgres.schema import LOCK_SECONDS
+from petstore_sqlite.schema import WAL_LIMIT
 
 from petstore.config import discovery
 from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX
-from petstore.config.loading import configure
+from petstore.config.keys import MAX_CLIENTS
+from petstore.config.loading import MIN_KEY_CHARACTERS, configure
 from petstore.config.settings import Settings, settings_of
 from petstore.http.errors import ErrorCode
+from petstore.http.limits import LARGE_BODIES_BYTES
+from petstore.interface import RECORD_SECONDS
+from petstore.observability.output import MAX_WAITING_BYTES
+from petstore.server.connection import (
+    KEEP_ALIVE_SECONDS,
+    MAX_DISCARDED_BYTES,
+    MAX_PIPELINED,
+    REQUEST_SECONDS,
+)
+from petstore.server.head import MAX_HEADERS
+from petstore.server.parser import MAX_HEAD_BYTES
+from petstore.server.send_backlog import BACKLOG_BYTES, RESPONSE_SECONDS
 from tests.support.documents import README, ROOT, blocks
 
 FOLDERS = ("", "backends/", "backends/*/", "docs/", "docs/decisions/", "docker/", "benchmarks/")
@@ -67,6 +82,32 @@ def test_the_example_of_a_file_of_settings_is_accepted(tmp_path: Path) -> None:
 def test_every_error_code_is_in_the_readme() -> None:
     for code in ErrorCode:
         assert f"| `{code}` | {int(code.status)} |" in README
+
+
+@pytest.mark.parametrize(
+    ("page", "promise"),
+    [
+        ("SECURITY.md", f"At most {MAX_HEAD_BYTES >> 10} KiB and {MAX_HEADERS} headers in a head"),
+        ("SECURITY.md", f"and {MAX_PIPELINED} pipelined requests"),
+        ("SECURITY.md", f"A request has {REQUEST_SECONDS:g} seconds to arrive."),
+        (
+            "SECURITY.md",
+            f"nothing of its response for {RESPONSE_SECONDS:g} seconds is disconnected",
+        ),
+        ("SECURITY.md", f"Unread responses take at most {BACKLOG_BYTES >> 20} MiB per worker."),
+        ("docs/operating.md", f"discarded up to {MAX_DISCARDED_BYTES >> 20} MiB so that"),
+        ("docs/operating.md", f"share {LARGE_BODIES_BYTES >> 20} MiB per worker"),
+        ("docs/operating.md", f"each has at least {MIN_KEY_CHARACTERS} characters"),
+        ("docs/operating.md", f"may have up to {MAX_CLIENTS:,} different names"),
+        ("docs/operating.md", f"it buffers {MAX_WAITING_BYTES >> 20} MiB, then drops lines"),
+        ("docs/operating.md", f"takes effect once within {RECORD_SECONDS // 3600} hours"),
+        ("docker/README.md", f"has been idle for {KEEP_ALIVE_SECONDS:g} seconds"),
+        ("backends/sqlite/README.md", f"truncate it to at most {WAL_LIMIT >> 20} MiB"),
+        ("backends/postgres/README.md", f"It waits for a table for {LOCK_SECONDS} s at most"),
+    ],
+)
+def test_a_figure_in_a_promise_is_that_of_the_code(page: str, promise: str) -> None:
+    assert promise in " ".join((ROOT / page).read_text().split())
 
 
 @pytest.mark.parametrize("page", ["sql", "keyvalue"])
