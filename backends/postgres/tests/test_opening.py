@@ -106,6 +106,8 @@ def test_an_upgrade_replaces_all_functions_while_older_processes_run(
     old = fresh()
     make_version_1(server, old)
     assert create(server, schema=old) == 1
+    readable = f"SELECT id, convert_from(name, 'UTF8'), status FROM {old}.pets"  # see the README
+    assert server.fetch(readable) == [(1, "Rex", "available")]
     expected = {row[0] for row in server.fetch(functions, name)} | {"audit"}
     assert {row[0] for row in server.fetch(functions, old)} == expected
 
