@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -25,6 +25,7 @@ from backends.sqlite.tests.files import (
 from petstore.contract import (
     UnavailableError,
 )
+from tests.support.mounts import small_disk
 from tests.support.repositories import REX, pets
 
 VERSION = len(schema.MIGRATIONS)
@@ -198,6 +199,17 @@ class TestRefused:
                 message = refusal(inner / "pets.sqlite")
             inner.parent.chmod(0o755)
         assert message.endswith("permission denied")
+
+    def test_a_disk_without_room_for_the_shared_memory(self, tmp_path: Path) -> None:
+        with small_disk(tmp_path / "disk") as folder:
+            create(file := folder / "pets.sqlite")
+            other = folder / "other"
+            with suppress(OSError), other.open("wb", buffering=0) as filling:
+                while True:
+                    filling.write(bytes(4096))
+            assert refusal(file).startswith(f"UnavailableError: sqlite at {file}: the disk is full")
+            other.unlink()
+            assert create(file) == [2]
 
 
 class TestFailing:
