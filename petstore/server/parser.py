@@ -78,7 +78,8 @@ class RequestParser:
         self.url = b""
         self.headers: HeaderList = []
         self._host = b""  # the last valid one
-        self._head = b""  # what has arrived of an incomplete one
+        self._head = bytearray()  # what has arrived of an incomplete one
+        self._line_checked = False  # whether that is more than its line
         self._keep_alive = True  # whether another request may follow
         self._complete = False  # whether httptools has seen the end of the request
         self._length = 0  # of the rest of the body; 0 if it is chunked
@@ -92,7 +93,10 @@ class RequestParser:
         """
         begin = 0
         if self._head:
-            data, self._head = self._head + data, b""
+            if not self._keep_head(data):
+                return
+            data = bytes(self._head)
+            self._head.clear()
         while begin < len(data):
             if self.phase is _BODY:
                 begin = self._feed_body(data, begin)
@@ -149,15 +153,12 @@ class RequestParser:
         """Start a request if its head is complete, else keep that; return where the rest begins."""
         end = data.find(b"\r\n\r\n", begin) + 4
         if end < 4:
-            end = len(data)
-            self._head = data[begin:]
-            if not (_LINE if b"\n" in self._head else _BEGINNING).match(self._head):
-                raise MalformedError(_NOT_HTTP)
+            self._line_checked = False
+            self._keep_head(data[begin:])
+            return len(data)
         self._overhead = end - begin
         if self._overhead > MAX_HEAD_BYTES:
             raise MalformedError(_TOO_LARGE)
-        if self._head:
-            return end
         line = _LINE.match(data, begin)
         if line is None:
             raise MalformedError(_NOT_HTTP)
@@ -179,6 +180,24 @@ class RequestParser:
         if self._complete:
             self._end_request()
         return end
+
+    def _keep_head(self, data: bytes) -> bool:
+        """Keep a part of an incomplete head; return whether it is complete now.
+
+        Each byte is looked at once, for a client may send a head in as many pieces as it has bytes.
+        """
+        start = max(0, len(self._head) - 3)  # of what may be its end
+        self._head += data
+        if self._head.find(b"\r\n\r\n", start) >= 0:
+            return True
+        if not self._line_checked:
+            self._line_checked = b"\n" in data
+            head = self._head
+            if not (_LINE.match(head) if self._line_checked else _BEGINNING.match(head)):
+                raise MalformedError(_NOT_HTTP)
+        if len(self._head) > MAX_HEAD_BYTES:
+            raise MalformedError(_TOO_LARGE)
+        return False
 
     def _feed_body(self, data: bytes, begin: int) -> int:
         """Parse what belongs to the body, or to its framing; return where the rest begins."""

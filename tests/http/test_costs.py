@@ -20,7 +20,7 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.keys import Keys
 from petstore.transfer import ndjson
 from tests.support.connections import service
-from tests.support.costs import inputs, superlinear
+from tests.support.costs import Input, inputs, superlinear
 from tests.support.raw_http import AUTHORIZED, HOST, JSON, head
 from tests.support.streams import REQUESTS
 
@@ -149,6 +149,16 @@ def test_no_request_is_superlinear_byte_by_byte(send: Callable[..., bytes]) -> N
         return send(*(data[place : place + 1] for place in range(len(data))))
 
     assert superlinear(call, inputs(REQUESTS[-1:], LETTERS[:4]), 500, 8000) is None
+
+
+def test_no_head_is_superlinear_byte_by_byte(send: Callable[..., bytes]) -> None:
+    """Up to the limit: nothing may look at a long target again when more of a header arrives."""
+
+    def call(part: bytes) -> object:
+        data = head(f"GET /{part.decode()}", HOST, f"X: {part.decode()}")
+        return send(*(data[place : place + 1] for place in range(len(data))))
+
+    assert superlinear(call, [Input(b"", b"a", b"")], 1000, 16_000) is None
 
 
 def test_no_line_of_an_import_is_superlinear() -> None:
