@@ -102,16 +102,16 @@ class RequestParser:
                 begin = self._feed_body(data, begin)
             elif self.phase is _HEAD:
                 begin = self._feed_head(data, begin)
-            else:
-                if not self._keep_alive:
-                    return
-                if data[begin] in b"\r\n":
-                    begin = _line_breaks_end(data, begin)
-                else:
-                    self.phase = _HEAD
-                    self.headers = []
-                    self._complete = False
-                    self._receiver.begin_request()
+            elif data[begin] in b"\r\n":
+                begin = _line_breaks_end(data, begin)
+            elif self._keep_alive:
+                self.phase = _HEAD
+                self.headers = []
+                self._complete = False
+                self._receiver.begin_request()
+            else:  # nothing behind the last request is parsed
+                self.phase = _DISCARD
+                return
 
     def forget(self) -> None:
         """Keep nothing of the last request."""
