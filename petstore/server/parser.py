@@ -26,6 +26,8 @@ _METHOD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}"
 _LINE: Final = re.compile(rb"(%b) ([^ \r\n]+) HTTP/(1\.[01])\r\n" % _METHOD)
 _BEGINNING: Final = re.compile(rb"%b(?: |\Z)" % _METHOD)
 
+_BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
+
 _METHODS: Final = {
     name.encode(): name
     for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH")
@@ -33,6 +35,7 @@ _METHODS: Final = {
 """What httptools is given under its own name: others it does not know, or not as HTTP."""
 
 _NOT_HTTP: Final = "expected a method, a target and HTTP/1.1 or HTTP/1.0, with single spaces"
+_INVALID: Final = "not a valid HTTP/1.1 request"
 _TOO_LARGE: Final = "the head, with chunk extensions and trailers, is too large"
 
 
@@ -190,6 +193,8 @@ class RequestParser:
         self._head += data
         if self._head.find(b"\r\n\r\n", start) >= 0:
             return True
+        if _BARE_LINE_FEED.search(self._head, start):  # its end, for a client that errs
+            raise MalformedError(_INVALID)
         if not self._line_checked:
             self._line_checked = b"\n" in data
             head = self._head
@@ -212,6 +217,7 @@ class RequestParser:
                 end = len(data)
         self._overhead += end - begin
         self._parse(data[begin:end])
+        self._overhead = max(self._overhead, 0)  # a body earns nothing for its trailers
         if self._overhead > MAX_HEAD_BYTES:
             raise MalformedError(_TOO_LARGE)
         if self._complete:
@@ -231,7 +237,7 @@ class RequestParser:
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
         except httptools.HttpParserError:
-            raise MalformedError("not a valid HTTP/1.1 request") from None
+            raise MalformedError(_INVALID) from None
 
     def _ignore_offer(self, head: bytes) -> None:
         """Parse a head that offers an upgrade as if it offered none (RFC 9110, section 7.8).

@@ -17,7 +17,7 @@ import pytest
 from petstore.server.connection import REQUEST_SECONDS
 from tests.support.connections import FarEnd, ours, service, talk
 from tests.support.costs import cost
-from tests.support.raw_http import parse_responses
+from tests.support.raw_http import chunk, parse_responses
 from tests.support.streams import REQUESTS, offering, service_stream, split, stream
 
 STREAMS = int(os.environ.get("PETSTORE_STREAMS", "1000"))
@@ -184,6 +184,24 @@ async def test_a_connection_that_its_client_has_half_closed_ends_with_the_last_r
     await client.idle()
     assert client.closed
     assert len(requests(bytes(client.received))) == count
+
+
+BODIES = {"empty lines": chunk(b"a\r\n\r\n" * 9000), "small chunks": chunk(b"a") * 9000}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_no_body_makes_room_for_trailers(body: bytes) -> None:
+    client = FarEnd(ours(describe))
+    head = b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await client.send(head + body + b"0\r\nA: " + b"x" * 70_000)
+    await client.idle()
+    assert b"too large" in client.received
+
+
+async def test_a_head_whose_lines_end_with_line_feeds_is_refused_at_once() -> None:
+    client = FarEnd(ours(describe))
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\n\n")
+    assert b"not a valid HTTP/1.1 request" in client.received
 
 
 @pytest.mark.parametrize("last", [b"1.0\r\nConnection: keep-alive", b"1.1\r\nConnection: close"])
