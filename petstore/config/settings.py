@@ -227,7 +227,8 @@ class Setting(Struct, frozen=True):
             case BoolType():
                 return "true or false"
             case EnumType(cls=values):
-                return " or ".join(", ".join(values).rsplit(", ", 1))
+                texts = [str(each.value) for each in values]
+                return " or ".join(", ".join(texts).rsplit(", ", 1))
             case IntType(ge=int(low), le=int(high)):
                 return f"an integer from {low} to {high}"
             case FloatType(ge=float() | int() as low, le=float() | int() as high):

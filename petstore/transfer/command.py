@@ -169,7 +169,7 @@ def _export(source: Source, file: str) -> None:
             write(records, 0)
         output.flush()
         remark = "" if tokens else f"; {_RETRIED}"
-        if [highest(source, type_) for type_ in ITEM_TYPES] != ends:
+        if any(source.page(*each, 1) for each in zip(ITEM_TYPES, ends, strict=True)):
             remark += "; it was written to meanwhile, so this is not one moment (see"
             remark += " PETSTORE_READ_ONLY)"
         progress.finish(remark)

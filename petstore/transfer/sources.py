@@ -1,6 +1,7 @@
 """Where an export reads from: the configured storage, or a running service."""
 
 import http.client
+import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
@@ -20,6 +21,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore.interface import API_PREFIX, MAX_LIMIT, encode_cursor
+from petstore.transfer.progress import report
 from petstore.transfer.runner import Calls
 
 PAGE_ITEMS: Final = 500
@@ -27,6 +29,9 @@ PAGE_ITEMS: Final = 500
 
 RESPONSE_TIMEOUT_SECONDS: Final = 30
 """The time limit for a response of a running service."""
+
+_SECONDS: Final = re.compile("[0-9]{1,4}")
+"""A ``Retry-After`` that is waited for: no rate limit of the service has a longer one."""
 
 ItemType = type[Pet] | type[Order]
 Items = Sequence[Pet] | Sequence[Order]
@@ -119,13 +124,21 @@ class ServiceSource:
         https = parts.scheme == "https"
         connection = http.client.HTTPSConnection if https else http.client.HTTPConnection
         self._connection = connection(host, port, timeout=RESPONSE_TIMEOUT_SECONDS)
+        self._waited = False
 
     def page(self, type_: ItemType, after: int, count: int) -> Items:
         """Request a page."""
         path, letter, page_type = _COLLECTIONS[type_]
         target = f"{self._path}{path}"
         limit = min(count, MAX_LIMIT)
-        status, body = self._get(f"{target}?limit={limit}&cursor={encode_cursor(letter, after)}")
+        query = f"limit={limit}&cursor={encode_cursor(letter, after)}"
+        status, wait, body = self._get(f"{target}?{query}")
+        while status == 429 and (seconds := _SECONDS.fullmatch(wait)):  # no other request succeeds
+            if not self._waited:
+                self._waited = True
+                report(f"{self._name} limits the rate of requests; this waits for it")
+            time.sleep(max(1, int(seconds[0])))
+            status, wait, body = self._get(f"{target}?{query}")
         if status == 401:
             raise ConfigurationError(
                 f"{self._name} does not accept the first key of PETSTORE_API_KEYS"
@@ -147,20 +160,15 @@ class ServiceSource:
         """Close the connection."""
         self._connection.close()
 
-    def _get(self, target: str) -> tuple[int, bytes]:
+    def _get(self, target: str) -> tuple[int, str, bytes]:
         used = self._connection.sock is not None  # the service may have closed it for being idle
         try:
             self._connection.request("GET", target, headers=self._headers)
             response = self._connection.getresponse()
-            status, headers, body = response.status, response.headers, response.read()
+            return response.status, response.headers.get("retry-after", ""), response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if used and not isinstance(error, TimeoutError):
                 return self._get(target)  # over a new connection
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise UnavailableError(f"{self._name}: {reason}") from error
-        wait = headers.get("retry-after", "")
-        if status == 429 and wait.isdecimal():  # the rate limit: until then, no request succeeds
-            time.sleep(int(wait))
-            return self._get(target)
-        return status, body

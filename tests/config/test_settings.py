@@ -1,7 +1,7 @@
 """How settings are gathered, checked, converted and masked."""
 
 import os
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +21,7 @@ NAMES = [setting.name for setting in settings_of(Settings, PREFIX)]
 texts = st.text() | st.binary().map(os.fsdecode)  # everything that an environment can hold
 
 
-class Color(StrEnum):
+class Color(Enum):
     RED = "red"
     GREEN = "green"
     BLUE = "blue"

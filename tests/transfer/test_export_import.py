@@ -216,9 +216,11 @@ def test_a_running_service_is_exported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_export_keeps_to_the_rate_limit_of_the_service(tmp_path: Path) -> None:
-    with process(tmp_path, rate_limit="100/s") as live:  # it looks twice for the highest ids
-        assert "exported 0 pets" in run("export", "--from", live.url, api_keys=KEY)
+def test_an_export_waits_for_the_rate_limit_of_the_service_and_says_so(tmp_path: Path) -> None:
+    with process(tmp_path, rate_limit="50/s") as live:  # the highest ids take some hundred requests
+        report = run("export", "--from", live.url, api_keys=KEY)
+    assert "exported 0 pets" in report
+    assert report.count("limits the rate of requests") == 1
 
 
 def test_a_backend_that_is_not_durable_is_refused() -> None:
