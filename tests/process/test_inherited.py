@@ -171,6 +171,7 @@ def test_whatever_it_inherits_a_service_serves_and_stops(
             assert {output_of(worker) for worker in live.workers()} == {output_of(popen.pid)}
         assert client.get("/v1/pets").json() == [pet]
         assert live.stop() == 0, log.read_text()
+        assert not (tmp_path / "http").exists()
         until(lambda: not exists(popen.pid))
     lines = log.read_text().splitlines()
     assert not [line for line in lines if "info" not in line and "; replacing it" not in line]

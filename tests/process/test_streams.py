@@ -215,6 +215,19 @@ async def test_what_follows_the_last_request_is_discarded(last: bytes) -> None:
     assert client.closed
 
 
+async def test_a_client_can_read_the_last_response_that_others_were_to_follow() -> None:
+    async def closes(_: Any, __: Any, send: Any) -> None:
+        headers = [(b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = FarEnd(ours(closes))
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+    await client.idle()
+    assert len(responses(bytes(client.received))) == 1
+    assert not client.closed
+
+
 @pytest.mark.parametrize("idle", [False, True])
 async def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_idle_one(
     *, idle: bool

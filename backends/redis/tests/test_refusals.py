@@ -4,10 +4,12 @@ They raise `UnavailableError`, as in test_failures, if the error is transient.
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from petstore_conformance.faults.proxy import Proxy
+from redis.exceptions import ResponseError
 
 from backends.redis.tests.servers import Server, single, until
 from backends.redis.tests.stores import (
@@ -73,20 +75,28 @@ async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path
 async def test_a_server_that_loads_its_data_or_runs_a_long_script_is_unavailable(
     tmp_path: Path,
 ) -> None:
-    slowly = "key-load-delay 20000", "loading-process-events-interval-bytes 1024"
+    slowly = "key-load-delay 100000", "loading-process-events-interval-bytes 1024"
+
+    def is_busy() -> bool:
+        with suppress(ResponseError):
+            server.call("DBSIZE")
+            return False
+        return True
+
     with single(tmp_path, "busy-reply-threshold 1", "rdbcompression no", *slowly) as server:
         async with opened(server) as repository:
             await repository.create_pet(REX)
-            for number in range(30):
+            for number in range(300):
                 server.call("SET", f"other-{number}", "x" * 2000)
             server.call("SAVE")
             server.kill()
             server.start(wait=False)
             await unavailable_for("LOADING", lambda: pets(repository))
+            server.call("CONFIG", "SET", "key-load-delay", "0")
             assert len(await again(lambda: pets(repository))) == 1
             _, writer = await asyncio.open_connection(server.host, server.port)
             writer.write(b"EVAL 'while true do end' 0\r\n")
-            await asyncio.sleep(0.1)
+            until(is_busy)
             assert "BUSY" in await unavailable(pets(repository))
             assert "BUSY" in await unavailable(repository.create_pet(REX))
             server.call("SCRIPT", "KILL")
