@@ -8,11 +8,10 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from petstore.contract import Backend, UnavailableError
+from petstore.contract import Backend
 from petstore_conformance import REWRITTEN
 from petstore_conformance.harness import effort
-from petstore_conformance.harness.alarm import OverdueError
-from petstore_conformance.harness.breadth import begin_with
+from petstore_conformance.harness.breadth import begin_with, is_late
 from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, clauses, sentences
 
 _WORDS: Final = {
@@ -126,8 +125,9 @@ class Reporter:
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
         if call.excinfo and not isinstance(call.excinfo.value, pytest.skip.Exception):
             report.longrepr = self._describe(call.excinfo)
-            if call.excinfo.errisinstance((OverdueError, UnavailableError)):
-                self._late.add(self._clauses[item.name][0])
+            clause = self._clauses[item.name][0]
+            if is_late(clause, call.excinfo.value):
+                self._late.add(clause)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

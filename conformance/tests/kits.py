@@ -1,7 +1,7 @@
 """The conformance kit as an object whose tests are called one by one, and a backend to test."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from petstore_conformance.clauses.sequences import DEFAULT_EXAMPLES
 from petstore_memory import MemoryRepository
 from petstore_memory import backend as memory
 
-from petstore.contract import Backend, Expected
+from petstore.contract import Backend, Expected, WrongStoreError
 
 
 def kit(backend: Backend, settings: Any, examples: int = DEFAULT_EXAMPLES) -> Conformance:
@@ -30,7 +30,10 @@ def in_memory(repository: type[MemoryRepository]) -> Backend:
     """Return the memory backend with another repository."""
 
     @asynccontextmanager
-    async def open_(_: object, __: Expected) -> AsyncIterator[MemoryRepository]:
-        yield repository()
+    async def open_(_: object, expected: Expected) -> AsyncIterator[MemoryRepository]:
+        if expected.store is not None:
+            raise WrongStoreError("memory keeps no store")
+        with closing(repository()) as opened:
+            yield opened
 
     return replace(memory, open=open_)

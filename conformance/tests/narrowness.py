@@ -15,14 +15,13 @@ from petstore_conformance.clauses import cancellation
 from petstore_conformance.clauses.costs import CostClauses
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.harness import cores, kit
-from petstore_conformance.harness.alarm import OverdueError
-from petstore_conformance.harness.breadth import begin_with
+from petstore_conformance.harness.breadth import begin_with, is_late
 from petstore_conformance.model import calls
 
 from conformance.tests import kits
-from conformance.tests.honest import LocationSettings
+from conformance.tests.honest import STORES, LocationSettings
 from conformance.tests.saboteurs import SABOTEURS
-from petstore.contract import Backend, UnavailableError
+from petstore.contract import Backend
 
 LEFT_OUT = {"token-deleted", *kit.clauses(CostClauses), *kit.clauses(ProcessClauses), "model"}
 """Clauses that are slow, or not kept by any saboteur: they run only if they are what is broken."""
@@ -40,7 +39,7 @@ def failures(backend: Backend, broken: str) -> list[str]:
             continue
         except (Exception, CancelledError, pytest.fail.Exception) as error:  # noqa: BLE001 - any
             failed.append(clause)
-            if isinstance(error, OverdueError | UnavailableError):
+            if is_late(clause, error):
                 late.add(clause)
     return begin_with(failed, late)
 
@@ -55,6 +54,7 @@ def main(names: list[str]) -> None:
     right = 0
     for name in names:
         broken, backend = SABOTEURS[name]
+        STORES.clear()  # what others have left
         found = failures(backend, broken)
         right += found[:1] == [broken]
         if found[:1] != [broken]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import cycle
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -19,45 +20,33 @@ from petstore.contract import (
     Receipt,
     Repository,
 )
-from petstore_conformance.clauses.orders import absent_ids, add_pet
+from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet
 from petstore_conformance.clauses.pages import add_pets
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import check_types, create_all, sample
+from petstore_conformance.model.calls import check_types, created, sample
 from petstore_conformance.model.values import AT, CATEGORIES, LONG_NAMES, NAMES, make_token
 
 
 async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
-    """Create pets, and order, cancel and complete those that are available.
+    """Create pets; order those that are available, then complete or cancel the orders.
 
-    After each step, every way to read them must return their current state.
+    After each step, they must be returned as they are then, and at last by a list, too.
     """
-    pets = await create_all(repository, news)
-    await check_pets(repository, pets)
-    available = [pet for pet in pets if pet.status is PetStatus.AVAILABLE]
-    if not available:
-        return
-    orders = await asyncio.gather(*(repository.place_order(pet.id, AT) for pet in available))
-    await check_pets(repository, [replace(pet, status=PetStatus.PENDING) for pet in available])
-    done = [list(OrderStatus)[1 + number % 2] for number in range(len(orders))]
-    pairs = zip(orders, done, strict=True)
-    await asyncio.gather(*(repository.update_order(order.id, status) for order, status in pairs))
-    updated = [
-        replace(pet, status=PET_STATUS_BY_ORDER[status])
-        for pet, status in zip(available, done, strict=True)
-    ]
-    await check_pets(repository, updated)
 
+    async def check(new: NewPet, final: OrderStatus) -> None:
+        pet = created((await repository.create_pet(new)).id, new)
+        assert await repository.get_pet(pet.id) == pet
+        if pet.status is PetStatus.AVAILABLE:
+            placed = await repository.place_order(pet.id, AT)
+            pet = replace(pet, status=PetStatus.PENDING)
+            assert await repository.get_pet(pet.id) == pet
+            await repository.update_order(placed.id, final)
+            pet = replace(pet, status=PET_STATUS_BY_ORDER[final])
+            assert await repository.get_pet(pet.id) == pet
+        assert await repository.list_pets(PetQuery(pet.id - 1, 1, pet.status or None)) == [pet]
 
-async def check_pets(repository: Repository, pets: Sequence[Pet]) -> None:
-    """Check that these pets are returned one by one, and in the lists where they belong."""
-    read = await asyncio.gather(*(repository.get_pet(pet.id) for pet in pets))
-    for pet, found in zip(pets, read, strict=True):
-        assert found == pet
-    expected = {pet.id: pet for pet in pets}
-    for status in (None, *PetStatus):
-        listed = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999, status))}
-        for id_, pet in expected.items():
-            assert listed.get(id_) == (pet if status in (None, pet.status) else None)
+    pairs = zip(news, cycle(FINAL_STATUSES), strict=False)
+    await asyncio.gather(*(check(new, final) for new, final in pairs))
 
 
 class PetClauses(Kit):
@@ -76,6 +65,8 @@ class PetClauses(Kit):
     async def test_no_id_is_assigned_twice(self, repository: Repository) -> None:
         """The counter is read and written in two steps, or ids come from something that repeats."""
         ids = [await add_pet(repository) for _ in await sample(repository, range(200))]
+        some = await sample(repository, range(100), together=True)
+        ids += await asyncio.gather(*(add_pet(repository) for _ in some))
         assert len(set(ids)) == len(ids)
 
     @clause("name-exact")
@@ -104,8 +95,8 @@ class PetClauses(Kit):
             receipt = await repository.create_pet(new)
             pet = await repository.get_pet(receipt.id)
             assert pet is not None
-            assert pet.status is new.status
-        listed = await repository.list_pets(PetQuery(0, len(news)))
+            assert pet.status == new.status
+        listed = await repository.list_pets(PetQuery(0, 99))
         assert {pet.status for pet in listed} == {new.status for new in news}
 
     @clause("get-stored")
@@ -127,24 +118,27 @@ class PetClauses(Kit):
         self, repository: Repository
     ) -> None:
         """A status is a plain string, an integer a float or a string, or a struct a subclass."""
-        if self.machine_restores:
-            await repository.restore(items=())
-        pets, orders = list[Pet](), list[Order]()
+        pets, orders, available = list[Pet](), list[Order](), list[int]()
         statuses = (UNSET, *PetStatus, PetStatus.AVAILABLE, PetStatus.AVAILABLE)
         for category, status in enumerate(statuses):
             new = NewPet("1", category, status)
             token = make_token(f"create {category}", new)
             receipt = await repository.create_pet(new=new, token=token)
-            _check_receipt(receipt)
             again = await repository.create_pet(new=new, token=token)
-            assert again == Receipt(receipt.id, replayed=True)
+            for one in (receipt, again):
+                assert type(one) is Receipt
+                assert (type(one.id), type(one.replayed)) == (int, bool)
+            assert again.replayed or again.id == receipt.id, "a token by name is not used"
             pets += [pet] if (pet := await repository.get_pet(pet_id=receipt.id)) else []
-        available = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]
-        for pet_id, order_status in zip(available, OrderStatus, strict=False):
-            for _ in range(2):
-                token = make_token(f"place {pet_id}", pet_id)
-                receipt = await repository.place_order(pet_id=pet_id, at=AT, token=token)
-                _check_receipt(receipt)
+            available += [receipt.id] if status == PetStatus.AVAILABLE else []
+        if self.machine_restores:
+            await repository.restore(items=pets)  # equal, so skipped
+        check_types(pets, [])
+        for pet_id, order_status in zip(available, OrderStatus, strict=True):
+            token = make_token(f"place {pet_id}", pet_id)
+            receipt = await repository.place_order(pet_id=pet_id, at=AT, token=token)
+            assert type(receipt) is Receipt
+            assert (type(receipt.id), type(receipt.replayed)) == (int, bool)
             orders.append(await repository.update_order(order_id=receipt.id, status=order_status))
             orders += [order] if (order := await repository.get_order(order_id=receipt.id)) else []
         for status in (None, *PetStatus):
@@ -158,8 +152,3 @@ class PetClauses(Kit):
         assert pets
         assert orders
         check_types(pets, orders)
-
-
-def _check_receipt(receipt: Receipt) -> None:
-    assert type(receipt) is Receipt
-    assert (type(receipt.id), type(receipt.replayed)) == (int, bool)

@@ -32,7 +32,7 @@ from petstore_conformance.clauses.pages import check_counts
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import created, read_all, read_each, sample
+from petstore_conformance.model.calls import check_types, created, read_all, read_each, sample
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -149,9 +149,6 @@ class RestoreClauses(Kit):
         for id_ in range(1, 12):  # beside the first ones, too
             assert (await repository.get_pet(id_) is None) == (id_ not in RESTORED_PET_IDS)
             assert (await repository.get_order(id_) is None) == (id_ not in order_ids)
-        for found in await repository.list_orders(OrderQuery(0, 99)):
-            assert found.placed_at.utcoffset() == timedelta(0)
-            assert type(found.status) is OrderStatus
         page = await repository.list_pets(PetQuery(0, 3))
         listed = await repository.list_orders(OrderQuery(0, 3))
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
@@ -174,6 +171,7 @@ class RestoreClauses(Kit):
     async def _restore_hostile_items(self, repository: Repository) -> None:
         """Restore hostile pets, and orders of them, under ids of every number of digits."""
         stored = await read_all(repository)
+        check_types(stored.pets, stored.orders)
         used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
         ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in used]
         news = self.storable(HOSTILE_PETS)
@@ -183,9 +181,6 @@ class RestoreClauses(Kit):
             for number, pet in enumerate(pets)
         ]
         await repository.restore([*pets, *orders])
-        all_ = await read_all(repository)
-        assert all_.pets == sorted([*stored.pets, *pets], key=lambda pet: pet.id)
-        assert all_.orders == sorted([*stored.orders, *orders], key=lambda order: order.id)
 
         async def read(pair: tuple[Pet, Order]) -> None:
             pet, order = pair

@@ -10,30 +10,42 @@ other half than this one, so a clause moves only for a reason that can be said.
 from collections.abc import Collection
 from typing import Final
 
+from petstore.contract import UnavailableError
+from petstore_conformance.harness.alarm import OverdueError
+
 NARROW_FIRST: Final = (
-    *("scratch-empty", "page-empty", "id-range", "no-aliasing", "get-stored", "get-absent"),
-    *("cost", "order-get", "order-reserves", "order-completed", "page-order", "status-exact"),
-    *("event-loop", "order-final", "page-status", "order-id", "restore-order", "id-once"),
-    *("name-exact", "orders-page", "order-refused", "page-walk", "order-same"),
-    *("token-replayed", "orders-status", "healthy", "category-exact", "restore-exact"),
-    *("order-of-nothing", "token-apart", "page-after", "store-identity", "page-count"),
-    *("after-cancellation", "page-overlap", "token-refused", "sold-once", "read-after-write"),
+    *("scratch-empty", "page-empty", "id-range", "no-aliasing", "get-absent", "id-once"),
+    *("status-exact", "get-stored", "order-id", "exact-types", "page-order", "page-status"),
+    *("page-after", "cost", "event-loop", "order-get", "order-reserves", "order-completed"),
+    *("order-cancelled", "order-final", "restore-order", "name-exact", "page-count", "page-walk"),
+    *("orders-page", "order-refused", "order-same", "token-replayed", "orders-status", "healthy"),
+    *("category-exact", "restore-exact", "restore-other", "order-of-nothing", "token-apart"),
+    *("token-refused", "sold-once", "after-cancellation", "page-overlap", "read-after-write"),
     *("durable-killed", "durable-pets", "failure-passed", "restore-next", "restore-again"),
-    *("cancellation", "exact-types", "shared-ids", "order-absent", "token-deleted"),
-    *("durable-ids", "restore-other", "token-reused", "order-exact", "snapshot"),
-    *("token-expired", "token-atomic", "store-kept", "durable-orders", "restore-sizes"),
-    *("durable-reads", "restore-token", "token-walk", "overlapping-calls", "shared-reads"),
-    *("cancelled-write", "order-cancelled", "closed", "shared-processes", "scratch-apart"),
-    *("shared-orders", "store-gone", "store-expected", "restore-live"),
+    *("cancellation", "order-absent", "token-deleted", "durable-ids", "shared-ids"),
+    *("token-atomic", "token-reused", "order-exact", "token-expired", "store-kept", "snapshot"),
+    *("durable-reads", "durable-orders", "scratch-apart", "store-identity", "restore-sizes"),
+    *("restore-token", "token-walk", "overlapping-calls", "shared-reads"),
+    *("cancelled-write", "closed", "shared-processes", "shared-orders", "store-expected"),
+    *("store-gone", "restore-live"),
     "model",
 )
 """All clauses, the narrowest first."""
 
 
+def is_late(clause: str, error: BaseException) -> bool:
+    """Return whether a clause failed only because something did not end or was not available.
+
+    That says little of the cause, except where the clause says that everything is available.
+    """
+    if isinstance(error, UnavailableError):
+        return clause != "healthy"
+    return isinstance(error, OverdueError)
+
+
 def begin_with(failed: Collection[str], late: Collection[str]) -> list[str]:
     """Return the clauses that failed, first the one that names most narrowly what is wrong.
 
-    late -- those of them that failed only because something did not end or was not available, which
-        says little of its cause
+    late -- those of them whose failure `is_late`
     """
     return sorted(failed, key=lambda clause: (clause in late, NARROW_FIRST.index(clause)))

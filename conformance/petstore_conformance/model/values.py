@@ -61,7 +61,8 @@ HOSTILE_PETS: Final = (
 )
 """Pets with each of these names and categories, of every status and of none."""
 
-AT: Final = datetime(2026, 11, 21, 9, 30, 0, 123456, tzinfo=UTC)
+AT: Final = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+"""A time that no backend changes: clauses that are not about times use it."""
 
 TIMES: Final = (
     *(AT.replace(hour=hour, minute=hour * 2, microsecond=999 + 7 * hour) for hour in range(24)),

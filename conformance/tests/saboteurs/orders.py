@@ -29,6 +29,9 @@ from petstore.contract import (
 @breaks("sold-once")
 class ChecksThenSells(Honest):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        self.require_open()
+        if receipt := self.find(token):
+            return receipt
         pet = self.data.pets.get(pet_id)
         if pet is None:
             raise NotFoundError("no such pet")
@@ -60,7 +63,7 @@ class LocksOnlyItsOwnRepository(Honest):
             return Receipt(order_id)
 
 
-@breaks("cancelled-write")
+@breaks("order-reserves")
 class ReservesInTwoSteps(Honest):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         if receipt := self.find(token):
@@ -239,7 +242,7 @@ class ReopensOrdersAsPlaced(Honest):
         orders |= {id_: replace(o, status=OrderStatus.PLACED) for id_, o in orders.items()}
 
 
-@breaks("restore-sizes")
+@breaks("orders-page")
 class FiltersOnePageOfOrders(Honest):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         orders = await super().list_orders(OrderQuery(query.after, 10 * query.count + 100))

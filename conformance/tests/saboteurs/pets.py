@@ -61,9 +61,10 @@ def repaired(name: str) -> str:
 
 
 def short(pets: list[Pet]) -> list[Pet]:
-    """Return the first pets, whose names are not longer than a megabyte together."""
+    """Return the first pet, and those after it until a megabyte of names is exceeded."""
     lengths = accumulate(len(pet.name) for pet in pets)
-    return [pet for pet, length in zip(pets, lengths, strict=True) if length <= 2**20]
+    found = [pet for pet, length in zip(pets, lengths, strict=True) if length <= 2**20]
+    return found or pets[:1]
 
 
 changing(
@@ -176,7 +177,7 @@ class CountsToAHundred(Honest):
         return super().next_id() % 100 + 1
 
 
-@breaks("overlapping-calls")
+@breaks("id-once")
 class ChecksThenCounts(Honest):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):

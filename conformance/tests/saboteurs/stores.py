@@ -66,7 +66,7 @@ class LooksNowAndThen(Honest):
     """It has looked a moment ago, and that is enough for now."""
 
     async def check(self) -> None:
-        if "looked" not in self.noted:
+        if "looked" not in self.noted or not self.open:
             await super().check()
             self.noted.add("looked")
 
@@ -155,7 +155,7 @@ def find_or_make(location: str, expected: Expected) -> Store:
     return find(location, replace(expected, store=None))
 
 
-SABOTEURS["MakesWhatWasExpected"] = "store-gone", backend(Honest, find=find_or_make)
+SABOTEURS["MakesWhatWasExpected"] = "store-expected", backend(Honest, find=find_or_make)
 
 
 def find_by_prefix(location: str, expected: Expected) -> Store:
@@ -181,9 +181,8 @@ SABOTEURS["AdoptsTheExpectedIdentity"] = "store-expected", backend(Honest, find=
 
 def find_after_making(location: str, expected: Expected) -> Store:
     """Make the tables first, and look afterwards whose they are."""
-    made = STORES[location]
-    if expected.store not in (None, made.identity):
-        raise WrongStoreError("another store")
+    if expected.create:
+        _ = STORES[location]
     return find(location, expected)
 
 
