@@ -121,7 +121,8 @@ def without_index(index: str) -> Backend:
         async with sqlite.open(settings, expected) as repository:
             yield repository
 
-    return replace(sqlite, open=open_, scratch=scratch_file)
+    # A second connection of this process, when it is closed, drops the locks of the first.
+    return replace(sqlite, open=open_, scratch=scratch_file, shared=False, snapshots=False)
 
 
 for index in ("pets_by_status", "orders_by_status", "tokens_by_until"):
