@@ -51,6 +51,23 @@ class StoresInTwoSteps(Honest):
 
 
 @breaks("cancellation")
+class FinishesABatch(Honest):
+    """The writes of a batch are not cancelled, and return."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        self.noted.add(receipt)
+        try:
+            await pause()
+        except asyncio.CancelledError:
+            if len(self.noted) < 5:
+                raise
+        finally:
+            self.noted.discard(receipt)
+        return receipt
+
+
+@breaks("cancellation")
 class IgnoresCancellation(Honest):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         with suppress(asyncio.CancelledError):
