@@ -171,7 +171,6 @@ class RestoreClauses(Kit):
     async def _restore_hostile_items(self, repository: Repository) -> None:
         """Restore hostile pets, and orders of them, under ids of every number of digits."""
         stored = await read_all(repository)
-        check_types(stored.pets, stored.orders)
         used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
         ids = [id_ for id_ in (*IDS, *range(70_100, 70_300)) if id_ not in used]
         news = self.storable(HOSTILE_PETS)
@@ -193,6 +192,8 @@ class RestoreClauses(Kit):
         pairs = list(zip(pets, orders, strict=True))
         await read_each(repository, pairs, read)
         await self._read_meanwhile(repository)
+        stored = await read_all(repository)
+        check_types(stored.pets, stored.orders)
 
     async def _read_meanwhile(self, repository: Repository) -> None:
         """Restore pets with orders while others read: what one read shows, all later ones show."""
@@ -263,7 +264,9 @@ class RestoreClauses(Kit):
             # Of the many orders of the last pet, only the last one is not cancelled.
             cancelled = [Order(2**41 + n, last.id, OrderStatus.CANCELLED, AT) for n in range(1500)]
             completed = Order(2**41 + 1500, last.id, OrderStatus.COMPLETED, AT)
-            await repository.restore([*rows, *cancelled, completed])
+            given: list[Pet | Order] = [*rows, *cancelled, completed]
+            await repository.restore(given)
+            given.clear()  # it belongs to the caller
             for size in (1, 3):
                 found = await repository.list_pets(PetQuery(2**41, size, PetStatus.SOLD))
                 assert found[0] == last
@@ -273,11 +276,19 @@ class RestoreClauses(Kit):
                 some = rows[begin : begin + 5000]
                 assert await repository.list_pets(PetQuery(some[0].id - 1, len(some))) == some
         if location.backend.durable:
-            async with location.open() as repository:
-                pets = sorted([*pets, *rows], key=lambda pet: pet.id)
-                assert await repository.list_pets(PetQuery(0, 50_000)) == pets
-                orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
-                assert await repository.list_orders(OrderQuery(0, 9999)) == orders
+            pets = sorted([*pets, *rows], key=lambda pet: pet.id)
+            orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
+            await self._reopen(location, pets, orders)
+
+    async def _reopen(self, location: Location, pets: list[Pet], orders: list[Order]) -> None:
+        """Read all after reopening, and restore some again."""
+        async with location.open() as repository:
+            assert await repository.list_pets(PetQuery(0, 50_000)) == pets
+            assert await repository.list_orders(OrderQuery(0, 9999)) == orders
+            await repository.restore(pets[:500])  # they are still stored, so they are skipped
+            with pytest.raises(ConflictError):
+                await repository.restore([replace(pets[0], name="another")])
+            assert await repository.list_pets(PetQuery(0, 500)) == pets[:500]
 
     async def _restore_beside_openings(
         self, location: Location, repository: Repository, items: Sequence[Pet | Order]

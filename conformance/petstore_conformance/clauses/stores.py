@@ -22,12 +22,12 @@ from petstore.contract import (
     WrongStoreError,
 )
 from petstore_conformance.clauses.locations import calls_of_all_methods, check_unavailable
-from petstore_conformance.clauses.orders import place_orders
+from petstore_conformance.clauses.orders import place_at, place_orders
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import read_all
-from petstore_conformance.model.values import REX, make_token
+from petstore_conformance.model.calls import check_types, read_all
+from petstore_conformance.model.values import REX, TIMES, make_token
 
 ONLY_OPEN = Expected(create=False, upgrade=False)
 
@@ -85,7 +85,7 @@ class StoreClauses(Kit):
                     await again.check()
             assert one.store == identity
         if backend.durable:
-            for expected in (Expected(), Expected(store=identity)):
+            for expected in (Expected(), Expected(store=identity), ONLY_OPEN):
                 async with location.open(expected) as again:
                     assert again.store == identity
                     await again.check()
@@ -197,7 +197,7 @@ class StoreClauses(Kit):
         """Some reads show what was written later, or it begins with the first read."""
         async with AsyncExitStack() as stack:
             writer = await stack.enter_async_context(location.open())
-            orders = await place_orders(writer, 3)
+            orders = [await place_at(writer, at) for at in TIMES[:3]]
             await writer.create_pet(REX, make_token("before", REX))
             before = await read_all(writer), await read_records(writer, 1)
             snapshot = Expected(store=writer.store, create=False, upgrade=False, snapshot=True)
@@ -215,6 +215,8 @@ class StoreClauses(Kit):
                 assert await opened.list_orders(OrderQuery(0, 9, OrderStatus.COMPLETED)) == []
                 assert await opened.get_pet(order.pet_id) in before[0].pets
                 assert await opened.get_order(order.id) == order
+            shown = await read_all(opened)
+            check_types(shown.pets, shown.orders)
 
     @location_clause("store-kept")
     async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:
@@ -225,6 +227,11 @@ class StoreClauses(Kit):
                     async with empty.open(ONLY_OPEN) as repository:
                         assert not location.backend.durable, "a store was created without leave"
                         await place_orders(repository)
+            async with empty.open():
+                pass
+            if location.backend.durable:
+                async with empty.open(ONLY_OPEN) as repository:  # nothing is in it, but it is there
+                    await repository.check()
             async with empty.open() as repository:
                 await place_orders(repository)
                 stored = await read_all(repository)

@@ -11,6 +11,7 @@ from petstore_conformance.model.model import matching
 from conformance.tests.honest import Honest, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
+    ConflictError,
     NewPet,
     Order,
     OrderStatus,
@@ -19,6 +20,7 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     StorageError,
+    TokenPage,
 )
 
 
@@ -265,3 +267,72 @@ class LeavesCancelledWritesUncommitted(Honest):
         super().close()
         for pet_id in self.noted:
             self.data.pets.pop(pet_id, None)
+
+
+@breaks("durable-orders")
+class ListsOnlyNewRecords(Honest):
+    """Records of the time before it was opened are replayed, but in no page."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.old = set(store.records)
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        page = await super().list_tokens(cursor, count, now)
+        return replace(page, records=[r for r in page.records if r.value not in self.old])
+
+
+@breaks("durable-orders")
+class RepeatsWhatItWasWriting(Honest):
+    """Makes what is in its log again, although it has been stored; a read empties the log."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        for new in store.extra.pop("log", ()):
+            self.put(Pet(self.next_id(), new.name, new.category_id, new.status))
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        if token is None:
+            self.noted.add(new)
+            await asyncio.sleep(0)  # it may be cancelled here
+            self.noted.discard(new)
+        return receipt
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        self.noted.clear()
+        return await super().list_pets(query)
+
+    def close(self) -> None:
+        super().close()
+        self.data.extra["log"] = list(self.noted)
+
+
+@breaks("restore-sizes")
+class LoadsDigestsOfLongNames(Honest):
+    """A long name of the time before it was opened is compared with its digest, and differs."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.long = {pet.id for pet in store.pets.values() if len(pet.name) > 2**16}
+
+    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
+        if isinstance(item, Pet) and item.id in self.long:
+            raise ConflictError("a different name has this id")
+        super().check_same(item, stored)
+
+
+@breaks("restore-sizes")
+class StoresTheGivenListLater(Honest):
+    """The end of a long list is stored when it is closed, if the list is still the same."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(items)
+        if len(items) > 10_000:
+            self.kept[len(self.kept)] = items, items[10_000:]
+
+    def close(self) -> None:
+        super().close()
+        for items, end in self.kept.values():
+            for item in end if not items else ():
+                self.data.pets.pop(item.id, None)

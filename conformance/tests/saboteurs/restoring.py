@@ -290,8 +290,10 @@ class UndoesWhatAnOtherRestores(Honest):
 
     async def restore(self, items: Sequence[Item]) -> None:
         self.data.extra["restoring"] = [item.id for item in items if isinstance(item, Pet)]
-        await super().restore(items)
-        self.data.extra.pop("restoring", None)
+        try:
+            await super().restore(items)
+        finally:
+            self.data.extra.pop("restoring", None)
 
 
 @breaks("restore-next")

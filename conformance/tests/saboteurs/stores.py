@@ -211,6 +211,50 @@ def find_to_write(location: str, expected: Expected) -> Store:
 SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Honest, find=find_to_write)
 
 
+def find_a_filled_one(location: str, expected: Expected) -> Store:
+    """Take a store in which there is nothing for none."""
+    store = STORES.get(location)
+    if store and not store.pets and not expected.create:
+        raise ChangeNeededError("there is no store")
+    return find(location, expected)
+
+
+SABOTEURS["TakesAnEmptyStoreForNone"] = "store-kept", backend(Honest, find=find_a_filled_one)
+
+
+def find_to_read(location: str, expected: Expected) -> Store:
+    """Look at a copy, which has an identity of its own, if nothing may be created."""
+    store = find(location, expected)
+    if not expected.create and not expected.snapshot:
+        store = deepcopy(store)
+        store.identity = uuid4().hex
+    return store
+
+
+SABOTEURS["IdentifiesACopy"] = "store-identity", backend(Honest, find=find_to_read)
+
+
+@breaks("snapshot")
+class CutsTimesInSnapshots(Honest):
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        for order in store.orders.values():
+            cut = order.placed_at.replace(microsecond=0)
+            copied.orders[order.id] = replace(order, placed_at=cut)
+        return copied
+
+
+@breaks("snapshot")
+class SnapshotsHaveStatusesAsText(Honest):
+    @staticmethod
+    def snapshot(store: Store) -> Store:
+        copied = deepcopy(store)
+        for order in store.orders.values():
+            copied.orders[order.id] = replace(order, status=str(order.status))
+        return copied
+
+
 @breaks("store-identity")
 class KeepsNoEmptyStore(Honest):
     """What it has made is stored with the first write."""
