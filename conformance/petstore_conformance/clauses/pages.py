@@ -69,10 +69,9 @@ class PageClauses(Kit):
         pets = await add_pets(repository, 12)
         beyond = {min(pet.id + 1, MAX_ID) for pet in pets}
         for after in {0, *(pet.id for pet in pets), *beyond}:
-            expected = [pet for pet in pets if pet.id > after]
-            assert await repository.list_pets(PetQuery(after, 50)) == expected
-            sold = [pet for pet in expected if pet.status is PetStatus.SOLD]
-            assert await repository.list_pets(PetQuery(after, 50, PetStatus.SOLD)) == sold
+            for status in (None, *PetStatus):
+                query = PetQuery(after, 50, status)
+                assert await repository.list_pets(query) == matching(pets, query)
         queries = [PetQuery(pet.id, count) for pet in pets for count in range(1, 30)]
 
         async def read(query: PetQuery) -> None:

@@ -30,20 +30,22 @@ from petstore_conformance.model.values import AT, CATEGORIES, LONG_NAMES, NAMES,
 async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
     """Create pets; order those that are available, then complete or cancel the orders.
 
-    After each step, they must be returned as they are then, and at last by a list, too.
+    After each step, they must be returned as they are then, also by a list.
     """
+
+    async def read(pet: Pet) -> None:
+        assert await repository.get_pet(pet.id) == pet
+        assert await repository.list_pets(PetQuery(pet.id - 1, 1, pet.status or None)) == [pet]
 
     async def check(new: NewPet, final: OrderStatus) -> None:
         pet = created((await repository.create_pet(new)).id, new)
-        assert await repository.get_pet(pet.id) == pet
+        await read(pet)
         if pet.status is PetStatus.AVAILABLE:
             placed = await repository.place_order(pet.id, AT)
             pet = replace(pet, status=PetStatus.PENDING)
-            assert await repository.get_pet(pet.id) == pet
+            await read(pet)
             await repository.update_order(placed.id, final)
-            pet = replace(pet, status=PET_STATUS_BY_ORDER[final])
-            assert await repository.get_pet(pet.id) == pet
-        assert await repository.list_pets(PetQuery(pet.id - 1, 1, pet.status or None)) == [pet]
+            await read(replace(pet, status=PET_STATUS_BY_ORDER[final]))
 
     pairs = zip(news, cycle(FINAL_STATUSES), strict=False)
     await asyncio.gather(*(check(new, final) for new, final in pairs))

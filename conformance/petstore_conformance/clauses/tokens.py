@@ -79,6 +79,7 @@ class TokenClauses(Kit):
             assert type(again.id) is int
             replayed = await repository.place_order(first.id, AT, make_token("place", first.id))
             assert replayed == Receipt(placed.id, replayed=True)
+            assert (type(replayed.id), type(replayed.replayed)) == (int, bool)
         assert await count_stored(repository) == (1, 1)
         sold = await repository.get_pet(first.id)
         assert sold is not None
@@ -165,6 +166,7 @@ class TokenClauses(Kit):
         assert again == [Receipt(receipt.id, replayed=True) for receipt in receipts]
         without = await repository.create_pet(REX)
         assert not without.replayed
+        assert await count_stored(repository) == (len(values) + 1, 0)
 
     @clause("token-atomic")
     async def test_of_overlapping_writes_with_one_token_one_takes_effect(
@@ -332,6 +334,8 @@ class ExpiryClauses(Kit):
         writes.insert(turn, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
         placings = [repository.place_order(id_, AT, token) for id_, token in writes]
         assert not any(receipt.replayed for receipt in await asyncio.gather(*placings))
+        expired = replace(expired, now=begin + 20, until=begin + 30)  # again, and by several
+        one_effect(await asyncio.gather(*(repository.create_pet(REX, expired) for _ in range(3))))
 
     async def _expire_together(self, repository: Repository, begin: int) -> None:
         """Use hundreds of tokens again at once, of which the records have just expired."""

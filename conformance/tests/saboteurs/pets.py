@@ -114,6 +114,11 @@ listing(
     "SkipsThePetAfterTheCursor",
     lambda find, query: find(replace(query, after=query.after + (query.after > 0))),
 )
+listing(
+    "page-after",
+    "RepeatsTheLastPetOfAStatus",
+    lambda find, query: find(query) or find(replace(query, after=query.after - bool(query.status))),
+)
 listing("page-count", "HasItsOwnLimit", lambda find, query: find(query)[:100])
 listing("page-count", "EndsPagesAtAMegabyte", lambda find, query: short(find(query)))
 listing(

@@ -367,3 +367,41 @@ class OrdersAgainAfterExpiry(Honest):
             self.record(token, receipt.id)
             return receipt
         return await super().place_order(pet_id, at, token)
+
+
+@breaks("token-replayed")
+class ReplaysOrdersWithANumber(Honest):
+    """Whether an order was replayed is a number, as in its table."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        replayed: Any = int(receipt.replayed)
+        return replace(receipt, replayed=replayed) if replayed else receipt
+
+
+@breaks("token-apart")
+class StoresTwiceUnderTokensOfText(Honest):
+    """A token that begins as a text does is sent twice, and the second pet has no token."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        receipt = await super().create_pet(new, token)
+        if token and not receipt.replayed and token.value.startswith(b"token"):
+            await super().create_pet(new)
+        return receipt
+
+
+@breaks("token-expired")
+class FollowersReplayWhatHasExpired(Honest):
+    """While one write replaces an expired record, others with its token get its id."""
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        if token is None:
+            return await super().create_pet(new)
+        old = self.data.records.get(token.value)
+        if token.value in self.noted and old and old.fingerprint == token.fingerprint:
+            return Receipt(old.id, replayed=True)
+        self.noted.add(token.value)
+        try:
+            return await super().create_pet(new, token)
+        finally:
+            self.noted.discard(token.value)

@@ -166,3 +166,24 @@ class LooksForAllIdsAtOnce(Honest):
         if len(items) > 32_766:
             raise StorageError("too many variables")
         await super().restore(items)
+
+
+@breaks("restore-exact")
+class RestoresEarlyTimesInLocalTime(Honest):
+    """It is the same time, but not in UTC."""
+
+    def add(self, item: Pet | Order) -> None:
+        if isinstance(item, Order) and item.placed_at.year < 1970:
+            item = replace(item, placed_at=item.placed_at.astimezone(BERLIN))
+        super().add(item)
+
+
+@breaks("name-exact")
+class CutsNamesOfPendingPets(Honest):
+    """A list of what is pending comes from a narrower table."""
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        found = await super().list_pets(query)
+        if query.status is PetStatus.PENDING:
+            return [replace(pet, name=pet.name[: 2**16]) for pet in found]
+        return found
