@@ -254,8 +254,8 @@ async def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
         parsed: list[Request] = []
         try:
             parsed += parsed_by_h11(data)
-        except h11.RemoteProtocolError as error:  # the requests before it are compared
-            if "b'00000000" in str(error):  # it takes 20 digits of a chunk's size
+        except h11.RemoteProtocolError:  # the requests before it are compared
+            if b"0" * 20 in data:  # it takes 20 digits of a length
                 continue
         assert served == parsed[: len(served)], data
 
