@@ -112,22 +112,37 @@ def test_an_upgrade_replaces_all_functions_while_older_processes_run(
     assert {row[0] for row in server.fetch(functions, old)} == expected
 
 
-def test_an_upgrade_that_waits_for_a_table_gives_up(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "held", "message"),
+    [
+        (
+            "LOCK_SECONDS",
+            "SELECT FROM {}.store",
+            "another session has held one of its tables for 1 s; end it",
+        ),
+        (
+            "OPEN_SECONDS",
+            "SELECT pg_advisory_xact_lock(hashtextextended('{}', 0))",
+            "another process has been upgrading the schema {} for 1 s",
+        ),
+    ],
+)
+def test_an_upgrade_that_waits_for_a_table_or_for_another_process_gives_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch, limit: str, held: str, message: str
 ) -> None:
     """The processes that run wait behind it."""
     name = fresh()
     make_version_1(server, name)
-    monkeypatch.setattr(schema, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(schema, limit, 1)
 
     async def run() -> str:
         async with session(server) as other:
-            await other.execute(f"BEGIN; SELECT FROM {name}.store")
+            await other.execute(f"BEGIN; {held.format(name)}")
             return await asyncio.to_thread(
                 refusal, server, UnavailableError, schema=name, timeout_seconds=20
             )
 
-    assert "another session has held one of its tables for 0.1 s; end it" in asyncio.run(run())
+    assert message.format(name) in asyncio.run(run())
     monkeypatch.undo()
     assert create(server, schema=name) == 1
 
