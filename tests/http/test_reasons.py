@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 import socket
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,144 +57,175 @@ class Hanging(MemoryRepository):
         await asyncio.Event().wait()
 
 
+class Log:
+    """The log, in a file. That of `capfd` is emptied, which may lose or tear lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._target = path.open("wb")
+        self._file = path.open("rb")
+        self._rest = b""
+
+    def read(self) -> list[bytes]:
+        """Return the lines that were completed since the last time."""
+        *complete, self._rest = (self._rest + self._file.read()).split(b"\n")
+        return complete
+
+    @contextmanager
+    def on_standard_error(self) -> Iterator[None]:
+        before = os.dup(2)
+        os.dup2(self._target.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+    def close(self) -> None:
+        self._target.close()
+        self._file.close()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with closing(Log(tmp_path / "log")) as log:
+        yield log
+
+
 @contextmanager
-def logged(**options: Any) -> Iterator[Live]:
+def logged(log: Log, **options: Any) -> Iterator[Live]:
     """Run a service whose requests are logged."""
-    with log_restored(), in_thread(**options) as live:
+    with log.on_standard_error(), log_restored(), in_thread(**options) as live:
         logs.set_up(LogFormat.JSON)
         yield live
 
 
-def lines(
-    capfd: pytest.CaptureFixture[str], count: int = 1, events: Container[str] = ("request",)
-) -> list[Line]:
+def lines(log: Log, count: int = 1, events: Container[str] = ("request",)) -> list[Line]:
     """Return the lines of the requests, or of these events, since the last time: so many."""
     found: list[Line] = []
 
     def complete() -> bool:
-        logged = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-        found.extend(line for line in logged if line["event"] in events)
+        found.extend(line for line in map(json.loads, log.read()) if line["event"] in events)
         return len(found) >= count
 
     until(complete)
     return found
 
 
-def why(capfd: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+def why(log: Log) -> tuple[int, str, str]:
     """Return status, code and reason of the only request that was logged."""
-    (line,) = lines(capfd)
+    (line,) = lines(log)
     return line["status"], line["code"], line["reason"]
 
 
 def test_the_line_of_an_error_has_its_code_and_its_reason(
-    capfd: pytest.CaptureFixture[str],
+    log: Log,
 ) -> None:
-    with logged() as live, live.anonymous() as anonymous:
+    with logged(log) as live, live.anonymous() as anonymous:
         client, key = live.client, {"idempotency-key": "k"}
         created = client.post("/v1/pets", json=REX | {"status": "available"})
         order = {"petId": int(created.headers["location"].rpartition("/")[2])}
         first = client.post("/v1/store/orders", json=order, headers=key)
         path = first.headers["location"]
         client.patch(path, json={"status": "cancelled"})
-        assert [line.keys() & {"code", "reason"} for line in lines(capfd, 3)] == [set()] * 3
+        assert [line.keys() & {"code", "reason"} for line in lines(log, 3)] == [set()] * 3
 
         client.patch(path, json={"status": "completed"})
-        assert why(capfd) == (409, "conflict", "The order is no longer placed.")
+        assert why(log) == (409, "conflict", "The order is no longer placed.")
         client.post("/v1/store/orders", json={"petId": 99}, headers=key)
         reused = "Idempotency-Key: already used with a different body; use a new key."
-        assert why(capfd) == (409, "conflict", reused)
+        assert why(log) == (409, "conflict", reused)
         client.post("/v1/store/orders", json={"petId": 99})
-        assert why(capfd) == (404, "not_found", "Pet not found.")
+        assert why(log) == (404, "not_found", "Pet not found.")
         client.get("/v1/pets/99")
-        assert why(capfd) == (404, "not_found", "Pet not found.")
+        assert why(log) == (404, "not_found", "Pet not found.")
         client.get(f"/v1/{MARKER}")
-        assert why(capfd) == (404, "not_found", "Path not found.")
+        assert why(log) == (404, "not_found", "Path not found.")
         client.get("/v1/pets?limit=0")
         limit = "limit: expected an integer from 1 to 100."
-        assert why(capfd) == (400, "invalid_request", limit)
+        assert why(log) == (400, "invalid_request", limit)
         client.post("/v1/pets", json={"name": MARKER, "categoryId": MARKER})
         category = "body.categoryId: expected an integer, got a string."
-        assert why(capfd) == (400, "invalid_request", category)
+        assert why(log) == (400, "invalid_request", category)
         client.post("/v1/pets", content=b"{", headers={"content-type": "application/json"})
-        assert why(capfd)[2].startswith("body: expected JSON: ")
+        assert why(log)[2].startswith("body: expected JSON: ")
         body = pet_body(b',"%b":1,"%b":2' % (MARKER.encode(), MARKER.encode()))
         request(live, "POST /v1/pets", JSON, body=body)
         once = "body: expected each member once."
-        assert why(capfd) == (400, "invalid_request", once)
+        assert why(log) == (400, "invalid_request", once)
         client.request("BREW" + MARKER.upper(), "/v1/pets")
-        (line,) = lines(capfd)
+        (line,) = lines(log)
         assert (line["method"], line["code"]) == ("unknown", "method_not_allowed")
         anonymous.get("/v1/pets")
-        assert why(capfd)[:2] == (401, "unauthorized")
+        assert why(log)[:2] == (401, "unauthorized")
         anonymous.get("/v1/pets", headers={"authorization": f"Bearer {MARKER}"})
-        assert why(capfd) == (401, "unauthorized", "Invalid API key.")
+        assert why(log) == (401, "unauthorized", "Invalid API key.")
 
 
 def test_the_reason_of_malformed_http_is_the_connections_own(
-    capfd: pytest.CaptureFixture[str],
+    log: Log,
 ) -> None:
-    with logged() as live:
+    with logged(log) as live:
         live.raw(b"GET / HTTP/1.1\r\nHost: x y\r\n\r\n")
         host = "HTTP: expected one valid Host header."
-        assert why(capfd) == (400, "invalid_request", host)
+        assert why(log) == (400, "invalid_request", host)
         with begin_body(live, "Content-Length: 9", b"{") as connection:
             connection.shutdown(socket.SHUT_WR)
             ended = "HTTP: the request ended before it was complete."
-            assert why(capfd) == (400, "invalid_request", ended)
+            assert why(log) == (400, "invalid_request", ended)
 
 
-def test_the_reason_of_a_limit_says_which(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_of_a_limit_says_which(log: Log) -> None:
     limits = Settings(drain_seconds=0, rate_limit=RateLimit.parse("1/h"), max_body_bytes=9)
-    with logged(settings=limits) as live:
+    with logged(log, settings=limits) as live:
         live.client.post("/v1/pets", json=REX)
-        assert why(capfd) == (413, "payload_too_large", "body: expected at most 9 bytes.")
+        assert why(log) == (413, "payload_too_large", "body: expected at most 9 bytes.")
         live.client.get("/v1/pets")
-        assert why(capfd)[:2] == (429, "rate_limited")
+        assert why(log)[:2] == (429, "rate_limited")
     with (
-        logged(settings=Settings(drain_seconds=0, max_in_flight=1)) as live,
+        logged(log, settings=Settings(drain_seconds=0, max_in_flight=1)) as live,
         begin_body(live, "Content-Length: 9\r\nExpect: 100-continue") as connection,
     ):
         connection.recv(1)
         live.client.get("/v1/pets")
-        assert why(capfd) == (503, "unavailable", "Too many requests in flight.")
+        assert why(log) == (503, "unavailable", "Too many requests in flight.")
 
 
 def test_the_reason_of_a_failure_of_the_storage_says_which(
-    capfd: pytest.CaptureFixture[str],
+    log: Log,
 ) -> None:
-    with logged(plugin=plugin_of(Failing())) as live:
+    with logged(log, plugin=plugin_of(Failing())) as live:
         for id_, expected in {
             1: (503, "unavailable", "UnavailableError (ConnectionRefusedError)"),
             2: (503, "unavailable", "WrongStoreError"),
             3: (500, "internal_error", "ZeroDivisionError"),
         }.items():
             live.client.get(f"/v1/pets/{id_}")
-            assert why(capfd) == expected
+            assert why(log) == expected
 
 
 def test_a_storage_that_takes_too_long_is_not_ready(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "READY_SECONDS", 0.01)
-    with logged(plugin=plugin_of(Hanging())) as live:
+    with logged(log, plugin=plugin_of(Hanging())) as live:
         check_error(live.client.get("/readyz"), 503, "unavailable")
         not_ready = "not ready: the storage did not respond in time"
-        before, line = lines(capfd, 2, {"request", not_ready})
+        before, line = lines(log, 2, {"request", not_ready})
     assert before["event"] == not_ready
     assert line["reason"].startswith("TimeoutError")
 
 
 def test_a_request_that_a_stop_cuts_off_is_logged_as_the_503_that_it_gets(
-    capfd: pytest.CaptureFixture[str],
+    log: Log,
 ) -> None:
     hanging, brief = Hanging(), Settings(drain_seconds=0, shutdown_seconds=1)
-    with logged(settings=brief, plugin=plugin_of(hanging)) as live:
+    with logged(log, settings=brief, plugin=plugin_of(hanging)) as live:
         connection = socket.create_connection((live.host, live.port))
         connection.sendall(head("GET /v1/pets", HOST, AUTHORIZED))
         until(lambda: hanging.called)
     with connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 503 ")
-    assert why(capfd) == (503, "unavailable", "The service is stopping.")
+    assert why(log) == (503, "unavailable", "The service is stopping.")
 
 
 PARTS = st.sampled_from(
@@ -208,7 +241,7 @@ HOSTILE = st.lists(PARTS | st.binary(max_size=4) | st.just(MARKER.encode()), max
 )
 
 
-def test_nothing_that_a_client_sends_is_logged(capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_that_a_client_sends_is_logged(log: Log) -> None:
     marker = MARKER.encode()
     statuses: set[int] = set()
 
@@ -237,12 +270,12 @@ def test_nothing_that_a_client_sends_is_logged(capfd: pytest.CaptureFixture[str]
         live.raw(b"%b /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n" % marker.upper(), half_close=True)
         live.raw(b"GET /v1/pets HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % text, half_close=True)
         live.raw(b"GET /v1/pets HTTP/1.1\r\nHost: %b\r\n\r\n" % text, half_close=True)
-        log = capfd.readouterr().err
-        assert MARKER not in log.lower()
-        for logged_ in map(json.loads, log.splitlines()):
+        found = log.read()
+        assert marker not in b"".join(found).lower()
+        for logged_ in map(json.loads, found):
             statuses.add(logged_["status"])
             assert ("reason" in logged_) == ("code" in logged_) == (logged_["status"] >= 400)
 
-    with logged() as live:
+    with logged(log) as live:
         send(live)
     assert {200, 201, 400, 401, 404, 405, 415} <= statuses
