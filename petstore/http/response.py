@@ -9,7 +9,7 @@ from petstore.http.headers import Header
 Content = TypeVar("Content")
 
 
-class Response(Struct, Generic[Content]):
+class Response(Struct, Generic[Content], gc=False):
     """What a handler returns if its content does not say everything.
 
     headers -- beside those of every response of the operation, names in lower case; it is changed

@@ -13,7 +13,7 @@ from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability.output import standard_error
 
 
-class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
+class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The log line of a request; it never contains a key or a body.
 
     For malformed HTTP it has only the request id, the status, and what is wrong.

@@ -123,6 +123,12 @@ class HttpConnection(asyncio.Protocol):
             "client": client,
             "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
             "root_path": self._root_path,
+            "method": "",  # from here on, each request sets its own: a copy need not grow
+            "path": "",
+            "raw_path": b"",
+            "query_string": b"",
+            "headers": [],
+            "state": {},
         }
         self._start_clock(REQUEST_SECONDS)
 
@@ -192,9 +198,8 @@ class HttpConnection(asyncio.Protocol):
 
     # The parser calls these.
 
-    def begin_request(self) -> None:
-        """Start the clock of a request."""
-        self._discarded = 0
+    def expect_rest(self) -> None:
+        """Start the clock of a request that has begun to arrive."""
         self._start_clock(REQUEST_SECONDS)
 
     def start_request(
@@ -203,6 +208,7 @@ class HttpConnection(asyncio.Protocol):
         """Serve a request whose head has arrived, or let it wait for those before it."""
         if len(self._waiting) >= MAX_PIPELINED:
             raise MalformedError("too many pipelined requests")
+        self._discarded = 0
         exchange = Exchange(
             self,
             self._scope(method, version),
@@ -235,7 +241,6 @@ class HttpConnection(asyncio.Protocol):
         """Wait for the next request, and keep nothing of the last one meanwhile."""
         self._deadline = self.loop.time() + KEEP_ALIVE_SECONDS
         self._last = None
-        self._parser.forget()
 
     # The server calls these.
 
@@ -329,7 +334,8 @@ class HttpConnection(asyncio.Protocol):
         if self._waiting:
             self._start(self._waiting.popleft())
             return
-        self.resume_reading()
+        if not self._reading:
+            self.resume_reading()
         if self._parser.phase is _IDLE:
             self._rest()
         elif self._parser.phase is _DISCARD:
@@ -356,15 +362,13 @@ class HttpConnection(asyncio.Protocol):
         if self._root_path and path != "*":
             path = self._root_path + path
             raw_path = self._root_path.encode("ascii") + raw_path
-        scope = {
-            **self._base_scope,
-            "method": method,
-            "path": path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": self._parser.headers,
-            "state": self._app_state.copy(),
-        }
+        scope = self._base_scope.copy()
+        scope["method"] = method
+        scope["path"] = path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query
+        scope["headers"] = self._parser.headers
+        scope["state"] = self._app_state.copy()
         if version != "1.1":
             scope["http_version"] = version
         return scope

@@ -58,7 +58,7 @@ class Receiver(Protocol):
     When a request is started, the parser has its `url` and `headers`. `MalformedError` rejects it.
     """
 
-    def begin_request(self) -> None: ...  # noqa: D102
+    def expect_rest(self) -> None: ...  # noqa: D102
     def start_request(  # noqa: D102
         self, method: str, version: str, *, keep_alive: bool, expects_continue: bool
     ) -> None: ...
@@ -94,7 +94,7 @@ class RequestParser:
 
         Raises `MalformedError`; then nothing more can be parsed.
         """
-        begin = 0
+        begin, new = 0, False
         if self._head:
             if not self._keep_head(data):
                 return
@@ -109,17 +109,13 @@ class RequestParser:
                 begin = _line_breaks_end(data, begin)
             elif self._keep_alive:
                 self.phase = _HEAD
-                self.headers = []
                 self._complete = False
-                self._receiver.begin_request()
+                new = True
             else:  # nothing behind the last request is parsed
                 self.phase = _DISCARD
                 return
-
-    def forget(self) -> None:
-        """Keep nothing of the last request."""
-        self.url = b""
-        self.headers = []
+        if new and self.phase is not _IDLE:  # most requests arrive at once
+            self._receiver.expect_rest()
 
     def close(self) -> None:
         """End all parsing: otherwise a reference cycle would remain."""
@@ -226,6 +222,7 @@ class RequestParser:
 
     def _end_request(self) -> None:
         self.phase = _IDLE
+        self.url, self.headers = b"", []  # an idle connection keeps nothing of its last request
         self._receiver.end_request()
 
     def _parse(self, data: bytes) -> None:
