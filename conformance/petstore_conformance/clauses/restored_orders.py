@@ -1,5 +1,7 @@
 """Clauses of `restore`: an order needs its pet, which must have a status that matches."""
 
+import asyncio
+
 import pytest
 
 from petstore.contract import (
@@ -81,15 +83,16 @@ class RestoredOrderClauses(Kit):
                     await repository.restore([pets[-1], both[0], *[pets[-1]] * distance, both[1]])
                 orders.append(both[0])
         await check_stored(repository, pets, orders)
-        receipt = await repository.create_pet(NewPet("Rex", 7, PetStatus.AVAILABLE))
-        placed = await repository.place_order(receipt.id, AT)
-        higher, lower = (  # the lower id only if there is one
-            Order(id_, receipt.id, OrderStatus.PLACED, AT)
-            for id_ in (placed.id + 1, placed.id - 1 or 2)
-        )
-        for restored in (higher, lower):
+        available = NewPet("Rex", 7, PetStatus.AVAILABLE)
+        receipts = [await repository.create_pet(available) for _ in range(3)]
+        placing = (repository.place_order(receipt.id, AT) for receipt in receipts)
+        for pet, placed in zip(receipts, await asyncio.gather(*placing), strict=True):
+            lower, higher = (
+                Order(id_, pet.id, OrderStatus.PLACED, AT) for id_ in (1, placed.id + 2**40)
+            )
+            for restored in (lower, higher):
+                with pytest.raises(ConflictError):
+                    await repository.restore([restored])
+            await repository.update_order(placed.id, cancelled)
             with pytest.raises(ConflictError):
-                await repository.restore([restored])
-        await repository.update_order(placed.id, cancelled)
-        with pytest.raises(ConflictError):
-            await repository.restore([higher])
+                await repository.restore([higher])

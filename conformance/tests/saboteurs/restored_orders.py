@@ -1,8 +1,9 @@
 """What a backend may do wrong when orders are restored."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from conformance.tests.honest import Honest, Item
+from conformance.tests.honest import Honest, Item, Token
 from conformance.tests.saboteurs.registry import breaks
 from conformance.tests.saboteurs.restoring import ChecksBeforeTheCall
 from petstore.contract import (
@@ -13,6 +14,7 @@ from petstore.contract import (
     OrderStatus,
     Pet,
     PetStatus,
+    Receipt,
 )
 
 
@@ -102,6 +104,26 @@ class LinksTheLastOrder(Honest):
         linked = self.data.extra.get("links", {}).get(pet.id)
         if linked and linked.status is not OrderStatus.CANCELLED:
             raise ConflictError("the pet is in another order")
+
+
+@breaks("restore-live")
+class LinksOneOrderOfATurn(Honest):
+    """Orders that are placed in one turn are stored together; only the last is linked to its pet."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        self.kept["last"] = pet_id
+        receipt = await super().place_order(pet_id, at, token)
+        if self.kept["last"] != pet_id:
+            self.data.extra.setdefault("unlinked", set()).add(receipt.id)
+        return receipt
+
+    def check_live(self, order: Order, pet: Pet) -> None:
+        known, unlinked = self.data.orders, self.data.extra.get("unlinked", set())
+        self.data.orders = {id_: known[id_] for id_ in known if id_ not in unlinked}
+        try:
+            super().check_live(order, pet)
+        finally:
+            self.data.orders = known
 
 
 @breaks("restore-live")
