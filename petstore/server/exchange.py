@@ -72,7 +72,7 @@ class Exchange:
     _body: bytes | bytearray = b""  # what has arrived of it and was not received yet
     _delivered = False  # whether the application has received the end of the body
     _start: dict[str, Any] | None = None  # the first of two messages
-    _news: asyncio.Event | None = None  # set when there is something to receive
+    _receiving: tuple["asyncio.Future[None]", ...] = ()  # what each `receive` waits for
 
     def __init__(
         self,
@@ -117,14 +117,14 @@ class Exchange:
             self._body += data
         if len(self._body) > HIGH_WATER_BYTES:
             self._connection.pause_reading()
-        if self._news is not None:
-            self._news.set()
+        if self._receiving:
+            self._wake()
 
     def end(self) -> None:
         """Mark the request as complete."""
         self.more_body = False
-        if self._news is not None:
-            self._news.set()
+        if self._receiving:
+            self._wake()
 
     def disconnect(self) -> None:
         """Mark the client as gone, or its request as rejected."""
@@ -153,9 +153,9 @@ class Exchange:
             if self.half_closed:
                 break
             self._connection.resume_reading()
-            self._news = self._news or asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
+            news = asyncio.get_running_loop().create_future()
+            self._receiving = (*self._receiving, news)
+            await news
         return {"type": "http.disconnect"}
 
     def take_body(self, most: int) -> bytes | None:
@@ -214,8 +214,8 @@ class Exchange:
             body = b""
         self.complete = True
         self._body = b""
-        if self._news is not None:
-            self._news.set()
+        if self._receiving:
+            self._wake()
         if self.disconnected:
             return
         if len(body) < _LARGE_BYTES:
@@ -242,9 +242,11 @@ class Exchange:
             self.respond(self._start["status"], headers, message["body"], length=length)
 
     def _wake(self) -> None:
-        """Wake `receive`. Where every request passes, this is written out and saves a call."""
-        if self._news is not None:
-            self._news.set()
+        """Let each `receive` look again."""
+        receiving, self._receiving = self._receiving, ()
+        for news in receiving:
+            if not news.done():  # it may have been cancelled
+                news.set_result(None)
 
 
 def _encode(header: tuple[bytes, bytes]) -> bytes:

@@ -180,6 +180,9 @@ async def test_all_tasks_of_an_application_that_wait_for_the_disconnect_get_it(g
 
     async def app(_: Any, receive: Any, send: Any) -> None:
         seen.append((await receive())["type"])
+        cancelled = asyncio.ensure_future(receive())
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, cancelled.cancel)  # while the others wait, too
         seen.extend(event["type"] for event in await asyncio.gather(receive(), receive()))
         await send(start(200, length(2)))
         await send(body(b"ok"))  # if it is gone, to nobody: no error
