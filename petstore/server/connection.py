@@ -115,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
         self._server.connections.add(self)
         self._context = copy_context()  # so that no request inherits that of the one before it
         server, client = (_address(transport, name) for name in ("sockname", "peername"))
-        self._base_scope = {
+        self._base_scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",

@@ -1,10 +1,10 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
-import asyncio
 import os
 import stat
 import sys
 import time
+from asyncio import Runner
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
 from itertools import islice
@@ -25,7 +25,6 @@ from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress, report
 from petstore.transfer.records import Records
-from petstore.transfer.runner import Calls
 from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSource, highest, pages
 
 MAX_SHOWN: Final = 100
@@ -72,8 +71,8 @@ def export(file: str, url: str | None) -> int:
             configuration = _configured(
                 "there is nothing to export. Read from the running service: --from URL"
             )
-            with _opened(configuration, READING) as (calls, repository):
-                _export(StorageSource(calls, repository), file)
+            with _opened(configuration, READING) as (runner, repository):
+                _export(StorageSource(runner, repository), file)
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
         return exit_status.INTERRUPTED
@@ -93,8 +92,8 @@ def import_(file: str) -> int:
         with _input(file, configuration) as lines:
             if lines.size is not None:
                 lines.check()
-            with _opened(configuration, Expected()) as (calls, repository):
-                _import(lines, _Target(calls, repository, lines.name))
+            with _opened(configuration, Expected()) as (runner, repository):
+                _import(lines, _Target(runner, repository, lines.name))
     except KeyboardInterrupt:
         report("interrupted; run it again to continue")
         return exit_status.INTERRUPTED
@@ -110,10 +109,10 @@ def verify(file: str) -> int:
     try:
         with (
             _input(file, configuration) as lines,
-            _opened(configuration, READING) as (calls, repository),
+            _opened(configuration, READING) as (runner, repository),
             Progress("compared", lines.size) as progress,
         ):
-            items, source = lines.watched(progress), StorageSource(calls, repository)
+            items, source = lines.watched(progress), StorageSource(runner, repository)
             found = differences(items, lines.records, lines.name, source, int(time.time()))
             shown = list(islice(found, MAX_SHOWN))
             more = sum(1 for _ in found)
@@ -137,18 +136,20 @@ def _configured(why: str) -> Configuration:
 
 
 @contextmanager
-def _opened(configuration: Configuration, expected: Expected) -> Iterator[tuple[Calls, Repository]]:
+def _opened(
+    configuration: Configuration, expected: Expected
+) -> Iterator[tuple[Runner, Repository]]:
     """Open the storage. Only its calls run in the event loop, so that files may block."""
     backend = configuration.plugin.backend
     snapshot = expected is READING and backend.snapshots
     expected = replace(expected, store=configuration.settings.store, snapshot=snapshot)
-    with Calls() as calls:
+    with Runner() as runner:
         stack = AsyncExitStack()
         opened = backend.open(configuration.storage, expected)
         try:
-            yield calls, calls.run(stack.enter_async_context(opened))
+            yield runner, runner.run(stack.enter_async_context(opened))
         finally:
-            calls.run(stack.aclose())
+            runner.run(stack.aclose())
 
 
 def _export(source: Source, file: str) -> None:
@@ -326,32 +327,20 @@ def _import(lines: _Lines, target: "_Target") -> None:
 class _Target:
     """The storage into which items are imported."""
 
-    def __init__(self, calls: Calls, repository: Repository, name: str) -> None:
-        self._calls = calls
+    def __init__(self, runner: Runner, repository: Repository, name: str) -> None:
+        self._runner = runner
         self._repository = repository
         self._name = name
         self._now = int(time.time())
-        self._nothing_new = True
         self._items = self._records = self._expired = 0
 
     def remark(self) -> str:
         """Return what to say in the end, besides the numbers."""
-        known = self._nothing_new and self._items
-        remark = "; all of them were stored already" if known else ""
-        if self._expired:
-            remark += f"; {count(self._expired, 'record')} of them had expired"
+        expired = count(self._expired, "record")
+        remark = f"; {expired} of them had expired" if self._expired else ""
         if self._items and not self._records:
             remark += f"; {_RETRIED}"
         return remark
-
-    def _has(self, batch: list[_Numbered]) -> bool:
-        """Return whether all pets and orders of a batch are stored, by their ids."""
-
-        async def look_up() -> list[Pet | Order | None]:
-            items = (item for _, item in batch if not isinstance(item, TokenRecord))
-            return await asyncio.gather(*map(self._find, items))
-
-        return None not in self._calls.run(look_up())
 
     def store(self, batch: list[_Numbered]) -> None:
         """Store items together, without expired records.
@@ -365,14 +354,12 @@ class _Target:
         self._records += len(records)
         self._expired += len(expired)
         batch = [(number, item) for number, item in batch if item not in expired]
-        # An import of new items asks once.
-        self._nothing_new = self._nothing_new and self._has(batch)
         try:
-            self._calls.run(self._repository.restore([item for _, item in batch]))
+            self._runner.run(self._repository.restore([item for _, item in batch]))
         except RefusedError:
             for number, item in batch:
                 try:
-                    self._calls.run(self._repository.restore([item]))
+                    self._runner.run(self._repository.restore([item]))
                 except RefusedError as refusal:
                     raise InvalidLineError(
                         f"{self._name}, line {number}: {self._reason(item, refusal)}."
@@ -380,14 +367,12 @@ class _Target:
                         " to run the import again"
                     ) from None
 
-    async def _find(self, item: Pet | Order) -> Pet | Order | None:
-        """Return what is stored under the id of an item."""
-        if isinstance(item, Pet):
-            return await self._repository.get_pet(item.id)
-        return await self._repository.get_order(item.id)
-
     def _reason(self, item: Transferred, refusal: RefusedError) -> str:
-        found = None if isinstance(item, TokenRecord) else self._calls.run(self._find(item))
+        found: Pet | Order | None = None
+        if isinstance(item, Pet):
+            found = self._runner.run(self._repository.get_pet(item.id))
+        elif isinstance(item, Order):
+            found = self._runner.run(self._repository.get_order(item.id))
         if found is None:
             return str(refusal)
         return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

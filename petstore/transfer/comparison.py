@@ -37,7 +37,7 @@ def differences(
     name -- the name of the file
     now -- records that have expired then are not compared, in seconds since 1970
 
-    Raises `InvalidLineError` if they are in another order.
+    Raises `InvalidLineError` for one that is repeated or out of order.
     """
     both = merge(_in_file(lines, records, name, now), _in_store(source, now), key=itemgetter(0))
     for _, group in groupby(both, itemgetter(0)):
@@ -57,8 +57,11 @@ def _in_file(
         if isinstance(item, TokenRecord):
             continue
         entry = _key(item), f"{name}, line {number}", item
-        if entry[0] < last:
-            raise InvalidLineError(f"{entry[1]}: it is not in the order of an export")
+        if entry[0] <= last:
+            raise InvalidLineError(
+                f"{entry[1]}: it is repeated or out of order; an export has each item once, by"
+                " ascending id"
+            )
         last = entry[0]
         yield entry
     for number, record in records:

@@ -3,6 +3,7 @@
 import http.client
 import re
 import time
+from asyncio import Runner
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -22,7 +23,6 @@ from petstore.contract import (
 )
 from petstore.interface import API_PREFIX, MAX_LIMIT, encode_cursor
 from petstore.transfer.progress import report
-from petstore.transfer.runner import Calls
 
 PAGE_ITEMS: Final = 500
 """How many items are read from the storage at once."""
@@ -82,21 +82,21 @@ def highest(source: Source, type_: ItemType) -> int:
 class StorageSource:
     """The configured storage."""
 
-    def __init__(self, calls: Calls, repository: Repository) -> None:
-        self._calls = calls
+    def __init__(self, runner: Runner, repository: Repository) -> None:
+        self._runner = runner
         self._repository = repository
 
     def page(self, type_: ItemType, after: int, count: int) -> Items:
         """Read a page."""
         if type_ is Pet:
-            return self._calls.run(self._repository.list_pets(PetQuery(after, count)))
-        return self._calls.run(self._repository.list_orders(OrderQuery(after, count)))
+            return self._runner.run(self._repository.list_pets(PetQuery(after, count)))
+        return self._runner.run(self._repository.list_orders(OrderQuery(after, count)))
 
     def tokens(self, now: int) -> Iterator[list[TokenRecord]]:
         """Follow the cursors."""
         cursor, last = "", False
         while not last:
-            page = self._calls.run(self._repository.list_tokens(cursor, PAGE_ITEMS, now))
+            page = self._runner.run(self._repository.list_tokens(cursor, PAGE_ITEMS, now))
             yield page.records
             cursor, last = page.next, not page.next
 

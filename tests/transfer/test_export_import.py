@@ -59,8 +59,8 @@ def test_a_transferred_store_is_exported_equal_to_the_byte(
         report,
     )
     assert f" {TRANSFERRED:,} pets" in report
-    assert run("import", str(first), **target).endswith("/s)\n")
-    assert run("import", str(first), **target).endswith("/s); all of them were stored already\n")
+    for _ in range(2):
+        assert run("import", str(first), **target).endswith("/s)\n")
     run("export", str(second), **target)
     one_lines, other_lines = first.read_bytes().splitlines(), second.read_bytes().splitlines()
     items = TRANSFERRED + sum(line.startswith(b'{"order') for line in one_lines)
@@ -158,16 +158,12 @@ def test_an_interrupted_import_can_be_run_again(backend: str, tmp_path: Path) ->
     assert with_repository(source, contents) == with_repository(target, contents)
 
 
-def test_records_alone_are_not_called_stored_already_and_expired_ones_are_left_out(
-    tmp_path: Path,
-) -> None:
+def test_expired_records_are_left_out(tmp_path: Path) -> None:
     target, file = place_settings(DURABLE[0], tmp_path), tmp_path / "file"
     untils = [int(time.time()) + seconds for seconds in (999, -9)]
     records = [TokenRecord(bytes([n] * 32), bytes(32), until, 1) for n, until in enumerate(untils)]
     file.write_bytes(b"".join(map(ndjson.encode, records)))
-    report = run("import", str(file), **target)
-    assert "stored already" not in report
-    assert "1 record of them had expired" in report
+    assert "1 record of them had expired" in run("import", str(file), **target)
     page = with_repository(target, lambda repository: repository.list_tokens("", 9, 0))
     assert page.records == records[:1]
 
