@@ -42,8 +42,7 @@ class Table(Generic[_Item]):
 
     def add(self, item: _Item) -> None:
         """Add an item. One with its id is replaced, but not removed from those of its status."""
-        if item.id > self.last_id:  # `max` takes longer
-            self.last_id = item.id
+        self.last_id = max(self.last_id, item.id)
         self._all.put(item)
         if item.status:  # a pet may have none
             self._by_status[item.status].put(item)

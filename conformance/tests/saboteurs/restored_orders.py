@@ -108,7 +108,7 @@ class LinksTheLastOrder(Honest):
 
 @breaks("restore-live")
 class LinksOneOrderOfATurn(Honest):
-    """Orders that are placed in one turn are stored together; only the last is linked to its pet."""
+    """Orders of one turn are stored together, but only the last is linked to its pet."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         self.kept["last"] = pet_id
