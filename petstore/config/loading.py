@@ -103,26 +103,12 @@ def _check_memory() -> None:
 
 
 def _check_workers(workers: int, plugin: Plugin) -> None:
-    if workers == 1 or plugin.backend.shared:
-        return
-    shared = _shared_backends()
-    raise ConfigurationError(
-        f"the backend '{plugin.name}' keeps its data in one process; {workers} workers would serve"
-        f" {workers} different stores. Set --workers 1"
-        + (f", or choose a shared backend: {', '.join(shared)}" if shared else "")
-    )
-
-
-def _shared_backends() -> list[str]:
-    """Return the names of the installed backends that several processes may share."""
-    names = []
-    for point in discovery.installed():
-        try:
-            if discovery.load(point).backend.shared:
-                names.append(point.name)
-        except ConfigurationError:
-            continue
-    return sorted(set(names))
+    if workers > 1 and not plugin.backend.shared:
+        raise ConfigurationError(
+            f"the backend '{plugin.name}' keeps its data in one process; {workers} workers would"
+            f" serve {workers} different stores. Set --workers 1, or choose a shared backend, as"
+            " 'petstore backends' shows them"
+        )
 
 
 def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, ...]:

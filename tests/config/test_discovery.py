@@ -12,9 +12,6 @@ from typing import Final
 import pytest
 
 from petstore import exit_status
-from petstore.config import discovery
-from petstore.config.errors import ConfigurationError
-from petstore.config.loading import configure
 from tests.support.command import SECRET, error_message, in_process, run_command, running
 from tests.support.services import KEY
 from tests.support.waiting import HANG_SECONDS, until
@@ -317,24 +314,3 @@ class TestOpen:
             process.send_signal(signal.SIGINT)
             assert process.wait(HANG_SECONDS) == 130
         assert (tmp_path / "stderr").read_text() == ""
-
-
-class TestWorkers:
-    environ: Final = {"PETSTORE_API_KEYS": KEY, "PETSTORE_WORKERS": "4"}
-
-    def test_other_backends_are_refused_and_each_shared_backend_is_named_once(
-        self, site: Site
-    ) -> None:
-        site.install("acme", "petstore-acme 1.0.0", backend="make(shared=True)")
-        site.install("acme", "other-acme 1.0.0", backend="make(shared=True)")
-        site.install("best", "best 1", backend="make(shared=True)")
-        site.install("broken", "broken 1", backend="1 / 0")
-        site.install("own", "own 1", backend="make(durable=True)")
-        with pytest.raises(ConfigurationError) as caught:
-            configure({**self.environ, "PETSTORE_BACKEND": "own"}, {})
-        shared = sorted({p.name for p in discovery.installed()} - {"own", "broken", "memory"})
-        assert {"acme", "best"} <= set(shared)
-        assert str(caught.value) == (
-            "the backend 'own' keeps its data in one process; 4 workers would serve 4 different"
-            f" stores. Set --workers 1, or choose a shared backend: {', '.join(shared)}"
-        )
