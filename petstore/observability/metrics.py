@@ -22,7 +22,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, valu
 from petstore.config.errors import ConfigurationError
 from petstore.contract import Repository
 from petstore.observability.output import standard_error
-from petstore.observability.processes import process_file
 
 DURATION_BUCKETS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -88,7 +87,6 @@ class Metrics:
             name = current_process().name
             first = not Path(directory, f"counter_{name}.db").exists()
             _reserve(directory, name)
-            process_file(directory, name).write_text(str(os.getpid()))
             values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call] # it has no types
         registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)

@@ -11,8 +11,6 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-_MAIN: Final = "main"
-
 _FAMILIES: Final = (  # of what `_measure` returns
     (CounterMetricFamily, "process_cpu_seconds", "CPU time in seconds."),
     (GaugeMetricFamily, "process_resident_memory_bytes", "Resident memory in bytes."),
@@ -22,14 +20,6 @@ _FAMILIES: Final = (  # of what `_measure` returns
 )
 
 
-def process_file(directory: str, name: str) -> Path:
-    """Return the file that holds the id of a process.
-
-    name -- that of the process in `multiprocessing`
-    """
-    return Path(directory, f"{name}.pid")
-
-
 class ProcessCollector(Collector):
     """The build, and the processes of a service, with the label ``process``: main, worker-0...
 
@@ -37,12 +27,12 @@ class ProcessCollector(Collector):
     sum would go back when a worker is replaced. That of the client library needs ``/proc/stat``,
     which systemd's ``ProcSubset=pid`` hides.
 
-    directory -- where the processes left their ids
+    workers -- the ids of the worker processes by name, as they change
     build -- the labels of ``petstore_build_info``
     """
 
-    def __init__(self, directory: str, build: Mapping[str, str]) -> None:
-        self._directory = directory
+    def __init__(self, workers: Mapping[str, int], build: Mapping[str, str]) -> None:
+        self._workers = workers
         self._build = build
 
     def collect(self) -> Iterator[Metric]:
@@ -55,7 +45,7 @@ class ProcessCollector(Collector):
         info.add_metric(tuple(self._build.values()), 1)
         yield info
         families = [family(name, text, labels=("process",)) for family, name, text in _FAMILIES]
-        for name, pid in self._processes().items():
+        for name, pid in {"main": os.getpid(), **self._workers}.items():
             try:
                 values = _measure(pid)
             except OSError:  # it has ended, or this is not Linux
@@ -63,14 +53,6 @@ class ProcessCollector(Collector):
             for family, value in zip(families, values, strict=True):
                 family.add_metric((name,), value)
         yield from families
-
-    def _processes(self) -> dict[str, int]:
-        """Return the ids of the processes by name; this process is the main one."""
-        processes = {_MAIN: os.getpid()}
-        for file in sorted(Path(self._directory).glob(process_file("", "*").name)):
-            if (text := file.read_text()) and int(text) != os.getpid():
-                processes[file.stem] = int(text)
-        return processes
 
 
 def _measure(pid: int) -> tuple[float, float, float, float, float]:

@@ -38,16 +38,19 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 @contextmanager
-def serve_metrics(address: Address, build: Mapping[str, str]) -> Iterator[str]:
+def serve_metrics(
+    address: Address, build: Mapping[str, str], workers: Mapping[str, int]
+) -> Iterator[str]:
     """Serve ``/metrics`` on a port, in one thread, until the block is left; yield its URL.
 
     build -- the labels of ``petstore_build_info``
+    workers -- the ids of the worker processes by name, as they change
 
     Processes started within the block are included. Raises `ConfigurationError` if listening
     fails or the files cannot be created.
     """
     with ExitStack() as stack:
-        app = stack.enter_context(_collected(build))
+        app = stack.enter_context(_collected(build, workers))
         try:
             sock = stack.enter_context(bind_port(address.host, address.port))
             sock.listen()
@@ -83,10 +86,8 @@ def _reject(message: str, _: HeaderList, __: dict[str, Any] | None) -> tuple[Hea
 
 
 @contextmanager
-def _collected(build: Mapping[str, str]) -> Iterator[App]:
+def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator[App]:
     """Collect the metrics of processes started within the block; yield what serves ``/metrics``.
-
-    build -- the labels of ``petstore_build_info``
 
     Raises `ConfigurationError` if the files cannot be created.
     """
@@ -101,7 +102,7 @@ def _collected(build: Mapping[str, str]) -> Iterator[App]:
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types
-        registry.register(ProcessCollector(directory, build))
+        registry.register(ProcessCollector(workers, build))
 
         async def app(scope: Any, _: Any, send: Any) -> None:
             accepted = b",".join([value for name, value in scope["headers"] if name == b"accept"])

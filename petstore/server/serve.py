@@ -57,13 +57,13 @@ def serve(
     with ExitStack() as stack:
         sock = stack.enter_context(sockets.bind(settings.listen))
         stack.enter_context(standard_error.nonblocking())
-        metrics = ""
+        metrics, workers = "", dict[str, int]()
         if settings.metrics_listen is not None:
             from petstore.server.metrics_port import serve_metrics
 
             build = {"version": __version__, "python": python_version()}
             build["backend"] = configuration.plugin.name
-            metrics = stack.enter_context(serve_metrics(settings.metrics_listen, build))
+            metrics = stack.enter_context(serve_metrics(settings.metrics_listen, build, workers))
 
         ready = partial(_announce, configuration, sock, metrics)
         if settings.workers == 1:
@@ -82,7 +82,7 @@ def serve(
                 "PETSTORE_STORE": settings.store,
             }
             read = partial(configure, dict(environ), flags, dev=configuration.dev)
-            Supervisor(read, sock, configuration).run(ready)
+            Supervisor(read, sock, configuration, workers).run(ready)
 
 
 class Opened(NamedTuple):

@@ -89,6 +89,7 @@ class Supervisor:
     read -- reads the configuration again, in each worker, which it is sent to
     sock -- the bound socket that all of them share
     configuration -- what the parent has read
+    pids -- is given the process ids of the workers by their names
     """
 
     def __init__(
@@ -96,10 +97,12 @@ class Supervisor:
         read: "partial[Configuration]",
         sock: socket.socket,
         configuration: Configuration,
+        pids: dict[str, int],
     ) -> None:
         self._settings = settings = configuration.settings
         self._arguments = read, settings.log, settings.log_level, sock
         self._sock = sock
+        self._pids = pids
         self._memory = Memory.create(settings.workers)
         self._processes: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
@@ -181,6 +184,7 @@ class Supervisor:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+        self._pids[process.name] = process.pid or 0
         return process
 
     def _replace_dead_workers(self) -> None:
