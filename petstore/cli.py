@@ -54,13 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader of the pipe has closed it
         pass
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO):
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF):
             raise
         status = _fail_to_write(error)
     finally:
         try:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # so that a failure is noticed here, not at interpreter exit
+            sys.stdout.flush()  # so that a failure is noticed here, not at interpreter exit
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if not status and not isinstance(error, BrokenPipeError):
@@ -69,12 +68,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Open what is closed of the standard streams: a socket would take its number."""
+    """Open what is closed of the standard streams: a socket would take its number.
+
+    What is printed to a closed standard output fails, as on a full disk.
+    """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # by workers, too
+            mode = os.O_WRONLY if fd == 2 else os.O_RDONLY
+            os.set_inheritable(os.open(os.devnull, mode), True)  # by workers, too
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:  # `print` would take standard output instead
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
@@ -134,7 +139,8 @@ def _fail(message: str, status: int) -> int:
 
 def _fail_to_write(error: OSError) -> int:
     target = error.filename or "standard output"  # a scratch location may be on a full disk, too
-    return _fail(f"cannot write {target}: {error.strerror}", exit_status.NOT_WRITTEN)
+    reason = "it is closed" if error.errno == errno.EBADF else error.strerror
+    return _fail(f"cannot write {target}: {reason}", exit_status.NOT_WRITTEN)
 
 
 def _report(level: int, message: str) -> None:
@@ -147,7 +153,16 @@ def _report(level: int, message: str) -> None:
         logging.getLogger("petstore").log(level, "%s", message)
     else:
         kind = "warning: " if level == logging.WARNING else ""
-        print(f"petstore: {kind}{message}", file=sys.stderr)
+        _print_error(f"petstore: {kind}{message}")
+
+
+def _print_error(line: str) -> None:
+    """Print to standard error. That it cannot be written must not change what the command does."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        # Otherwise the interpreter tries it again, and fails. The log still has the descriptor.
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -171,6 +186,10 @@ class _Parser(argparse.ArgumentParser):
         return did_you_mean(
             found[2], choices if "choice" in found[1] else self._option_string_actions
         )
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; argparse's own method hides that it cannot be written."""
+        print(self.format_help(), end="", file=file)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here: the parser of a subcommand names its own help."""
@@ -429,7 +448,7 @@ def _new_key(options: argparse.Namespace) -> int:
     from petstore.config.keys import new_key
 
     key, line = new_key(options.name)
-    print("The API key, shown this once, then its line for the key file:", file=sys.stderr)
+    _print_error("The API key, shown this once, then its line for the key file:")
     print(key, line, sep="\n")
     return 0
 
@@ -454,12 +473,9 @@ def _settings(options: argparse.Namespace) -> int:
 
 
 def _openapi(_: argparse.Namespace) -> int:
-    from petstore.config.errors import ConfigurationError
     from petstore.config.settings import Settings, gather
     from petstore.http.app import document
 
-    if sys.stdout is None:
-        raise ConfigurationError("standard output is closed")
     settings = Settings.read(gather(os.environ, {}).values)
     sys.stdout.buffer.write(document(settings.root_path) + b"\n")
     return 0

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from select import PIPE_BUF
 from stat import S_ISFIFO, S_ISSOCK
 from threading import Lock
@@ -21,7 +21,7 @@ _log = logging.getLogger("petstore")
 class Output:
     """Writes lines to a file descriptor; keeps those that its reader does not take yet.
 
-    fd -- of a file, or of a pipe or socket within `nonblocking`
+    fd -- of a file, of a terminal after `own_terminal`, or of a pipe or socket within `nonblocking`
     on_drop -- called with the number of lines that were dropped
     """
 
@@ -35,19 +35,25 @@ class Output:
     def write(self, lines: bytes) -> None:
         """Write whole lines, or keep them, or drop them if too much waits already."""
         if len(self._waiting) > MAX_WAITING_BYTES:
-            count = lines.count(b"\n")
-            self._dropped += count
-            if self.on_drop is not None:
-                self.on_drop(count)
+            self._drop(lines)
             lines = b""
         self._write(lines)
+
+    def own_terminal(self) -> None:
+        """Open the terminal anew, if it is one, so that no write to it waits.
+
+        To set that on the descriptor would change it for the shell, too.
+        """
+        if os.isatty(self._fd):
+            with suppress(OSError):  # it is not in /dev, as in some containers
+                name = os.ttyname(self._fd)
+                self._fd = os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
 
     @contextmanager
     def nonblocking(self) -> Iterator[None]:
         """Within the block, no write to a pipe or a socket waits.
 
-        Other processes that share the pipe are affected, too. A terminal is left as it is: it
-        belongs to the shell.
+        Other processes that share the pipe are affected, too.
         """
         mode = os.fstat(self._fd).st_mode
         if not (S_ISFIFO(mode) or S_ISSOCK(mode)):
@@ -69,11 +75,19 @@ class Output:
             except BlockingIOError:
                 self._resume_later()
                 return
-            except OSError:  # the reader is gone
+            except OSError:  # the reader is gone, or the disk is full
+                self._drop(self._waiting)
                 self._waiting.clear()
+                return
         if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            _log.warning("%s dropped: standard error was not read", count(dropped, "log line"))
+            dropped, self._dropped = count(self._dropped, "log line"), 0
+            _log.warning("%s dropped: standard error could not be written", dropped)
+
+    def _drop(self, lines: bytes | bytearray) -> None:
+        number = lines.count(b"\n")
+        self._dropped += number
+        if self.on_drop is not None:
+            self.on_drop(number)
 
     def _resume_later(self) -> None:
         try:

@@ -56,6 +56,7 @@ def serve(
         settings = replace(settings, store=opened.store)
     with ExitStack() as stack:
         sock = stack.enter_context(sockets.bind(settings.listen))
+        standard_error.own_terminal()
         stack.enter_context(standard_error.nonblocking())
         metrics, workers = "", dict[str, int]()
         if settings.metrics_listen is not None:

@@ -28,6 +28,7 @@ from petstore.http.app import Shared, create_app
 from petstore.http.limits import SharedCounters, shared_counters_bytes
 from petstore.http.store import SharedStore, shared_store_bytes
 from petstore.observability import logs
+from petstore.observability.output import standard_error
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
 from petstore.server.process import STOP_AT_ONCE, Server, exit_at_once, stop_seconds
@@ -275,6 +276,7 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     Thread(target=_stop_with_parent, daemon=True).start()
+    standard_error.own_terminal()
     logs.set_up(log_format, level)
     try:
         configuration = read()

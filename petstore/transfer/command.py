@@ -182,8 +182,6 @@ def _output(file: str) -> Iterator[IO[bytes]]:
     path = Path(os.path.realpath(file))
     try:
         if file == "-":
-            if sys.stdout is None:
-                raise ConfigurationError("standard output is closed")
             yield sys.stdout.buffer
             return
         if path.exists() and not path.is_file():  # a device, a named pipe

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -123,6 +124,42 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     missed = [int(text.split()[0].replace(",", "")) for text in events if " dropped: " in text]
     assert 0 < counted <= sum(missed)  # some were dropped after they were counted
     assert events.count("request") + sum(missed) == count + 1
+
+
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
+def test_a_terminal_that_nobody_reads_stops_no_request(workers: str, tmp_path: Path) -> None:
+    """It was written to as by a shell, which waits: the service stood still, and ended late."""
+    terminal, slave = pty.openpty()
+    settings = {"backend": "sqlite", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
+    env = environment(**settings, workers=workers, **place("sqlite", tmp_path))
+    with (
+        subprocess.Popen([*COMMAND, "serve"], env=env, stderr=slave) as popen,
+        ExitStack() as stack,
+    ):
+        stack.callback(popen.kill)
+        address = f"http://{settings['listen']}/livez"
+        until(lambda: httpx.get(address))
+        with httpx.Client() as client:
+            for _ in range(500):
+                assert client.get(address).status_code == 200
+        popen.terminate()
+        assert popen.wait(HANG_SECONDS) == 0
+    os.close(terminal)
+    os.close(slave)
+
+
+def test_lines_that_a_full_disk_refuses_are_counted(tmp_path: Path) -> None:
+    settings = {"backend": "memory", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
+    metrics = f"127.0.0.1:{free_port()}"
+    env = environment(**settings, metrics_listen=metrics, foo="1")  # a warning changes nothing
+    with Path("/dev/full").open("wb") as full, ExitStack() as stack:
+        popen = stack.enter_context(subprocess.Popen([*COMMAND, "serve"], env=env, stderr=full))
+        stack.callback(popen.kill)
+        until(lambda: httpx.get(f"http://{settings['listen']}/livez"))
+        dropped = "petstore_log_lines_dropped_total"
+        until(lambda: scrape(f"http://{metrics}/metrics")[dropped,] >= 1)
+        popen.terminate()
+        assert popen.wait(HANG_SECONDS) == 0
 
 
 @pytest.mark.parametrize(

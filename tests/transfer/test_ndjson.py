@@ -217,7 +217,7 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(
 
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
-    [("export", ""), ("openapi", "1"), ("keys new", ""), ("--version", "1")],
+    [("export", ""), ("openapi", "1"), ("keys new", ""), ("--version", "1"), ("check --help", "1")],
 )
 def test_a_full_disk_under_any_output_is_told_in_one_line(
     command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -238,7 +238,7 @@ def test_a_full_disk_under_any_output_is_told_in_one_line(
 
 @pytest.mark.parametrize(
     ("name", "closed", "stream"),
-    [("export", ">&-", "output"), ("openapi", ">&-", "output"), ("import", "<&-", "input")],
+    [("openapi", ">&-", "output"), ("settings", ">&-", "output"), ("import", "<&-", "input")],
 )
 def test_a_closed_stream_is_named_in_one_line(
     name: str, closed: str, stream: str, tmp_path: Path
@@ -246,8 +246,11 @@ def test_a_closed_stream_is_named_in_one_line(
     chosen = place_settings(DURABLE[0], tmp_path / "place")
     assert in_process("check", **chosen).status == 0  # there is a store
     done = run_streams(name, settings=chosen, through=("sh", "-c", f'exec "$@" {closed}', "sh"))
-    message = f"petstore: standard {stream} is closed\n".encode()
-    assert (done.returncode, done.stderr) == (2, message)
+    if stream == "output":
+        expected = (74, b"petstore: cannot write standard output: it is closed\n")
+    else:
+        expected = (2, b"petstore: standard input is closed\n")
+    assert (done.returncode, done.stderr) == expected
 
 
 def meaning(line: bytes) -> Any:
