@@ -436,6 +436,8 @@ def _check(options: argparse.Namespace) -> int:
         print(f"ok: {configuration.plugin.title} responded in {milliseconds:.1f} ms")
         if configuration.plugin.backend.durable:
             print(f"store: {opened.store} (to serve no other one: PETSTORE_STORE={opened.store})")
+    if not configuration.keys:
+        _warn(["no API key is set, and the service does not start without one"])
     if tracing is not None:
         if tracing.can_send():
             print("ok: the collector accepts traces")

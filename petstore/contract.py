@@ -235,9 +235,9 @@ class Repository(Protocol):
     - A record expires at its `until`: a call whose `now` is `until` or later ignores it, and a
       replay does not extend it. After such a call the record may be deleted, so that a later call
       with an earlier `now` does not find it. [token-expired]
-    - Expired records do not pile up, however unevenly writes come, however often the store is
-      opened, and whatever other clocks have left: a write that adds a record deletes two that have
-      expired by its `now`, or the engine deletes all. A backend may keep them until they have also
+    - Expired records do not pile up, even if writes come in bursts, the store is reopened often, or
+      other clocks were wrong: a write that adds a record deletes two that have expired by its
+      `now`, or the engine deletes all. A backend may keep them until they have also
       expired by its own clock, which must go on while nothing is written. [token-deleted]
 
     A store has an identity: random text that is made and kept with it. A process that opens

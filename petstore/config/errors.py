@@ -24,7 +24,8 @@ def did_you_mean(word: str, known: Iterable[str], quote: str = "") -> str:
 
     quote -- what surrounds the known word
     """
-    names = {name.removeprefix(PREFIX): name for name in known}  # all begin with it
+    # All settings share the prefix; it must not make them similar.
+    names = {name.removeprefix(PREFIX): name for name in known}
     near = difflib.get_close_matches(word.removeprefix(PREFIX), names, 1, cutoff=0.6)
     return f" Did you mean {quote}{names[near[0]]}{quote}?" if near else ""
 

@@ -79,6 +79,10 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     plugin = discovery.find(chosen.backend)
     storage = discovery.configure(plugin, values)
     _check_workers(chosen.workers, plugin)
+    if chosen.store is not None and not plugin.backend.durable:
+        raise ConfigurationError(
+            f"PETSTORE_STORE is set, but the backend '{plugin.name}' keeps no store: unset it"
+        )
     longest = plugin.backend.max_name_bytes
     if longest is not None and chosen.max_body_bytes > longest:
         raise ConfigurationError(
@@ -116,7 +120,8 @@ def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, .
     own = settings.settings_of(Settings, PREFIX)
     if plugin is not None:
         own += settings.settings_of(plugin.backend.settings, plugin.prefix)
-    known = [*(setting.name for setting in own), f"{PREFIX}CONFIG"]
+    known = {setting.name for setting in own}
+    meant = known | {f"{PREFIX}CONFIG"}  # which cannot be in the file itself
     chosen = gathered.values.get(f"{PREFIX}BACKEND", "").rpartition(":")[2]
     names = {chosen, *(point.name for point in discovery.installed())}
     others = tuple(discovery.settings_prefix(name) for name in names)
@@ -124,7 +129,7 @@ def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, .
     for name in sorted({*gathered.values, *gathered.in_file}):
         if name in known or name.startswith(others):
             continue
-        message = f"{name} is not a setting.{did_you_mean(name, known)}"
+        message = f"{name} is not a setting.{did_you_mean(name, meant - {name})}"
         if name in gathered.in_file:
             raise ConfigurationError(f"PETSTORE_CONFIG: {message}")
         warnings.append(message)

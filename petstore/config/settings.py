@@ -339,7 +339,7 @@ def _from_file(file: str) -> dict[str, str]:
         ) from None
     for name, value in table.items():
         if not name.startswith(PREFIX):
-            meant = f"{PREFIX}{name.upper()}"
+            meant = f"{PREFIX}{name.upper().removeprefix(PREFIX)}"
             hint = (
                 f"Names begin with {PREFIX}"
                 if isinstance(value, dict)

@@ -1,1 +1,1 @@
-"""What happens to a request, from the outermost middleware to the repository and back."""
+"""What happens to a request, from its route to the repository and back."""

@@ -149,7 +149,7 @@ class RateLimiter:
 SMALL_BODY_BYTES: Final = 65536
 """Bodies up to this size are not counted.
 
-The slots bound those of requests, and the connections those of responses: each writes one at a
+Slots already limit how many request bodies there are, and a connection writes one response at a
 time.
 """
 

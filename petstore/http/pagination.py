@@ -122,7 +122,7 @@ class Collection(Generic[Query]):
 
     @cache  # noqa: B019 - collections live as long as the process
     def _link(self, root_path: str, limit: int, *values: StrEnum | None) -> bytes:
-        """Return a next link up to the digits of its cursor. There are a few hundred: 2 us."""
+        """Return a next link up to the digits of its cursor: one of a few hundred, made in 2 us."""
         sent = [f"limit={limit}"]
         sent += [f"{n}={v}" for n, v in zip(self.filters, values, strict=True) if v is not None]
         return f"<{root_path}{self._path}?{'&'.join(sent)}&cursor={self.letter}".encode()

@@ -2,8 +2,8 @@
 
 What a client sends is limited in size and time. A request that is malformed, too large in its head
 or too slow is rejected if a response is still possible, and the connection is closed (RFC 9112,
-section 2.2; for Host section 3.2). uvicorn's server creates the connections, and asks each to
-`shutdown`; the sweep of `petstore.server.process` disconnects slow clients.
+section 2.2; for Host section 3.2). uvicorn's server, or `Listener`, creates the connections, and
+asks each to `shutdown`; the sweep of `petstore.server.process` disconnects slow clients.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from petstore.server.sockets import BACKLOG, has_connection
 
 NOT_LISTENING: Final = 2**32 - 1
-"""The number of connections of a worker that accepts none: nobody has more."""
+"""Stands for the number of connections of a worker that accepts none: larger than any."""
 
 PAUSE_SECONDS: Final = 0.001
 """How long a worker leaves the waiting connections to others before it looks again."""
@@ -41,8 +41,8 @@ class Listener:
     """Accepts connections so that every worker has about equally many.
 
     All workers wait for connections on one socket, and the kernel wakes all of them. A worker
-    leaves a connection to those that have fewer, and looks again soon. If they have not looked for
-    a while, they hang: it no longer waits for them until they look. The socket keeps what nobody
+    leaves a connection to those that have fewer, and looks again soon. One that has not looked for
+    a while is taken to hang: nobody waits for it until it looks again. The socket keeps what nobody
     has accepted, so no connection is lost with a worker.
 
     A worker that is out of file descriptors leaves connections to those that are not, and closes
@@ -87,7 +87,7 @@ class Listener:
         self._loop.add_reader(self._arrivals, self._look)
 
     def closed(self) -> None:
-        """Count a connection less. Call it when one has closed."""
+        """Count one connection fewer. Called when a connection closes."""
         self._connections -= 1
         self.resume()
 

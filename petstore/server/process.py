@@ -52,7 +52,7 @@ def exit_at_once(_number: int, _frame: FrameType | None) -> None:
 
 
 class SweepingServer(uvicorn.Server):
-    """uvicorn's server, which looks at its connections once a second.
+    """uvicorn's server, which checks its connections once a second.
 
     app, http -- what to serve, and what returns the protocol of a new connection
     more -- further settings of uvicorn

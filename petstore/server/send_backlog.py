@@ -26,7 +26,7 @@ KERNEL_BYTES: Final = 128 * 1024
 """How much of an unread response the kernel keeps for each connection; the process has the rest."""
 
 GONE_SECONDS: Final = 60
-"""After how long the kernel drops a connection whose client takes nothing, also a closed one."""
+"""How long the kernel keeps a connection, even a closed one, whose client acknowledges nothing."""
 
 
 def limit_kernel(sock: socket.socket) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from petstore import __version__
 from petstore.config.loading import Configuration, configure
+from petstore.config.settings import gather
 from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
@@ -44,7 +45,7 @@ def serve(
 ) -> None:
     """Serve until a signal.
 
-    environ, flags -- what the configuration was read from; workers read theirs from it again
+    environ, flags -- what the configuration was read from; workers get the same settings
 
     Raises `ConfigurationError` and the errors of the storage contract.
     """
@@ -82,7 +83,8 @@ def serve(
                 "PETSTORE_BACKEND": settings.backend,
                 "PETSTORE_STORE": settings.store,
             }
-            read = partial(configure, dict(environ), flags, dev=configuration.dev)
+            values = gather(environ, {}).values  # as they are now: a worker reads no file again
+            read = partial(configure, values, flags, dev=configuration.dev)
             Supervisor(read, sock, configuration, workers).run(ready)
 
 

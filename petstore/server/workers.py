@@ -87,7 +87,7 @@ class Memory(NamedTuple):
 class Supervisor:
     """The parent of the workers; it does not serve requests itself.
 
-    read -- reads the configuration again, in each worker, which it is sent to
+    read -- sent to each worker, where it reads the configuration
     sock -- the bound socket that all of them share
     configuration -- what the parent has read
     pids -- is given the process ids of the workers by their names

@@ -1,4 +1,4 @@
-"""Records of tokens, one for each token, in the order of the tokens: more than memory can hold."""
+"""Records of tokens, sorted by token, in a temporary file: they may not fit into memory."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -124,6 +124,11 @@ class TestErrors:
             ("rate_limit", f"1{'0' * 23}/s", ".* a number of requests from 1 to 999999999 "),
             ("metrics_listen", "yes", ".*METRICS_LISTEN must be HOST:PORT, .* 127.0.0.1:9100 "),
             ("api_keys", f"{KEY},{SECRET[:15]}", "key 2 of PETSTORE_API_KEYS has fewer than 16"),
+            (
+                "store",
+                "x",
+                "PETSTORE_STORE is set, but the backend 'memory' keeps no store: unset it",
+            ),
             ("memory_size", "7", "PETSTORE_MEMORY_SIZE is not a setting of the backend 'memory'"),
             (
                 "api_keys",
@@ -180,6 +185,8 @@ class TestErrors:
             ("PETSTORE_WORKERS = true", "PETSTORE_WORKERS must be an integer .*; it is 'true'"),
             ('PETSTORE_PORT = "80"', ".*PETSTORE_PORT is not a setting"),
             ('backend = "memory"', ".*: backend is not a setting. Did you mean PETSTORE_BACKEND"),
+            ('petstore_log = "off"', ".*: petstore_log is not a setting.* mean PETSTORE_LOG"),
+            ('PETSTORE_CONFIG = "x"', "PETSTORE_CONFIG: PETSTORE_CONFIG is not a setting"),
             (
                 'sqlite_path = "x"',
                 ".*: sqlite_path is not a setting. Did you mean PETSTORE_SQLITE_P",
@@ -221,7 +228,7 @@ class TestNames:
         self, tmp_path: Path, name: str, meant: str
     ) -> None:
         settings = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite"), name: "2"}
-        outcome = in_process("check", **settings)
+        outcome = in_process("check", api_keys=KEY, **settings)
         warning = f"PETSTORE_{name.upper()} is not a setting. Did you mean PETSTORE_{meant}?"
         assert (outcome.status, outcome.stderr) == (0, f"petstore: warning: {warning}\n")
 
@@ -236,7 +243,8 @@ class TestNames:
     def test_what_kubernetes_injects_is_ignored_silently(self) -> None:
         injected = {name.removeprefix("PETSTORE_").lower(): "10.0.0.1" for name in KUBERNETES}
         outcome = in_process("check", backend="memory", memory_service_port="80", **injected)
-        assert (outcome.status, outcome.stderr) == (0, "")
+        warning = "no API key is set, and the service does not start without one"
+        assert (outcome.status, outcome.stderr) == (0, f"petstore: warning: {warning}\n")
 
 
 class TestOtherCommands:

@@ -164,7 +164,7 @@ class TestFind:
     def test_a_broken_backend_that_is_not_chosen_does_no_harm(self, site: Site) -> None:
         site.install("acme", backend="1 / 0")
         site.install("Bad_", "bad 1")
-        outcome = run_command("check", backend="memory", acme_url="acme://there")
+        outcome = run_command("check", backend="memory", api_keys=SECRET, acme_url="acme://there")
         assert (outcome.status, outcome.stderr) == (0, "")
 
     def test_backends_lists_settings_with_defaults_and_continues_after_a_broken_backend(

@@ -332,6 +332,20 @@ def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path, fi
         assert live.stop() == 0
 
 
+def test_a_worker_that_replaces_another_has_the_settings_of_the_start(tmp_path: Path) -> None:
+    """It read the file of PETSTORE_CONFIG again, and served with other keys than the others."""
+    config = tmp_path / "petstore.toml"
+    config.write_text('PETSTORE_ROOT_PATH = "/shop"\n')
+    with served(tmp_path, config=str(config)) as live:
+        config.write_text('PETSTORE_ROOT_PATH = "/other"\n')
+        before = live.workers()
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: len({*live.workers()} - {*before}) == 1)
+        with client_of_each(live) as clients:
+            links = [client.post("/v1/pets", json=REX).headers["location"] for client in clients]
+        assert all(link.startswith("/shop/v1/pets/") for link in links)
+
+
 IMPATIENT_AFTER_A_DEATH = """
 from petstore import cli
 from petstore.server import workers
