@@ -56,7 +56,7 @@ class Master:
                 if target.db:
                     await call("SELECT", target.db)
                 await check(self, call, info)
-            except hiredis.ReplyError as error:
+            except (hiredis.ReplyError, ValueError) as error:
                 failure = storage_error(name, error)
                 if not isinstance(failure, UnavailableError):
                     failure = UnusableError(*failure.args)
@@ -94,7 +94,8 @@ class Masters:
 
     owners -- the master of each partition, as far as is known
     check -- called with the master, `call` and the INFO of each new connection, once it is set;
-        raises `UnavailableError` if the server must not be used, may raise `ReplyError`
+        raises `UnavailableError` if the server must not be used, may raise `ReplyError`, and
+        `ValueError` for a reply that cannot be read
     target -- where to find them
     slots -- the hash slot of each partition
     seconds, replicas -- as for `Master`
@@ -167,7 +168,7 @@ class Masters:
         except hiredis.ReplyError as second:
             raise self.handle_error(named, second) from None
 
-    def handle_error(self, master: Master, error: hiredis.ReplyError) -> StorageError:
+    def handle_error(self, master: Master, error: Exception) -> StorageError:
         """Return what an error reply means; disconnect from a server that is no longer the master.
 
         A transient error makes the watcher look for the masters at once.

@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-import hiredis
-
 from petstore.contract import StorageError, UnavailableError
 from petstore_redis.address import ServerAddress
 from petstore_redis.client import Reply
@@ -32,8 +30,8 @@ class UnusableError(UnavailableError):
     """
 
 
-def storage_error(name: str, error: hiredis.ReplyError) -> StorageError:
-    """Return what an error reply means.
+def storage_error(name: str, error: Exception) -> StorageError:
+    """Return what an error reply means, or that a reply cannot be read (`ValueError`).
 
     `UnavailableError` if it passes by itself or with a repair, `UnusableError` if the login, a
     permission or a command is refused, else `StorageError`.

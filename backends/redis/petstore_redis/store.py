@@ -255,8 +255,12 @@ class RedisStore:
             check_role(self._masters.target, master.name, fields)
             check_settings(master.name, fields)
             self._compare(master, expected, rows)
-        except hiredis.ReplyError as error:
-            return UnavailableError(*self._masters.handle_error(master, error).args)
+        except (hiredis.ReplyError, ValueError) as error:  # or counters that are not numbers
+            meaning = self._masters.handle_error(master, error)
+            failure = UnavailableError(*meaning.args)
+            if type(meaning) is not UnavailableError:  # it does not pass by itself
+                master.disconnect(failure)
+            return failure
         except UnavailableError as error:
             master.disconnect(error)
             return error

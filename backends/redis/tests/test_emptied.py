@@ -229,6 +229,31 @@ async def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_lon
         await repository.check()
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (("SET", "a string"), "WRONGTYPE"),
+        (("HSET", "revision", "many"), "invalid literal"),
+        (("HSET", "pets", "1e3"), "invalid literal"),
+    ],
+)
+async def test_a_partition_whose_meta_is_damaged_is_unavailable_until_it_is_mended(
+    server: Server, damage: tuple[str, ...], reason: str
+) -> None:
+    prefix = fresh()
+    meta, saved = f"{{{prefix}:0}}:meta", f"{{{prefix}:0}}:saved"
+    async with opened(server, prefix=prefix) as repository:
+        await repository.create_pet(REX)
+        server.call("COPY", meta, saved)
+        server.call(damage[0], meta, *damage[1:])
+        assert reason in await unavailable(repository.check())
+        await unavailable_for(reason, lambda: pets(repository))
+        assert reason in await unavailable(repository.create_pet(REX))
+        server.call("COPY", saved, meta, "REPLACE")
+        await again(lambda: repository.create_pet(REX))
+        await repository.check()
+
+
 @pytest.mark.slow
 async def test_a_master_that_restarts_empty_with_its_replicas_is_unavailable(
     tmp_path: Path,
