@@ -161,9 +161,10 @@ class WatchedStore:
             try:
                 async with self._open(self._expected) as repository:
                     await self._use_until_lost(repository, opened, stop)
-            except StorageError:
+            except StorageError as error:
                 if not opened.done():
                     raise
+                self._use(cast("Repository", _Lost(str(error))))  # it may be back, but changed
             except Exception:
                 if stop.done() or not opened.done():
                     raise

@@ -111,6 +111,9 @@ async def test_a_store_that_is_lost_is_opened_again_by_backends_that_write_notes
         await all_raise("")
         backend.error = WrongStoreError("lost")
         await again(lambda: all_raise("lost"), AssertionError)
+        if notes:
+            backend.error = WrongStoreError("changed")
+            await again(lambda: all_raise("changed"), AssertionError)
         backend.error = None
         if notes:
             await again(lambda: all_raise(""), AssertionError)

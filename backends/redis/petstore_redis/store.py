@@ -332,13 +332,17 @@ class RedisStore:
     def _refuse_changes(self) -> None:
         """Raise `WrongStoreError` unless the counters are those that were noted last.
 
-        The revision may be higher: each new connection raises it.
+        The notes do not tell our own later writes from those of others. The revision may be
+        higher: each new connection raises it.
         """
         for number, level in self._levels.items():
             last = _highest([one.seen for one in self._noted_of(number, level.address)])
             if not last or level.seen[:-1] != last[:-1] or level.seen[-1] < last[-1]:
                 owner, meta = self._masters.owners[number], self._keys[number]["meta"]
-                raise self._wrong(owner, "has a store that others may have written to", meta)
+                raise WrongStoreError(
+                    f"{owner.name} has a store that may have been written to since its last check"
+                    f" ({meta}): restart the service to use what is there now"
+                )
 
     def _write_note(self) -> None:
         if self._notes is not None:

@@ -149,7 +149,7 @@ async def test_a_worker_that_starts_knows_what_the_others_have_seen(
     seen = notes.notes
     async with opened(server, prefix=prefix) as stranger:
         await stranger.create_pet(REX)
-    with pytest.raises(WrongStoreError, match="that others may have written to"):
+    with pytest.raises(WrongStoreError, match="may have been written to since"):
         async with opened(server, prefix=prefix, expected=unchanged):
             pass
     assert notes.notes == seen
