@@ -14,7 +14,8 @@ from petstore.contract import SettingsError
 from petstore_redis.client import Connect
 
 URL_FORMS: Final = (
-    "redis://[user:password@]host[:port][/db], rediss:// for TLS, unix://[user:password@]/path,"
+    "redis://[user:password@]host[:port][/db], rediss:// for TLS,"
+    " unix://[user:password@]/path[?db=number],"
     " redis+sentinel://host[:port],.../service[/db] or redis+cluster://host[:port],..."
 )
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -86,6 +87,7 @@ def parse(url: str) -> Target:
     known = [
         *(_TLS_OPTIONS if secure else ()),
         *(_SENTINEL_OPTIONS if topology is Topology.SENTINEL else ()),
+        *(("db",) if parts.scheme == "unix" else ()),
     ]
     for option in options:
         if option not in known:
@@ -110,7 +112,7 @@ def parse(url: str) -> Target:
     if parts.scheme == "unix":
         if hosts or not parts.path:
             raise _error("the path of the socket must begin with a slash: unix:///path")
-        addresses, path = [(unquote(parts.path), 0)], []
+        addresses, path = [(unquote(parts.path), 0)], [options.get("db", "0")]
     else:
         addresses = [_address(part, topology) for part in hosts.split(",")]
         if topology is Topology.SINGLE and len(addresses) > 1:

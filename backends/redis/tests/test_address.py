@@ -162,9 +162,10 @@ def test_a_password_and_a_user_are_used(binary: Path, tmp_path: Path) -> None:
             f"redis://:{QUOTED}@{host}/3",
             f"redis://rex:{QUOTED}2@{host}",
             f"unix://rex:{QUOTED}2@{tmp_path}/s",
+            f"unix://rex:{QUOTED}2@{tmp_path}/s?db=4",
         ):
             asyncio.run(_use(url))
-        assert server.call("INFO", "keyspace")["db3"]["keys"] > 0
+        assert {"db3", "db4"} < server.call("INFO", "keyspace").keys()
         for url in (
             f"redis://:{QUOTED}x@{host}",
             f"redis://rex:{QUOTED}@{host}",
