@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -17,10 +18,10 @@ from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, single, unt
 from backends.redis.tests.servers import servers as run_servers
 from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import Sentinels, url_of
-from petstore.contract import Receipt, UnavailableError
+from petstore.contract import Expected, OrderStatus, Receipt, UnavailableError
 from petstore.exit_status import UNAVAILABLE
 from tests.support.command import Outcome, error_message, in_process
-from tests.support.repositories import REX, count_with_rex, make_token, pets, refused
+from tests.support.repositories import AT, REX, count_with_rex, make_token, pets, refused
 
 
 def refusal(place: Server | str, **settings: Any) -> str:
@@ -185,6 +186,35 @@ def test_a_user_of_another_prefix_is_refused(server: Server) -> None:
     url = f"redis://moritz:a@127.0.0.1:{server.port}"
     assert "the user needs +@all on its keys" in refusal(url, prefix="other")
     assert create(url, prefix="mine") == 1
+
+
+async def test_the_rights_in_the_readme_are_enough(server: Server) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    all_rights, to_read = re.findall(r"`(\+@read [^`]+)`", readme)
+    prefix = fresh()
+
+    def user(*rights: str) -> str:
+        keys = f"~{{{prefix}:*"
+        server.call("ACL", "SETUSER", "rex", "reset", "on", ">a", keys, *rights)
+        return f"redis://rex:a@127.0.0.1:{server.port}"
+
+    url = user(*all_rights.split())
+    async with opened(url, prefix=prefix) as repository:
+        pet = (await repository.create_pet(REX, make_token(1))).id
+        order = (await repository.place_order(pet, AT)).id
+        await repository.update_order(order, OrderStatus.COMPLETED)
+    url = user(*all_rights.split(), "+select")
+    async with opened(f"{url}/3", prefix=prefix) as repository:
+        await repository.create_pet(REX)
+    url = user(*to_read.split())
+    reading = Expected(create=False, upgrade=False, writes=False)
+    async with opened(url, prefix=prefix, expected=reading) as repository:
+        await repository.check()
+        assert [found.id for found in await pets(repository)] == [pet]
+        with pytest.raises(UnavailableError, match="evalsha"):
+            await repository.list_tokens("", 9, 0)
+        user(*to_read.split(), "+eval", "+evalsha")
+        assert len((await repository.list_tokens("", 9, 0)).records) == 1
 
 
 def test_a_server_before_6_2_is_refused() -> None:
