@@ -21,10 +21,12 @@ from petstore.contract import (
     ChangeNeededError,
     Expected,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
     PetStatus,
     SettingsError,
+    StorageError,
     WrongStoreError,
 )
 from tests.support.repositories import AT, REX, again, count_with_rex, make_token, pets, refused
@@ -252,6 +254,27 @@ async def test_a_partition_whose_meta_is_damaged_is_unavailable_until_it_is_mend
         server.call("COPY", saved, meta, "REPLACE")
         await again(lambda: repository.create_pet(REX))
         await repository.check()
+
+
+@pytest.mark.parametrize("key", ["tokens", "expiries", "reservations"])
+async def test_a_write_whose_token_cannot_be_recorded_is_not_made(server: Server, key: str) -> None:
+    """A retry would make a second one."""
+    prefix = fresh()
+    async with opened(server, prefix=prefix, partitions=3) as repository:
+        pet = (await repository.create_pet(REX, make_token(3))).id
+        for partition in range(3):
+            name = f"{{{prefix}:{partition}}}:{key}"
+            server.call("UNLINK", name)
+            server.call("SET", name, "a string")
+        for call in (
+            repository.create_pet(REX, make_token(6)),
+            repository.place_order(pet, AT, make_token(9)),
+            repository.place_order(pet, AT, make_token(pet + 1)),
+        ):
+            with pytest.raises(StorageError, match="WRONGTYPE"):
+                await call
+        assert [found.id for found in await pets(repository)] == [pet]
+        assert await repository.list_orders(OrderQuery(0, 9)) == []
 
 
 @pytest.mark.slow
