@@ -68,7 +68,7 @@ def functions(count: int) -> dict[str, str]:
     kinds = "bytea", "bytea", "bigint", "bigint"
     nothing = ", ".join(f"ARRAY[{', '.join(['NULL'] * count)}]::{kind}[]" for kind in kinds)
     moments = f"ARRAY[{', '.join(['now()'] * count)}]"
-    order = call("place_orders", f"ARRAY[{ids}]::bigint[], {moments}, {nothing}, false")
+    order = call("place_orders", f"ARRAY[{ids}]::bigint[], {moments}, {nothing}, 0")
     return {
         "get": set_ids + call("get_pets", f"ARRAY[{ids}]::bigint[]"),
         "create": call("create_pets", ", ".join(arrays)),

@@ -39,6 +39,8 @@ _UNDONE: Final = (
     asyncpg.UniqueViolationError,
 )
 
+_GAVE_UP: Final = asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError
+
 _log = logging.getLogger("petstore.postgres")
 
 
@@ -50,7 +52,7 @@ class Statement(NamedTuple):
     joined -- how many calls may share it; with more than 1, each parameter is an array of the
         arguments of all calls
     serialized -- whether only one call with the same first argument, the id of what it locks, is
-        sent at a time
+        sent at a time, with one more parameter: the milliseconds for which it may wait
     split -- takes the rows and the arguments of all calls; returns a result for each call
     waiting -- sends calls again whose result is `LOCKED`; without it, the same statement does
     """
@@ -245,7 +247,7 @@ class Pool:
                 connection.terminate()  # it is lost, but asyncpg has not noticed
             if connection.is_closed():
                 error = self._to_lost(error, calls[0].end)
-            if statement.serialized and isinstance(error.__context__, asyncpg.QueryCanceledError):
+            if statement.serialized and isinstance(error.__context__, _GAVE_UP):
                 # Those behind it would wait for the same lock, with less time, until the pool
                 # closes their connection. It is free for other calls instead.
                 calls.extend(self._waiting.pop(queue, ()))
@@ -307,8 +309,9 @@ class Pool:
         if statement.joined > 1:
             arguments = [list(column) for column in zip(*rows, strict=True)]
         while True:
+            wait = [self._wait_ms(calls[0])] if statement.serialized else []
             try:
-                found = await connection.fetch(statement.sql, *arguments)
+                found = await connection.fetch(statement.sql, *arguments, *wait)
             except asyncpg.SequenceGeneratorLimitExceededError:
                 raise StorageError("all ids have been assigned") from None
             except asyncpg.ReadOnlySQLTransactionError:  # it is no longer the primary
@@ -322,6 +325,11 @@ class Pool:
                 await asyncio.sleep(pause)
             else:
                 return statement.split(found, rows)
+
+    def _wait_ms(self, call: _Call) -> int:
+        """Return for how long a call may wait for a lock: until 80 % of its time are over."""
+        left = call.end - self._seconds / 5 - self._loop.time()
+        return max(1, round(left * 1000))  # 0 is no limit
 
     async def _connect(self) -> None:
         """Open a connection; if there is none at all, try again until one is open."""

@@ -88,8 +88,8 @@ class PostgresRepository(Repository):
 
         def skipping(function: str, parameters: int) -> Statement:
             """Return a statement that skips what is locked, with the one that waits for it."""
-            wait = _select(schema, function, parameters, "true")
-            skip = _select(schema, function, parameters, "false")
+            wait = _select(schema, function, parameters + 1)
+            skip = _select(schema, function, parameters, "0")
             waiting = Statement(wait, True, 100, True, split_unlocked)
             return Statement(skip, True, 100, False, split_unlocked, waiting)
 

@@ -18,7 +18,7 @@ SQL: Final = resources.files("petstore_postgres") / "sql"
 """The folder of the SQL. N.sql turns the tables of schema version N - 1 into those of N, where 0 is
 no schema; functions.sql makes the functions of the newest version."""
 
-NEWEST_SCHEMA: Final = 2
+NEWEST_SCHEMA: Final = 3
 
 LOCK_SECONDS: Final = 2
 """How long an upgrade waits for a table: calls that come after it wait for it, too."""
@@ -28,7 +28,7 @@ OPEN_SECONDS: Final = 60
 
 # The plan of a statement outlives the time in which its tables were small. No statement of this
 # package needs to read a whole table, gains from compilation, or from a plan for its arguments.
-_PLANS: Final = " ".join(
+PLANS: Final = " ".join(
     [
         "SET plan_cache_mode = force_generic_plan",
         *(
@@ -118,9 +118,8 @@ async def _upgrade(connection: Any, name: str, schema: str) -> None:
     if version == 0:
         await _create(connection, schema)
     newer = (f"{number}.sql" for number in range(version + 1, NEWEST_SCHEMA + 1))
-    for file in (*newer, "functions.sql"):
-        text = (SQL / file).read_text("utf-8")
-        await connection.execute(text.replace("{schema}", f'"{schema}"').replace("{plans}", _PLANS))
+    text = "\n;\n".join((SQL / file).read_text("utf-8") for file in (*newer, "functions.sql"))
+    await connection.execute(text.replace("{schema}", f'"{schema}"').replace("{plans}", PLANS))
     await connection.execute(f'UPDATE "{schema}".store SET version = $1', NEWEST_SCHEMA)
 
 

@@ -1,6 +1,7 @@
 """Checks before a store is used, creating it, upgrading it."""
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
@@ -64,6 +65,15 @@ def test_an_older_schema_is_upgraded_once_and_completely(
 
     asyncio.run(run())
     assert server.fetch(f"SELECT version, upgrades FROM {name}.store") == [(newer + 1, 1)]
+
+
+def test_the_sql_changes_with_the_schema_version_only() -> None:
+    """A store keeps the functions of its version, and calls of what is new there fail."""
+    files = sorted(path.name for path in schema.SQL.iterdir())
+    texts = *(schema.SQL.joinpath(name).read_text("utf-8") for name in files), schema.PLANS
+    code = re.sub(r"--.*|\s", "", "".join(texts))
+    found = schema.NEWEST_SCHEMA, hashlib.sha256(code.encode()).hexdigest()[:16]
+    assert found == (3, "bc6601bf01201586"), "raise NEWEST_SCHEMA, and write both here"
 
 
 def make_version_1(server: Server, name: str) -> None:

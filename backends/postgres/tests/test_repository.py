@@ -89,9 +89,9 @@ async def test_a_write_reads_only_what_it_needs(each: Server) -> None:
     creates = f"""SELECT * FROM {schema}.create_pets_once(
         '{{7}}', '{{Rex}}', '{{available}}', ARRAY[$1::bytea], '{{x}}', '{{0}}', '{{9}}')"""
     orders = f"""SELECT * FROM {schema}.place_orders(
-        ARRAY[$2::bigint], '{{now}}', ARRAY[$1::bytea], '{{x}}', '{{0}}', '{{9}}', false)"""
+        ARRAY[$2::bigint], '{{now}}', ARRAY[$1::bytea], '{{x}}', '{{0}}', '{{9}}', 0)"""
     updates = f"""SELECT * FROM {schema}.update_orders(
-        ARRAY[$1::bigint], '{{completed}}', '{{sold}}', false)"""
+        ARRAY[$1::bigint], '{{completed}}', '{{sold}}', 0)"""
     fill = f"""INSERT INTO {schema}.pets SELECT id, 7, 'Rex', 'available'
             FROM generate_series({{first}}, {{last}}) id;
         INSERT INTO {schema}.orders SELECT id, id, now(), 'cancelled'

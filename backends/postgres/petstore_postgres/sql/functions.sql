@@ -122,12 +122,13 @@ $$;
 -- effect; the others find what it has done. 'deleted' means that the token was recorded with an
 -- order that is no longer there.
 --
--- A call that does not wait skips pets that other transactions have locked: 'locked' means that
--- nothing was done for a position, and that it must be sent again, by a call that waits. Tokens come
--- after pets, in ascending order, so that two calls do not wait for each other.
+-- With a wait_ms of 0 it skips pets that other transactions have locked: 'locked' means that nothing
+-- was done for a position, and that it must be sent again, by a call that waits, for each lock so
+-- many milliseconds at most. Tokens come after pets, in ascending order, so that two calls do not
+-- wait for each other.
 CREATE FUNCTION {schema}.place_orders(
     the_pets bigint[], moments timestamptz[],
-    the_tokens bytea[], fingerprints bytea[], times bigint[], untils bigint[], waits boolean
+    the_tokens bytea[], fingerprints bytea[], times bigint[], untils bigint[], wait_ms int
 ) RETURNS TABLE (outcome text, item_id bigint) LANGUAGE plpgsql {plans} AS $$
 DECLARE
     reserved bigint[];
@@ -135,7 +136,8 @@ DECLARE
     to_record bigint;
     recorded bigint;
 BEGIN
-    IF waits THEN
+    IF wait_ms > 0 THEN
+        PERFORM set_config('lock_timeout', wait_ms::text, true);
         PERFORM FROM {schema}.pets p WHERE p.id = ANY (the_pets) ORDER BY p.id FOR NO KEY UPDATE;
     END IF;
     WITH unrecorded AS (
@@ -212,10 +214,11 @@ $$;
 -- each position: of those for one order the first takes effect. Skips orders that are locked, or
 -- whose pets are, as place_orders does; calls that wait take an order, then its pet.
 CREATE FUNCTION {schema}.update_orders(
-    the_orders bigint[], new_statuses text[], new_pet_statuses text[], waits boolean
+    the_orders bigint[], new_statuses text[], new_pet_statuses text[], wait_ms int
 ) RETURNS TABLE (outcome text, the_pet bigint, at timestamptz) LANGUAGE plpgsql {plans} AS $$
 BEGIN
-    IF waits THEN
+    IF wait_ms > 0 THEN
+        PERFORM set_config('lock_timeout', wait_ms::text, true);
         PERFORM FROM {schema}.orders o WHERE o.id = ANY (the_orders) AND o.status = 'placed'
         ORDER BY o.id FOR NO KEY UPDATE;
         PERFORM FROM {schema}.orders o JOIN {schema}.pets p ON p.id = o.pet_id

@@ -1,0 +1,1 @@
+-- Schema version 3 has the tables of 2, and other functions.
