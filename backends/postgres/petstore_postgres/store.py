@@ -149,12 +149,10 @@ class Store:
 
         A crash loses nothing that was on disk. A failover to an asynchronous standby loses what
         that had not received: its timeline is higher, and its tables are the same. A restored dump
-        has other tables, so it has no reason to be behind.
+        has other tables, so it has no reason to have fewer ids.
         """
         same_table = sight.table == last.table
-        older_files = same_table and (
-            sight.timeline == last.timeline and sight.position < last.position
-        )
+        older_files = sight.timeline == last.timeline and sight.position < last.position
         floor = settled if same_table else last.assigned
         if self._unchanged and (not same_table or sight.timeline != last.timeline):
             raise WrongStoreError(
