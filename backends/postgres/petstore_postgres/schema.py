@@ -72,9 +72,11 @@ async def migrate(connection: Any, name: str, schema: str, expected: Expected) -
             version = await _version(connection, name, schema)
             if version < NEWEST_SCHEMA:
                 _check_allowed(version, name, schema, expected)
-                # Explicit, as the default may be stricter: what is read after the lock must be new.
-                async with connection.transaction(isolation="read_committed"):
-                    await _upgrade(connection, name, schema)
+                # The default may be stricter: what is read after the lock must be new. An error
+                # ends the connection; asyncpg's own transaction would hide that of a lost one.
+                await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                await _upgrade(connection, name, schema)
+                await connection.execute("COMMIT")
             needed = ["SELECT", *(["INSERT", "UPDATE", "DELETE"] if expected.writes else [])]
             if missing := await connection.fetchval(_MISSING, schema, needed):
                 raise SettingsError(f"{name}: the user needs {missing}")

@@ -350,7 +350,7 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
         ) from None
     except _ERRORS as error:
         message = f"{name}: {_reason(error, seconds)}{_remedy(error) if opening else ''}"
-        if opening and (isinstance(error, _REFUSALS) or _lacks_tls(error)):
+        if opening and (_is_refusal(error) or _lacks_tls(error)):
             raise SettingsError(message) from None
         raise UnavailableError(message) from None
     except AttributeError:
@@ -377,7 +377,18 @@ def _remedy(error: Exception) -> str:
         return f"; {remedy}" if remedy else ""
     if _lacks_tls(error):
         return "; change sslmode in PETSTORE_POSTGRES_URL, or give the server a certificate"
-    return "; check PETSTORE_POSTGRES_URL" if isinstance(error, _REFUSALS) else ""
+    return "; check PETSTORE_POSTGRES_URL" if _is_refusal(error) else ""
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, _REFUSALS) and not _is_lost(error)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Return whether asyncpg has noticed between two of its steps that the connection is gone."""
+    return isinstance(error, asyncpg.InternalClientError) or (
+        isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error)
+    )
 
 
 def _lacks_tls(error: Exception) -> bool:
@@ -396,7 +407,7 @@ def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, asyncpg.ConnectionDoesNotExistError):
         _, _, said = str(error).partition(": ")  # by the server, before it closed the connection
         return f"{LOST} ({said})" if said else LOST
-    if isinstance(error, asyncpg.InternalClientError):
+    if _is_lost(error):
         return LOST
     code = getattr(error, "sqlstate", None)
     return " ".join(f"{error}{f' ({code})' if code else ''}".split())

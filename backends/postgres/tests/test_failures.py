@@ -7,6 +7,7 @@ is never sent again.
 import asyncio
 import signal
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -168,9 +169,23 @@ async def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_ser
         await again(lambda: repository.create_pet(REX))
 
 
-def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost() -> None:
-    with pytest.raises(UnavailableError, match=f"^it: {LOST}$"), translated_errors("it", 1):
+async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(
+    server: Server,
+) -> None:
+    """Also while a store is opened, when its other errors may be those of the settings."""
+    async with session(server) as closed:
+        transaction = closed.transaction()
+        await transaction.start()
+
+    async def switch() -> None:
         raise asyncpg.InternalClientError('cannot switch to "idle" state')
+
+    for step in (switch, transaction.rollback, partial(closed.fetch, "SELECT 1")):
+        with (
+            pytest.raises(UnavailableError, match=f"^it: {LOST}$"),
+            translated_errors("it", 1, opening=True),
+        ):
+            await step()
 
 
 @pytest.mark.parametrize("code", ["53100", "XX000"])

@@ -19,7 +19,7 @@ from petstore_postgres import PostgresSettings, schema, scratch_postgres
 from petstore_postgres.servers import ReachedServer, Servers, ServerState
 
 from backends.postgres.tests.pgbouncers import pgbouncer
-from backends.postgres.tests.places import create, fresh, opened, refusal, session
+from backends.postgres.tests.places import create, fresh, opened, refusal, session, until_waiting
 from backends.postgres.tests.servers import Server
 from petstore.contract import Expected, Pet, SettingsError, UnavailableError
 from tests.support.repositories import AT, REX, pets
@@ -155,6 +155,21 @@ def test_an_upgrade_that_waits_for_a_table_or_for_another_process_gives_up(
     assert message.format(name) in asyncio.run(run())
     monkeypatch.undo()
     assert create(server, schema=name) == 1
+
+
+async def test_a_connection_that_is_lost_while_the_schema_is_created_is_unavailable(
+    server: Server,
+) -> None:
+    name = fresh()
+    async with session(server) as other:
+        await other.execute(f"BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{name}', 0))")
+        opening = asyncio.to_thread(refusal, server, UnavailableError, schema=name)
+        task = asyncio.create_task(opening)
+        await until_waiting(server, 1)
+        await other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        )
+        assert "terminating connection due to administrator command" in await task
 
 
 async def test_processes_create_the_schema_once_also_if_the_default_isolation_is_strict(
