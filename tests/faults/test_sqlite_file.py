@@ -78,18 +78,41 @@ def replace(path: Path) -> None:
     backup.rename(path)
 
 
-@pytest.mark.parametrize("change", [delete, replace])
+def link(path: Path) -> Path:
+    """Make a link lead to the folder of a file, and return the path of the file through it."""
+    folder = path.parent.with_name("current")
+    folder.unlink(missing_ok=True)
+    folder.symlink_to(path.parent)
+    return folder / path.name
+
+
+def link_to_a_copy(path: Path) -> None:
+    copy = path.parent.with_name("copy") / path.name
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    link(copy)
+
+
+def link_to_where_it_was_moved(path: Path) -> None:
+    moved = path.parent.with_name("moved") / path.name
+    moved.parent.mkdir()
+    path.rename(moved)
+    link(moved)
+
+
+@pytest.mark.parametrize("change", [delete, replace, link_to_a_copy, link_to_where_it_was_moved])
 def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     path: Path, start: Start, change: Callable[[Path], None]
 ) -> None:
     """780 pets got 201 after the file had been deleted, and 2,947 after it had been replaced."""
-    live = start(backend="sqlite", sqlite_path=str(path), log="text")
+    linked = link(path)
+    live = start(backend="sqlite", sqlite_path=str(linked), log="text")
     assert [live.client.post("/v1/pets", json=NEW).status_code for _ in range(3)] == [201] * 3
     change(path)
-    before = {file.name: file.stat().st_size for file in path.parent.iterdir()}
+    before = {file.name: file.stat().st_size for file in linked.parent.iterdir()}
     responses = [live.client.post("/v1/pets", json=NEW) for _ in range(5)]
     assert [response.status_code for response in responses] == [503] * 5
-    assert {file.name: file.stat().st_size for file in path.parent.iterdir()} == before
+    assert {file.name: file.stat().st_size for file in linked.parent.iterdir()} == before
     until(lambda: live.client.get("/v1/pets").status_code == 503)
     assert live.client.get("/readyz").status_code == 503
     assert live.client.get("/livez").status_code == 200

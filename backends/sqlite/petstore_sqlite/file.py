@@ -68,12 +68,15 @@ class OpenFile:
 
     SQLite holds both open and would keep writing to files that can no longer be found. If the file
     was opened as one that does not change (`name_to_read`), it must not.
+
+    path -- by which it was opened: a link in it may lead elsewhere later
     """
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        paths = (connection.filename, connection.filename_wal)
-        self._constant = name_to_read(paths[0]) != paths[0]
-        self._files = {path: _identify(path, written=self._constant) for path in paths}
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        names = (connection.filename, connection.filename_wal)
+        self._constant = name_to_read(path) != path
+        self._files = {name: _identify(name, written=self._constant) for name in names}
+        self._files[str(Path(path).absolute())] = self._files[connection.filename]
 
     def problem(self) -> str:
         """Return what has happened to one of the files, or the empty string."""

@@ -34,7 +34,7 @@ class OpenStore:
     def __init__(self, connection: apsw.Connection, path: str, expected: Expected) -> None:
         self._path = path
         self._notes = expected.notes
-        self._file = OpenFile(connection)
+        self._file = OpenFile(connection, path)
         self._refusal: UnavailableError | None = None
         self._lock = Lock()
         self._generation = -1
