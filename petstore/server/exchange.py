@@ -238,7 +238,8 @@ class Exchange:
             headers = [pair for pair in self._start["headers"] if pair[0] != b"content-length"]
             length = None
             if self.scope["method"] == "HEAD":
-                length = int(dict(self._start["headers"]).get(b"content-length", 0))
+                sent = dict(self._start["headers"])
+                length = int(sent.get(b"content-length", len(message["body"])))
             self.respond(self._start["status"], headers, message["body"], length=length)
 
     def _wake(self) -> None:

@@ -111,8 +111,14 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator
             encode, content_type = choose_encoder(
                 _OPENMETRICS if _OPENMETRICS.encode() in types else ""
             )
-            status, body = (200, encode(registry)) if scope["path"] == "/metrics" else (404, b"")
-            headers = [(b"content-type", content_type.encode())]
+            status, body, headers = 200, b"", [(b"content-type", content_type.encode())]
+            if scope["path"] != "/metrics":
+                status = 404
+            elif scope["method"] not in ("GET", "HEAD"):
+                status = 405
+                headers.append((b"allow", b"GET, HEAD"))
+            else:
+                body = encode(registry)
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 

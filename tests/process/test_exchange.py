@@ -117,6 +117,12 @@ async def test_a_well_behaved_application_is_served_as_by_uvicorn(name: str, req
     assert parts(mine) == parts(other)
 
 
+async def test_head_has_the_length_of_a_body_that_was_sent_without_one() -> None:
+    app = responds(start(), body(b"hello"))
+    heads = [parts(await talk(ours(app), [REQUESTS[method]]))[:2] for method in ("GET", "HEAD")]
+    assert heads[0] == heads[1]
+
+
 class OddError(BaseException):
     pass
 

@@ -256,6 +256,11 @@ def test_the_metrics_are_at_one_path_whatever_scrapers_send(start: Start) -> Non
         for parameters in ("", ";version=1.0.0;escaping=allow-utf-8;q=0.6,*/*", ";version=1.x"):
             accepted = {"accept": f"application/openmetrics-text{parameters}"}
             assert client.get(url, headers=accepted).text.endswith("# EOF\n")
+        head = client.head(url)
+        assert (head.status_code, head.headers.keys()) == (200, client.get(url).headers.keys())
+        for method in ("DELETE", "OPTIONS", "POST"):
+            other = client.request(method, url)
+            assert (other.status_code, other.headers["allow"]) == (405, "GET, HEAD")
     with socket.create_connection((url.host, url.port or 0)) as connection:
         connection.sendall(b"malformed\r\n\r\n")
         assert b"\r\ncontent-type: text/plain; charset=utf-8\r\n" in connection.recv(65536)
