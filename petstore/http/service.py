@@ -228,8 +228,9 @@ class Service:
             )
         elif scope is not None:
             scope["rejected"] = error.reason  # which its application cannot know
-        fixed = fixed_headers(JSON).headers
-        return [*fixed, (b"x-request-id", id_)], encode(error)
+        sent = {"headers": headers, "method": ""}  # the method of a malformed request is unknown
+        cors = [] if self._cors is None else self._cors.headers(sent)
+        return [*fixed_headers(JSON).headers, *cors, (b"x-request-id", id_)], encode(error)
 
     def _report(self, error: Exception, response: ApiError, scope: Any) -> None:
         """Log what the client does not get to see; count failures of the storage and refusals."""

@@ -8,6 +8,7 @@ import pytest
 
 from petstore.config.errors import ConfigurationError
 from petstore.config.settings import Settings
+from tests.support.raw_http import HOST, head, parse_responses
 from tests.support.services import KEY, Live, in_thread
 
 SHOP = "https://shop.example"
@@ -38,6 +39,17 @@ def test_a_page_of_an_allowed_origin_reads_responses_and_errors(
 ) -> None:
     headers = {"Origin": SHOP, "Authorization": f"Bearer {key}"}
     assert cors(shop.client.get(path, headers=headers)) == {
+        "access-control-allow-origin": SHOP,
+        "access-control-expose-headers": EXPOSED,
+        "vary": "origin",
+    }
+
+
+def test_a_page_reads_why_its_request_was_malformed(shop: Live) -> None:
+    sent = head("GET /v1/pets", HOST, f"Origin: {SHOP}", *["A: b"] * 99)
+    (response,) = parse_responses(shop.raw(sent))
+    assert response.status_code == 400
+    assert cors(response) == {
         "access-control-allow-origin": SHOP,
         "access-control-expose-headers": EXPOSED,
         "vary": "origin",
