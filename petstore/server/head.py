@@ -11,7 +11,12 @@ MAX_HEADERS: Final = 100
 HeaderList = list[tuple[bytes, bytes]]
 
 _HOST: Final = re.compile(  # RFC 3986, section 3.2, without user information
-    rb"(?:\[[0-9A-Za-z:._~%-]*\]|[0-9A-Za-z!$&'()*+,;=._~%-]*)(?::[0-9]*)?"
+    rb"""(?:
+        [0-9A-Za-z!$&'()*+,;=._~-]* (?:%[0-9A-Fa-f]{2} [0-9A-Za-z!$&'()*+,;=._~-]*)*
+        | \[ (?:[0-9A-Fa-f]{0,4}:){2,8} [0-9A-Fa-f.]* \]  # IPv6, and some that are none
+        | \[ [Vv] [0-9A-Fa-f]+ \. [0-9A-Za-z!$&'()*+,;=._~:-]+ \]
+    ) (?::[0-9]*)?""",
+    re.VERBOSE,
 )
 
 

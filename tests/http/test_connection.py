@@ -127,6 +127,10 @@ MALFORMED = [
             ["Host: x:port"],
             ["Host: x:1:2"],
             ["Host: [::1"],
+            *(
+                [f"Host: {host}"]
+                for host in ("a%", "a%zzb", "[]", "[zzz]", "[1.2.3.4]", "[fe80::1%1]")
+            ),
             [HOST, "nonsense"],
             [HOST, "A: b", " folded"],
             [HOST, "A: b\x00"],
@@ -194,8 +198,10 @@ ODD = [
     head("GET /livez", "Host:", CLOSE),
     head("GET http://other/livez", HOST, CLOSE),
     head("GET HTTPS://other:8/livez", HOST, CLOSE),
-    head("GET /livez", "Host: [::1]:80", CLOSE),
-    head("GET /livez", "Host: a_b.example:", CLOSE),
+    *(
+        head("GET /livez", f"Host: {host}", CLOSE)
+        for host in ("a_b.example:", "a%2Fb", "[::1]:80", "[::]", "[::ffff:192.0.2.1]", "[v1.a:b]")
+    ),
     head("GET /livez", HOST, CLOSE, *["A: b"] * 98),
     head("GET /livez", HOST, CLOSE, f"A: {'b' * 31_000}"),
 ]
