@@ -1,6 +1,5 @@
 """nginx with docker/nginx.conf in front of a running service; and upgrades behind HAProxy, too."""
 
-import json
 import os
 import re
 import socket
@@ -25,6 +24,7 @@ from tests.support.documents import blocks
 from tests.support.environments import missing
 from tests.support.pets import AVAILABLE_REX
 from tests.support.ports import free_port
+from tests.support.raw_http import CLOSE, HOST, head, parse_responses
 from tests.support.services import KEY, Live, Start, place, receive_all
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("container")]
 JSON = {"Content-Type": "application/json"}
 CONFIGURATION = (DOCKER / "nginx.conf").read_text()
 README = (DOCKER / "README.md").read_text()
-PREFIX_MAP, PREFIX_LOCATION, TWO_SERVERS = blocks(README, "nginx")
+PREFIX_MAP, PREFIX_PASS, TWO_SERVERS = blocks(README, "nginx")
 _, HAPROXY_SERVERS = blocks(README, "haproxy")
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
 
@@ -109,8 +109,29 @@ def test_a_request_is_forwarded(tmp_path: Path, start: Start) -> None:
         )
         assert (response.status_code, response.headers["x-request-id"]) == (201, "mine-1")
         assert "max-age" in response.headers["strict-transport-security"]
-        generated = running.client.get(response.headers["location"]).headers["x-request-id"]
+        refused = {"X-Request-Id": "not one"}
+        found = running.client.get(response.headers["location"], headers=refused).headers
+        generated = found["x-request-id"]
+        assert " " not in generated
         until(lambda: "mine-1" in running.log() and generated in running.log())
+
+
+def check_own(error: httpx.Response) -> None:
+    """Check the headers of an error of nginx itself."""
+    assert error.headers["x-request-id"]
+    assert "max-age" in error.headers["strict-transport-security"]
+
+
+def test_a_method_that_nginx_refuses_is_405_in_the_form_of_the_service(
+    tmp_path: Path, start: Start
+) -> None:
+    live = start()
+    with proxy(tmp_path, live) as running:
+        error = running.client.request("TRACE", "/v1/pets")
+        check_own(error)
+        assert (error.status_code, error.json()["code"]) == (405, "method_not_allowed")
+        methods = parse_responses(live.raw(head("OPTIONS *", HOST, CLOSE)))[0].headers["allow"]
+        assert error.headers["allow"] == methods
 
 
 def test_errors_of_nginx_look_like_those_of_the_service(tmp_path: Path, start: Start) -> None:
@@ -126,12 +147,14 @@ def test_errors_of_nginx_look_like_those_of_the_service(tmp_path: Path, start: S
                 connection.sendall(f"{head}Content-Length: 9\r\n\r\n".encode())
             until(lambda: running.client.get("/v1/pets").status_code == 429)
             limited = running.client.get("/v1/pets")
+            check_own(limited)
             assert (limited.json()["code"], limited.headers["retry-after"]) == ("rate_limited", "1")
         until(lambda: running.client.get("/v1/pets").status_code == 200)
         live.stop()
         stopped = running.client.get("/v1/pets")
         assert (stopped.status_code, stopped.json()["code"]) == (503, "unavailable")
         assert stopped.headers["retry-after"] == "1"
+        check_own(stopped)
 
 
 @pytest.mark.parametrize(
@@ -153,25 +176,22 @@ def test_what_nginx_cannot_parse_looks_like_it_too(
     with proxy(tmp_path, start()) as running, running.connect() as raw:
         raw.sendall(sent)
         found = receive_all(raw)
-    head, _, body = found.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status)
-    assert b"content-type: application/json" in head.lower()
-    error = json.loads(body)
-    assert (error["status"], sorted(error)) == (status, ["code", "message", "status"])
-    assert error["code"] == ("invalid_request" if status == 400 else "not_found")
+    (error,) = parse_responses(found)
+    assert error.status_code == status
+    check_own(error)
 
 
 def test_only_the_prefix_of_a_path_is_changed(tmp_path: Path, start: Start) -> None:
-    location, proxy_pass = PREFIX_LOCATION.splitlines()
-    configuration = CONFIGURATION.replace("location / {", location)
-    configuration = configuration.replace("proxy_pass http://petstore;", proxy_pass)
+    configuration = changed(CONFIGURATION, ("    proxy_pass http://petstore;\n", PREFIX_PASS))
     with proxy(tmp_path, start(root_path="/shop"), PREFIX_MAP + configuration) as running:
         response = running.client.post("/shop/v1/pets", json=AVAILABLE_REX)
         assert response.headers["location"] == "/shop/v1/pets/1"
         assert running.client.get(response.headers["location"]).json() == response.json()
         assert running.client.get("/shop/v1/pets%2F1").json()["code"] == "not_found"
         assert running.client.get("/shop/v1/pets?limit=1&status=sold").json() == []
-        assert running.client.get("/v1/pets").status_code == 404
+        for other in ("/", "/v1/pets", "/shop", "/shop?limit=1", "/%73hop/v1/pets", "//shop/"):
+            error = running.client.get(f"https://localhost:{running.port}{other}")
+            assert (error.status_code, error.json()["code"]) == (404, "not_found")
 
 
 def test_the_unix_socket_of_the_comment_is_forwarded_to(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import pytest
-from httpx import Response
+from httpx import Headers, Response
 
 from petstore.http.errors import ErrorCode
 from tests.support.responses import check_error
@@ -52,8 +52,9 @@ def parse_responses(raw: bytes, *, bodies: bool = True) -> list[Response]:
         top, _, raw = raw.partition(b"\r\n\r\n")
         line, *lines = top.split(b"\r\n")
         assert line.startswith(b"HTTP/1.1 ")
-        headers = [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
-        length = int(dict(headers).get(b"content-length", b"0")) if bodies else 0
+        pairs = [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+        headers = Headers(pairs)
+        length = int(headers.get("content-length", "0")) if bodies else 0
         assert len(raw) >= length
         response = Response(int(line.split()[1]), headers=headers, content=raw[:length])
         raw = raw[length:]
