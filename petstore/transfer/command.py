@@ -39,7 +39,8 @@ BATCH_ITEMS: Final = 500
 BATCH_BYTES: Final = 2**20
 """A batch ends with the line that reaches this number of bytes."""
 
-_RETRIED: Final = "without records of idempotency keys, a retry after the move takes effect again"
+_RETRIED: Final = "; without records of idempotency keys, a retry after the move takes effect again"
+_MOMENT: Final = "; it is one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)"
 
 ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
 
@@ -66,13 +67,14 @@ def export(file: str, url: str | None) -> int:
             if not keys:
                 raise ConfigurationError("PETSTORE_API_KEYS is not set: --from needs an API key")
             with closing(ServiceSource(url, keys[0])) as service:
-                _export(service, file)
+                _export(service, file, _MOMENT)
         else:
             configuration = _configured(
                 "there is nothing to export. Read from the running service: --from URL"
             )
             with _opened(configuration, READING) as (runner, repository):
-                _export(StorageSource(runner, repository), file)
+                remark = "" if configuration.plugin.backend.snapshots else _MOMENT
+                _export(StorageSource(runner, repository), file, remark)
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
         return exit_status.INTERRUPTED
@@ -152,9 +154,9 @@ def _opened(
             runner.run(stack.aclose())
 
 
-def _export(source: Source, file: str) -> None:
-    ends = [highest(source, type_) for type_ in ITEM_TYPES]
-    with _output(file) as output, Progress("exported", sum(ends)) as progress:
+def _export(source: Source, file: str, remark: str) -> None:
+    total = sum(highest(source, type_) for type_ in ITEM_TYPES)
+    with _output(file) as output, Progress("exported", total) as progress:
 
         def write(items: Sequence[Transferred], work: int) -> None:
             output.write(b"".join(map(ndjson.encode, items)))
@@ -169,11 +171,7 @@ def _export(source: Source, file: str) -> None:
         for records in tokens or ():
             write(records, 0)
         output.flush()
-        remark = "" if tokens else f"; {_RETRIED}"
-        if any(source.page(*each, 1) for each in zip(ITEM_TYPES, ends, strict=True)):
-            remark += "; it was written to meanwhile, so this is not one moment (see"
-            remark += " PETSTORE_READ_ONLY)"
-        progress.finish(remark)
+        progress.finish(remark if tokens else _RETRIED + remark)
 
 
 @contextmanager
@@ -337,7 +335,7 @@ class _Target:
         expired = count(self._expired, "record")
         remark = f"; {expired} of them had expired" if self._expired else ""
         if self._items and not self._records:
-            remark += f"; {_RETRIED}"
+            remark += _RETRIED
         return remark
 
     def store(self, batch: list[_Numbered]) -> None:
