@@ -31,7 +31,7 @@ from benchmarks.figures import table
 from benchmarks.load import DONE, PET, wrk
 from benchmarks.subjects import BUILD, Running, cpu_seconds
 from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
-from petstore.transfer.ndjson import Transferred, encode
+from petstore.transfer.ndjson import MEMBERS, Transferred, encode, encode_end
 
 CONNECTIONS: Final = 1000
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
@@ -108,7 +108,11 @@ def fill(backend: str, where: Location, pets: int) -> dict[str, float]:
         file = Path(directory, "items")
         for kind, items in parts(pets):
             with file.open("wb") as output:
-                output.writelines(map(encode, items))
+                counts = dict.fromkeys(MEMBERS, 0)
+                for item in items:
+                    output.write(encode(item))
+                    counts[type(item)] += 1
+                output.write(encode_end(counts))
             before = where.stored()
             begin = time.monotonic()
             subprocess.run(

@@ -170,6 +170,7 @@ def _export(source: Source, file: str, remark: str) -> None:
         tokens = source.tokens(int(time.time()))
         for records in tokens or ():
             write(records, 0)
+        output.write(ndjson.encode_end(progress.counts))
         output.flush()
         progress.finish(remark if tokens else _RETRIED + remark)
 

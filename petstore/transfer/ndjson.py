@@ -3,12 +3,14 @@
 Each line is ``{"pet":{...}}``, ``{"order":{...}}`` or ``{"token":{...}}`` in UTF-8 and ends with a
 line feed. Pets and orders have the fields of the HTTP interface, records those of `TokenRecord`,
 with digests in Base64. An export has all pets first, then all orders, both in ascending id, then
-all records, in any order.
+all records, in any order. Its last line says how many there are of each, so that one that was cut
+off is noticed: ``{"end":{"pets":2,"orders":1,"tokens":0}}``.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC
+from itertools import count
 from typing import Annotated, BinaryIO, Final
 
 import msgspec
@@ -30,7 +32,7 @@ MEMBERS: Final[dict[type[Transferred], str]] = {Pet: "pet", Order: "order", Toke
 
 
 class InvalidLineError(Exception):
-    """A line of an import is malformed, or the storage refuses it. The message says which."""
+    """A line of an import is malformed, missing, or refused by the storage; it says which."""
 
 
 class _Pet(Pet, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
@@ -70,6 +72,11 @@ def encode(item: Transferred) -> bytes:
     return _ENCODER.encode({MEMBERS[type(item)]: item}) + b"\n"
 
 
+def encode_end(counts: Mapping[type[Transferred], int]) -> bytes:
+    """Return the last line of an export with so many items of each type."""
+    return _ENCODER.encode({"end": {f"{MEMBERS[t]}s": n for t, n in counts.items()}}) + b"\n"
+
+
 def decode(line: bytes) -> Transferred:
     """Return the item in a line. Raises `ValueError` that says what is wrong with it."""
     if not line.endswith(b"\n"):
@@ -106,21 +113,33 @@ def _item(found: _Line, line: bytes) -> Transferred:
     raise AssertionError
 
 
-def read(file: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes, Transferred]]:
-    """Yield the number, the bytes and the item of each line.
+def read(
+    file: BinaryIO, name: str, max_line: int, *, needs_end: bool = True
+) -> Iterator[tuple[int, bytes, Transferred]]:
+    """Yield the number, the bytes and the item of each line but the last.
 
     name -- the name of the file in messages
     max_line -- the maximum length of a line in bytes, including the line feed
+    needs_end -- whether the last line of an export may not be missing
 
-    Raises `InvalidLineError` for the first malformed line.
+    Raises `InvalidLineError` for the first malformed line, and at the end for a wrong last one.
     """
-    number = 0
-    while line := file.readline(max_line + 1):
-        number += 1
+    counts = dict.fromkeys(MEMBERS, 0)
+    for number in count(1):
+        line = file.readline(max_line + 1)
+        if not line or line.startswith(b'{"end"'):
+            break
         if len(line) > max_line:
             raise InvalidLineError(f"{name}, line {number}: it is longer than {max_line:,} bytes")
         try:
             item = decode(line)
         except ValueError as error:
             raise InvalidLineError(f"{name}, line {number}: {error}") from None
+        counts[type(item)] += 1
         yield number, line, item
+    end = encode_end(counts)
+    if (line or needs_end) and (line != end or file.readline(1)):
+        raise InvalidLineError(
+            f"{name}, line {number}: expected {end.decode().strip()} and nothing after it; the"
+            " export was cut off or changed"
+        )

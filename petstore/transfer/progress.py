@@ -18,12 +18,13 @@ class Progress:
 
     verb -- what happens to the items, as a participle: "exported"
     total -- the total amount of work, in any unit; None if unknown
+    counts -- how many of each type were added
     """
 
     def __init__(self, verb: str, total: int | None) -> None:
         self._verb = verb
         self._total = total
-        self._counts = dict.fromkeys(MEMBERS, 0)
+        self.counts = dict.fromkeys(MEMBERS, 0)
         self._done = 0
         self._begin = self._shown = monotonic()
         self._bar: Any = None
@@ -47,7 +48,7 @@ class Progress:
         work -- how much of `total` they were, in the same unit
         """
         for item in items:
-            self._counts[type(item)] += 1
+            self.counts[type(item)] += 1
         self._done += work
         now = monotonic()
         if self._bar is not None:
@@ -68,14 +69,14 @@ class Progress:
         report(f"{self._counted()} in {seconds:.1f} s ({self._rate()}){remark}")
 
     def _counted(self) -> str:
-        pets, orders = count(self._counts[Pet], "pet"), count(self._counts[Order], "order")
-        if records := self._counts[TokenRecord]:
+        pets, orders = count(self.counts[Pet], "pet"), count(self.counts[Order], "order")
+        if records := self.counts[TokenRecord]:
             return f"{self._verb} {pets}, {orders} and {count(records, 'record')}"
         return f"{self._verb} {pets} and {orders}"
 
     def _rate(self) -> str:
         seconds = max(monotonic() - self._begin, 0.001)
-        return f"{sum(self._counts.values()) / seconds:,.0f}/s"
+        return f"{sum(self.counts.values()) / seconds:,.0f}/s"
 
 
 def report(text: str) -> None:

@@ -18,7 +18,7 @@ from petstore.contract import Expected, RefusedError, Repository
 from petstore.transfer import ndjson
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 
-_NDJSON: Final = re.compile(rb'\s*\{\s*"(pet|order|token)"\s*:')
+_NDJSON: Final = re.compile(rb'\s*\{\s*"(pet|order|token|end)"\s*:')
 _BYTE: Final = re.compile(r"\(byte ([0-9]+)\)")
 
 _Open = Callable[[Any, Expected], AbstractAsyncContextManager[Repository]]
@@ -71,8 +71,8 @@ def _opening(open_: _Open, items: _Items, file: str) -> _Open:
 
 def _read(content: bytes, file: str) -> _Items:
     if not content.strip() or _NDJSON.match(content):
-        longest = len(content) + 1
-        return [(number, item) for number, _, item in ndjson.read(BytesIO(content), file, longest)]
+        lines = ndjson.read(BytesIO(content), file, len(content) + 1, needs_end=False)
+        return [(number, item) for number, _, item in lines]
     return list(_read_json(content, file))
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +25,7 @@ from petstore.contract import (
     PetStatus,
     Repository,
 )
+from petstore.transfer import ndjson
 from tests.support.services import environment, place
 
 DURABLE = ["sqlite", "redis", "postgres"]
@@ -57,6 +59,13 @@ def with_repository(
             return await use(repository)
 
     return asyncio.run(run())
+
+
+def export_of(lines: Iterable[bytes]) -> bytes:
+    """Return an export of these lines: it ends with how many there are of each kind."""
+    lines = list(lines)
+    counts = Counter(type(ndjson.decode(line)) for line in lines)
+    return b"".join([*lines, ndjson.encode_end(dict.fromkeys(ndjson.MEMBERS, 0) | counts)])
 
 
 async def fill(repository: Repository, count: int) -> None:

@@ -20,13 +20,15 @@ EXPORT = "".join(
     for kind, items in (("pet", PETS), ("order", ORDERS))
     for item in items
 )
+END = '{"end":{"pets":2,"orders":1,"tokens":0}}\n'
 OBJECT = json.dumps({"orders": ORDERS, "pets": PETS}, indent=2)
 
 
 @pytest.mark.parametrize(
     ("text", "orders"),
     [
-        pytest.param(EXPORT, ORDERS, id="export"),
+        pytest.param(EXPORT + END, ORDERS, id="export"),
+        pytest.param(EXPORT, ORDERS, id="lines", marks=pytest.mark.slow),
         pytest.param(OBJECT, ORDERS, id="object", marks=pytest.mark.slow),
         pytest.param(f"\n {json.dumps(PETS)}", [], id="array", marks=pytest.mark.slow),
     ],
@@ -49,6 +51,7 @@ def test_a_service_begins_with_what_a_file_has(tmp_path: Path, text: str, orders
         (EXPORT.replace("Rex", 'R"x'), 1, "JSON is malformed"),
         (EXPORT + EXPORT.replace("Ada", "Eve"), 5, "its id is taken by"),
         (EXPORT.removesuffix("\n"), 3, "it does not end with a line feed"),
+        (END, 1, "the export was cut off or changed"),
         ('[\n{"id": 1, "name": "Rex"}]', 2, "pet.categoryId: required, but missing"),
         (json.dumps({"pets": [PETS[1], PETS[1] | {"id": 0}]}, indent=1), 8, "pet.id: expected"),
         (json.dumps({"pets": [], "orders": ORDERS}, indent=1), 4, "there is no pet 3"),

@@ -11,7 +11,7 @@ from petstore import exit_status
 from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
 from tests.support.command import error_message, in_process
-from tests.support.transfer import AT, DURABLE, place_settings, with_repository
+from tests.support.transfer import AT, DURABLE, export_of, place_settings, with_repository
 
 PETS = [Pet(pet_id, f"Rex {pet_id}", 7, PetStatus.PENDING) for pet_id in range(1, 8)]
 ORDERS = [Order(id_, id_, OrderStatus.PLACED, AT) for id_ in range(1, 4)]
@@ -28,14 +28,14 @@ def test_every_difference_is_named_and_nothing_is_written(tmp_path: Path) -> Non
 
     with_repository(chosen, fill)
     items: list[ndjson.Transferred] = [*PETS[:6], *ORDERS, *reversed(TOKENS[:4]), EXPIRED]
-    file.write_bytes(b"".join(map(ndjson.encode, items)))
+    file.write_bytes(export_of(map(ndjson.encode, items)))
     equal = in_process("verify", str(file), **chosen)
     assert (equal.status, equal.stdout) == (0, "")
     assert equal.stderr.endswith("; all are equal\n")
 
     renamed, later = replace(PETS[2], name="Max"), replace(TOKENS[1], until=UNTIL + 1)
     items = [*PETS[:2], renamed, *PETS[4:], *ORDERS[1:], TOKENS[0], later, *TOKENS[3:]]
-    file.write_bytes(b"".join(map(ndjson.encode, items)))
+    file.write_bytes(export_of(map(ndjson.encode, items)))
     different = in_process("verify", str(file), **chosen)
     assert different.status == exit_status.DIFFERENT
 
@@ -53,7 +53,7 @@ def test_every_difference_is_named_and_nothing_is_written(tmp_path: Path) -> Non
     ]
     exported = in_process("export", **chosen)
     stored: list[ndjson.Transferred] = [*PETS[:6], *ORDERS, *TOKENS[:4]]
-    assert exported.stdout.encode() == b"".join(map(ndjson.encode, stored))
+    assert exported.stdout.encode() == export_of(map(ndjson.encode, stored))
 
 
 @pytest.mark.parametrize("second", PETS[:2])
