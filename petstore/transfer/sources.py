@@ -25,7 +25,13 @@ from petstore.interface import API_PREFIX, MAX_LIMIT, encode_cursor
 from petstore.transfer.progress import report
 
 PAGE_ITEMS: Final = 500
-"""How many items are read from the storage at once."""
+"""The maximum number of items that are read from the storage at once."""
+
+FIRST_ITEMS: Final = 16
+"""How many are read first: their names may be long."""
+
+PAGE_CHARACTERS: Final = 2**20
+"""About how long the names of a page are together, at most."""
 
 RESPONSE_TIMEOUT_SECONDS: Final = 30
 """The time limit for a response of a running service."""
@@ -61,10 +67,12 @@ class Source(Protocol):
 
 def pages(source: Source, type_: ItemType) -> Iterator[Items]:
     """Yield all items in ascending id, page after page; no page is empty."""
-    after = 0
-    while page := source.page(type_, after, PAGE_ITEMS):
+    after, count = 0, FIRST_ITEMS
+    while page := source.page(type_, after, count):
         yield page
         after = page[-1].id
+        length = 1 + sum(len(item.name) for item in page if isinstance(item, Pet))
+        count = max(1, min(2 * count, PAGE_ITEMS, len(page) * PAGE_CHARACTERS // length))
 
 
 def highest(source: Source, type_: ItemType) -> int:

@@ -14,6 +14,7 @@ import pytest
 
 from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
+from petstore.transfer.sources import PAGE_CHARACTERS, PAGE_ITEMS, ServiceSource, pages
 from tests.support.command import COMMAND, in_process, run_streams
 from tests.support.services import KEY, environment, process
 from tests.support.transfer import (
@@ -266,6 +267,23 @@ def read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # what Linux reports at the end
         return b""
+
+
+def test_pages_of_long_names_have_fewer_items() -> None:
+    names = ["x" * 65_000] * 300 + [""] * 2000
+
+    class Stored(ServiceSource):
+        def __init__(self) -> None:
+            """Connect to nothing."""
+
+        def page(self, _: object, after: int, count: int) -> list[Pet]:
+            numbered = enumerate(names[after : after + count], after + 1)
+            return [Pet(pet_id, name, 7) for pet_id, name in numbered]
+
+    found = list(pages(Stored(), Pet))
+    assert [item.id for page in found for item in page] == [*range(1, 2301)]
+    assert max(sum(len(names[pet.id - 1]) for pet in page) for page in found) <= PAGE_CHARACTERS
+    assert max(map(len, found)) == PAGE_ITEMS
 
 
 @pytest.mark.slow
