@@ -219,7 +219,7 @@ def test_a_running_service_is_exported(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_export_waits_for_the_rate_limit_of_the_service_and_says_so(tmp_path: Path) -> None:
     with process(tmp_path, rate_limit="50/s") as live:  # the highest ids take some hundred requests
-        report = run("export", "--from", live.url, api_keys=KEY)
+        report = run("export", "--from", live.url, str(tmp_path / "file"), api_keys=KEY)
     assert "exported 0 pets" in report
     assert report.count("limits the rate of requests") == 1
 
