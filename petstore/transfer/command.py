@@ -1,6 +1,8 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
+import errno
 import os
+import sqlite3
 import stat
 import sys
 import time
@@ -202,6 +204,8 @@ def _output(file: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         if file == "-":  # `petstore.cli` reports it, as for every command
             raise
+        if error.filename is None:  # of a write
+            raise OSError(errno.EIO, error.strerror, file) from None
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
 
 
@@ -282,7 +286,10 @@ def _input(file: str, configuration: Configuration) -> Iterator[_Lines]:
             opened, file = sys.stdin.buffer, "standard input"
         lines = _Lines(opened, file, max_line)
         stack.callback(lines.records.close)
-        yield lines
+        try:
+            yield lines
+        except sqlite3.OperationalError as error:  # of `Records`
+            raise OSError(errno.EIO, str(error), "a temporary file") from None
 
 
 def _size(opened: BinaryIO) -> int | None:

@@ -7,7 +7,10 @@ from petstore.contract import TokenRecord
 
 
 class Records:
-    """Records and the numbers of their lines, in a temporary file once there are many."""
+    """Records and the numbers of their lines, in a temporary file once there are many.
+
+    All raise `sqlite3.OperationalError` if that cannot be written.
+    """
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -238,23 +239,45 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(lines: int, tmp_pat
 
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
-    [("export", ""), ("openapi", "1"), ("keys new", ""), ("--version", "1"), ("check --help", "1")],
+    [
+        ("export", ""),
+        ("export /dev/full", ""),
+        ("openapi", "1"),
+        ("keys new", ""),
+        ("--version", "1"),
+        ("check --help", "1"),
+    ],
 )
 def test_a_full_disk_under_any_output_is_told_in_one_line(
     command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     chosen = place_settings(DURABLE[0], tmp_path / "place")
-    if command == "export":
+    if "export" in command:
         (tmp_path / "file").write_bytes(export_of(GOOD))
         assert in_process("import", str(tmp_path / "file"), **chosen).status == 0
     with Path("/dev/full").open("wb") as full:
         done = run_streams(*command.split(), settings=chosen, stdout=full)
     *before, last = done.stderr.splitlines()
-    message = b"petstore: cannot write standard output: No space left on device"
-    assert (done.returncode, last) == (74, message)
+    target = "/dev/full" if "/" in command else "standard output"
+    message = f"petstore: cannot write {target}: No space left on device"
+    assert (done.returncode, last.decode()) == (74, message)
     assert not before or command == "keys new"  # which announces the key there
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["import", "verify"])
+def test_a_full_disk_under_the_temporary_file_is_told_in_one_line(
+    command: str, tmp_path: Path
+) -> None:
+    chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
+    assert in_process("check", **chosen).status == 0  # there is a store
+    tokens = (replace(RECORD, value=sha256(b"%d" % n).digest()) for n in range(40_000))
+    file.write_bytes(export_of(map(ndjson.encode, tokens)))
+    through = ("sh", "-c", 'ulimit -f 64; exec "$@"', "sh")
+    done = run_streams(command, str(file), settings=chosen, through=through)
+    message = b"petstore: cannot write a temporary file: disk I/O error"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (74, message)
 
 
 @pytest.mark.parametrize(
