@@ -21,7 +21,6 @@ from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
 from petstore.contract import MAX_ID, Expected, Order, Pet, RefusedError, Repository, TokenRecord
-from petstore.interface import RECORD_SECONDS
 from petstore.transfer import ndjson
 from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
@@ -48,9 +47,6 @@ ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
 
 FEW_IDS: Final = 2**40
 """How many ids must be left for new items, or a warning says how many there are."""
-
-MAX_TOKEN_SECONDS: Final = 2 * RECORD_SECONDS
-"""How long a record may last: a day, and another one for clocks that differ."""
 
 _Numbered = tuple[int, Transferred]
 """An item, and the number of its line."""
@@ -243,22 +239,14 @@ class _Lines:
 
         warn -- whether to warn at the end if few ids are left: new ones follow the highest
 
-        Raises `InvalidLineError` also for a record of a token that lasts too long, or that
-        contradicts an earlier one.
+        Raises `InvalidLineError` also for a record that contradicts an earlier one of its token.
         """
-        latest = int(time.time()) + MAX_TOKEN_SECONDS
         highest = dict.fromkeys(ndjson.MEMBERS, 0)
         for number, line, item in ndjson.read(self._opened, self.name, self._max_line):
-            if isinstance(item, TokenRecord):
-                where = f"{self.name}, line {number}"
-                if item.until > latest:
-                    raise InvalidLineError(
-                        f"{where}: until: a record lasts for a day, not for longer"
-                    )
-                if not self.records.add(item, number):
-                    raise InvalidLineError(
-                        f"{where}: an earlier line has another record of its token"
-                    )
+            if isinstance(item, TokenRecord) and not self.records.add(item, number):
+                raise InvalidLineError(
+                    f"{self.name}, line {number}: an earlier line has another record of its token"
+                )
             highest[type(item)] = max(highest[type(item)], item.id)
             yield number, line, item
         for type_ in ITEM_TYPES:
