@@ -144,25 +144,9 @@ def _fail_to_write(error: OSError) -> int:
 
 
 def _report(level: int, message: str) -> None:
-    """Print a message, or log it where PETSTORE_LOG=json is set: a collector reads it then."""
-    if os.environ.get("PETSTORE_LOG") == "json":
-        from petstore.config.settings import LogFormat
-        from petstore.observability import logs
+    from petstore.observability import logs
 
-        logs.set_up(LogFormat.JSON)
-        logging.getLogger("petstore").log(level, "%s", message)
-    else:
-        kind = "warning: " if level == logging.WARNING else ""
-        _print_error(f"petstore: {kind}{message}")
-
-
-def _print_error(line: str) -> None:
-    """Print to standard error. That it cannot be written must not change what the command does."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:
-        # Otherwise the interpreter tries it again, and fails. The log still has the descriptor.
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    logs.report(message, level)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -448,9 +432,10 @@ def _check(options: argparse.Namespace) -> int:
 
 def _new_key(options: argparse.Namespace) -> int:
     from petstore.config.keys import new_key
+    from petstore.observability.logs import print_error
 
     key, line = new_key(options.name)
-    _print_error("The API key, shown this once, then its line for the key file:")
+    print_error("The API key, shown this once, then its line for the key file:")
     print(key, line, sep="\n")
     return 0
 

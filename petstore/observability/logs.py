@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -95,6 +97,26 @@ def set_up(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
     warnings.showwarning = lambda message, *_: log.warning("%s", message)
     # uvicorn logs in many lines what the service reports in one.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+
+
+def report(message: str, level: int = logging.INFO) -> None:
+    """Print a line of a command, or log it where PETSTORE_LOG=json is set: a collector reads it."""
+    if os.environ.get("PETSTORE_LOG") == "json":
+        set_up(LogFormat.JSON)
+        logging.getLogger("petstore").log(level, "%s", message)
+    else:
+        kind = "warning: " if level == logging.WARNING else ""
+        print_error(f"petstore: {kind}{message}")
+
+
+def print_error(line: str) -> None:
+    """Print to standard error. That it cannot be written must not change what the command does."""
+    try:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+    except OSError:
+        # Otherwise the interpreter tries it again, and fails. The log still has the descriptor.
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, str]:

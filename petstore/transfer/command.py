@@ -1,6 +1,7 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
 import errno
+import logging
 import os
 import sqlite3
 import stat
@@ -21,10 +22,11 @@ from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
 from petstore.contract import MAX_ID, Expected, Order, Pet, RefusedError, Repository, TokenRecord
+from petstore.observability.logs import report
 from petstore.transfer import ndjson
 from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
-from petstore.transfer.progress import Progress, report
+from petstore.transfer.progress import Progress
 from petstore.transfer.records import Records
 from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSource, highest, pages
 
@@ -128,7 +130,7 @@ def verify(file: str) -> int:
 def _configured(why: str) -> Configuration:
     configuration = configure(os.environ, {}, keyless=True)
     for warning in configuration.warnings:
-        report(f"warning: {warning}")
+        report(warning, logging.WARNING)
     if not configuration.plugin.backend.durable:
         name = configuration.plugin.name
         raise ConfigurationError(f"the backend '{name}' keeps its data only in the process: {why}")
@@ -253,9 +255,10 @@ class _Lines:
             if warn and (left := MAX_ID - highest[type_]) < FEW_IDS:
                 word = ndjson.MEMBERS[type_]
                 report(
-                    f"warning: the highest {word} id in {self.name} is {highest[type_]}: it leaves"
+                    f"the highest {word} id in {self.name} is {highest[type_]}: it leaves"
                     f" {count(left, 'id') if left else 'none'} for new {word}s. If that is too few,"
-                    f" give its {word}s lower ids, and import it into a new store"
+                    f" give its {word}s lower ids, and import it into a new store",
+                    logging.WARNING,
                 )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 from petstore.config.errors import count
 from petstore.contract import Order, Pet, TokenRecord
+from petstore.observability.logs import report
 from petstore.transfer.ndjson import MEMBERS, Transferred
 
 REPORT_SECONDS: Final = 5
@@ -77,12 +78,6 @@ class Progress:
     def _rate(self) -> str:
         seconds = max(monotonic() - self._begin, 0.001)
         return f"{sum(self.counts.values()) / seconds:,.0f}/s"
-
-
-def report(text: str) -> None:
-    """Write a line to standard error."""
-    sys.stderr.write(f"petstore: {text}\n")
-    sys.stderr.flush()
 
 
 def _bar() -> Any:

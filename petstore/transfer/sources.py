@@ -22,7 +22,7 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore.interface import API_PREFIX, MAX_LIMIT, encode_cursor
-from petstore.transfer.progress import report
+from petstore.observability.logs import report
 
 PAGE_ITEMS: Final = 500
 """The maximum number of items that are read from the storage at once."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from petstore import exit_status
 from petstore.contract import MAX_ID, Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from tests.support.command import error_message, in_process, run_streams
+from tests.support.command import error_message, in_process, run_command, run_streams
 from tests.support.transfer import AT, DURABLE, contents, export_of, place_settings, with_repository
 
 PETS = [Pet(pet_id, f"Rex {pet_id}", 7, PetStatus.PENDING) for pet_id in range(1, 1001)]
@@ -196,6 +196,9 @@ def test_a_file_that_leaves_few_ids_causes_a_warning(tmp_path: Path) -> None:
     assert outcome.stderr.count("warning") == 1
     done = run_streams("import", settings=chosen, input=file.read_bytes())
     assert done.stderr.decode().startswith(warning.format("standard input"))
+    outcome = run_command("import", str(file), **chosen, log="json", bakend="x")
+    levels = [json.loads(line)["level"] for line in outcome.stderr.splitlines()]
+    assert levels == ["warning", "warning", "info"]
     assert "warning" not in in_process("verify", str(file), **chosen).stderr
     file.write_bytes(export_of(GOOD))
     assert "warning" not in in_process("import", str(file), **chosen).stderr
