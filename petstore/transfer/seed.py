@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from petstore.config.errors import ConfigurationError, shorten
-from petstore.config.json_text import why_malformed
+from petstore.config.json_text import check_members, why_malformed
 from petstore.config.loading import Configuration
 from petstore.contract import Expected, RefusedError, Repository
 from petstore.transfer import ndjson
@@ -102,3 +102,7 @@ def _read_json(content: bytes, file: str) -> Iterator[tuple[int, Transferred]]:
                 raise InvalidLineError(f"{file}, line {number}: {shorten(str(error))}") from None
             number += raw.count(b"\n")
             end = begin + len(raw)
+    try:
+        check_members(content.decode())  # of what is around the items
+    except ValueError as error:
+        raise InvalidLineError(f"{file}, line 1: {error}") from None

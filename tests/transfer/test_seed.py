@@ -56,6 +56,7 @@ def test_a_service_begins_with_what_a_file_has(tmp_path: Path, text: str, orders
         (json.dumps({"pets": [PETS[1], PETS[1] | {"id": 0}]}, indent=1), 8, "pet.id: expected"),
         (json.dumps({"pets": [], "orders": ORDERS}, indent=1), 4, "there is no pet 3"),
         ('[\n{"id": 1,\n"id": 1, "name": "", "categoryId": 1}]', 2, "`id` is repeated"),
+        ('{"pets": [],\n"pets": []}', 1, "expected each member once, but `pets` is repeated"),
         ('{"pets": [\n{"id": 1,}\n]}', 2, "JSON is malformed"),
         ('{\n"posts": []}', 1, "`posts`"),
         ("Rex\n", 1, "expected NDJSON as petstore export writes it, an array of pets, or an obj"),
