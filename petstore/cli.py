@@ -39,6 +39,9 @@ _MEANT: Final = {
 """What other programs call some of the arguments."""
 
 
+_CANNOT_WRITE: Final = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status."""
     _open_closed_streams()
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader of the pipe has closed it
         pass
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF):
+        if error.errno not in _CANNOT_WRITE:
             raise
         status = _fail_to_write(error)
     finally:
