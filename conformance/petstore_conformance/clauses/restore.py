@@ -28,11 +28,17 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.clauses.orders import add_pet, place_orders, status_of, watch
-from petstore_conformance.clauses.pages import check_counts
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import check_types, created, read_all, read_each, sample
+from petstore_conformance.model.calls import (
+    check_pages,
+    check_types,
+    created,
+    read_all,
+    read_each,
+    sample,
+)
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -314,19 +320,8 @@ class RestoreClauses(Kit):
         self, repository: Repository, pets: list[Pet], orders: list[Order]
     ) -> None:
         """Read pages of many sizes, which begin at ids of many sizes."""
-        await check_counts(repository, pets)
-        for status in (None, *OrderStatus):
-            matching = [order for order in orders if status in (None, order.status)]
-
-            async def read(
-                size: int, status: OrderStatus | None = status, all_: list[Order] = matching
-            ) -> None:
-                for after in (0, all_[size % 97].id):
-                    found = await repository.list_orders(OrderQuery(after, size, status))
-                    assert found == [order for order in all_ if order.id > after][:size]
-
-            sizes = (9999, *BORDERS[-12:])
-            await read_each(repository, sizes, read)
+        await check_pages(repository, pets)
+        await check_pages(repository, orders)
 
         async def read_near(id_: int) -> None:
             page = [pet for pet in pets if pet.id >= id_]

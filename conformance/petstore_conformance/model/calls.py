@@ -28,7 +28,8 @@ from petstore.contract import (
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
 from petstore_conformance.harness.effort import AT_A_TIME, current
-from petstore_conformance.model.model import Model, Write
+from petstore_conformance.model.model import Model, Write, matching
+from petstore_conformance.model.values import BORDERS
 
 COUNTED_TURNS = 200
 """For how many turns of the event loop `measure` looks in each whether the call has ended."""
@@ -163,6 +164,28 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
             text = f"a cancelled call has not ended within {CANCEL_SECONDS:g} s; it waits here:"
             raise OverdueError(f"{text}\n{stack(call)}")
     return done
+
+
+async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
+    """Check pages of many sizes, given all pets, or all orders, in ascending id."""
+    list_: Callable[[Any], Awaitable[Any]] = repository.list_pets
+    query_type: type[PetQuery | OrderQuery] = PetQuery
+    statuses: list[Any] = [*PetStatus]
+    if isinstance(items[0], Order):
+        list_, query_type, statuses = repository.list_orders, OrderQuery, [*OrderStatus]
+
+    async def read(numbered: tuple[int, int]) -> None:
+        number, count = numbered
+        for status in (None, statuses[number % 3]):
+            ids = [0, *(item.id for item in items if status in (None, item.status))]
+            any_id = items[number % len(items)].id if number % 3 else 0
+            # The last two pages end with the last item, and one of them is full. An index may have
+            # items of another status behind it.
+            for after in (any_id, *ids[-count - 1 :][:2]):
+                query = query_type(after, count, status)
+                assert await list_(query) == matching(items, query)[:count]
+
+    await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)
 
 
 class Stored(Struct):

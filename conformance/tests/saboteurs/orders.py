@@ -243,6 +243,14 @@ class ReopensOrdersAsPlaced(Honest):
 
 
 @breaks("orders-page")
+class LosesTheEndOfFullPagesOfOrders(Honest):
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        found = await super().list_orders(replace(query, count=query.count + 1))
+        full = query.status and len(found) == query.count >= 20
+        return found[: query.count - bool(full)]
+
+
+@breaks("orders-page")
 class FiltersOnePageOfOrders(Honest):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         orders = await super().list_orders(OrderQuery(query.after, 10 * query.count + 100))

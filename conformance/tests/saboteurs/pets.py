@@ -67,6 +67,11 @@ def short(pets: list[Pet]) -> list[Pet]:
     return found or pets[:1]
 
 
+def cut(pets: list[Pet], query: PetQuery) -> list[Pet]:
+    """Return all pets of a status but the last one, if they are as many as a query asks for."""
+    return pets[:-1] if query.status and len(pets) == query.count > 50 else pets
+
+
 changing(
     "name-exact",
     "name",
@@ -151,6 +156,11 @@ listing(
     "page-empty",
     "StartsOverAfterTheLastPage",
     lambda find, query: find(query) or find(replace(query, after=0)),
+)
+listing(
+    "page-count",
+    "LosesTheEndOfFullPagesOfAStatus",
+    lambda find, query: cut(find(query), query),
 )
 listing(
     "page-walk",
