@@ -1,7 +1,7 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -38,6 +38,8 @@ KILLS: Final = 5
 KILLING_SECONDS = 20
 """After this time no more of them are started."""
 
+Read = Callable[[Repository], Awaitable[Any]]
+
 
 @asynccontextmanager
 async def _open_new(
@@ -48,6 +50,13 @@ async def _open_new(
         backend.open(scratch, expected) as repository,
     ):
         yield repository
+
+
+async def _change(repository: Repository, read: Read, before: Any) -> Any:
+    """Read until there is something else than before, and return that."""
+    while (found := await read(repository)) == before:
+        pass
+    return found
 
 
 class ProcessClauses(Kit):
@@ -161,6 +170,7 @@ class ProcessClauses(Kit):
                 assert await add_pet(repository) not in stored, "an id is assigned again"
                 await check_agreement(repository)
         await self._kill_within_writes(location, writes)
+        await self._kill_while_it_reads(location)
 
     async def _kill_within_writes(self, location: Location, writes: range) -> None:
         """Kill a process after one of the writes to a file or a server that its calls make.
@@ -186,6 +196,32 @@ class ProcessClauses(Kit):
                 assert [pet.status for pet in pets] == [PetStatus.SOLD], "it is stored twice"
                 orders = [order for order in stored.orders if order.pet_id == pets[0].id]
                 assert [order.status for order in orders] == [OrderStatus.COMPLETED]
+
+    async def _kill_while_it_reads(self, location: Location) -> None:
+        """Kill a process as soon as a call shows what it is writing: that must be stored."""
+        reads: tuple[Read, ...] = (
+            lambda repository: repository.get_pet(pet_id),
+            lambda repository: repository.list_pets(PetQuery(0, 9999)),
+            lambda repository: repository.list_pets(PetQuery(0, 9999, PetStatus.PENDING)),
+            lambda repository: repository.list_orders(OrderQuery(0, 9999)),
+            lambda repository: repository.list_orders(OrderQuery(0, 9999, OrderStatus.PLACED)),
+        )
+        for turn in range(2):
+            async with child(location) as killed:
+                pet_id = await add_pet(killed)
+                token = make_token(f"read {turn}", pet_id)
+                changes = [_change(killed, read, await read(killed)) for read in reads]
+                orders = [killed.place_order(pet_id, AT, token) for _ in range(2)]
+                tasks = [asyncio.create_task(call) for call in (*orders, *changes)]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                await killed.kill()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            async with location.open() as repository:
+                after = [await read(repository) for read in reads]
+                again = await repository.place_order(pet_id, AT, token)
+            assert again.replayed, "it was shown, and is gone"
+            for shown, stored in zip(found[2:], after, strict=True):
+                assert shown == stored or isinstance(shown, UnavailableError)
 
     async def _sell(self, repository: Repository, name: str) -> None:
         """Create a pet, order it and complete the order, with tokens made from its name."""

@@ -29,6 +29,7 @@ async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSetting
 for kind in (
     *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite),
     *(filed.SavesRecordsLast, filed.SavesOrdersLast, filed.TakesUtcForLocalTime),
+    filed.ShowsWhatItSavesLater,
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
 for shared in (filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime):
