@@ -113,6 +113,22 @@ def test_an_alarm_in_a_task_group_is_overdue() -> None:
         asyncio.run(run())
 
 
+def test_an_alarm_ends_all_calls_that_block_the_event_loop() -> None:
+    """Each of hundreds rang it again after some seconds, which was taken for a run that hangs."""
+    blocked = []
+
+    async def block() -> None:
+        blocked.append(True)
+        threading.Event().wait(HANG_SECONDS)
+
+    async def run() -> None:
+        await asyncio.gather(*(block() for _ in range(100)))
+
+    with pytest.raises(OverdueError), alarm(0.05):
+        asyncio.run(run())
+    assert len(blocked) == 1
+
+
 def test_where_a_cancelled_call_waits_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "CANCEL_SECONDS", 0.05)
 

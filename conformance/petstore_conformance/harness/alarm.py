@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from time import monotonic
 from types import FrameType
 from typing import Any, Final
@@ -75,7 +75,7 @@ async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """Interrupt the block after a time, wherever it is, and again until it ends.
+    """Interrupt the block and cancel its tasks after a time, and again until it ends.
 
     Raises `OverdueError` then. It does nothing outside the main thread, and where the operating
     system has no interval timers: only `asyncio.timeout` ends a test there.
@@ -90,6 +90,9 @@ def alarm(seconds: float) -> Iterator[None]:
     def ring(_number: int, _frame: FrameType | None) -> None:
         __tracebackhide__ = True
         rung.append(AlarmError(f"interrupted here after {monotonic() - begin:.0f} s"))
+        with suppress(RuntimeError):  # there is no event loop
+            for task in asyncio.all_tasks():  # the next one might block it as this one does
+                task.cancel()
         raise rung[-1]
 
     ignore = sys.unraisablehook
@@ -107,7 +110,7 @@ def alarm(seconds: float) -> Iterator[None]:
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
         yield
-    except (AlarmError, BaseExceptionGroup):  # a task group wraps it
+    except (AlarmError, asyncio.CancelledError, BaseExceptionGroup):  # a task group wraps it
         if not rung:
             raise
     finally:
