@@ -10,6 +10,7 @@ import secrets
 import signal
 import sys
 import threading
+import traceback
 from argparse import ArgumentParser, Namespace
 from difflib import get_close_matches
 from pathlib import Path
@@ -92,10 +93,13 @@ class ConformanceCommand:
         for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
-        asyncio.run(_open_scratch(chosen))
+        overdue = _open_scratch(chosen)
         if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
             sys.stdout.reconfigure(errors="backslashreplace")
-        if options.faults:
+        if overdue:
+            print(f"petstore: {overdue}", file=sys.stderr)
+            status = 1
+        elif options.faults:
             status = _inject_faults(options, chosen, given)
         else:
             status = _run_clauses(options, chosen)
@@ -166,13 +170,39 @@ def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) ->
     return session.run(subject, fault_options)
 
 
-async def _open_scratch(chosen: Chosen) -> None:
-    """Check that an empty location can be opened; the configured data is not touched."""
-    async with (
-        chosen.backend.scratch(chosen.settings) as location,
-        chosen.backend.open(location, Expected()),
-    ):
-        pass
+def _open_scratch(chosen: Chosen) -> str:
+    """Check that an empty location can be opened; the configured data is not touched.
+
+    Returns a message if that, or closing it, has not ended in time.
+    """
+    from petstore_conformance.harness import kit
+    from petstore_conformance.harness.alarm import OverdueError, alarm, within
+
+    overdue: list[OverdueError] = []
+    what = "opening and closing an empty location"
+
+    async def run() -> None:
+        try:
+            async with (
+                within(kit.CLAUSE_SECONDS, what),
+                chosen.backend.scratch(chosen.settings) as location,
+                chosen.backend.open(location, Expected()),
+            ):
+                pass
+        except OverdueError as error:
+            overdue.append(error)  # now to end its threads may take longer
+
+    try:
+        with alarm(kit.LIMIT_SECONDS, what):
+            asyncio.run(run())
+    except OverdueError as error:
+        overdue.append(error)
+    if not overdue:
+        return ""
+    cause = overdue[0].__cause__
+    frames = traceback.extract_tb(cause.__traceback__ if cause else None)
+    where = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
+    return "\n".join((f"{overdue[0]}; it waits here:", *where))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -171,6 +171,25 @@ def test_the_command_ends_although_a_thread_of_the_plugin_does_not(tmp_path: Pat
     assert "await asyncio.to_thread(self.hang)" in run.stdout, "where it was"
 
 
+@pytest.mark.parametrize(
+    "hangs",
+    [
+        "await asyncio.Event().wait()\n    yield Trims()",
+        "yield Trims()\n    await asyncio.to_thread(threading.Event().wait)",
+        "yield Trims()\n    threading.Event().wait()",
+    ],
+)
+def test_a_location_that_is_never_open_or_closed_is_a_failure(tmp_path: Path, hangs: str) -> None:
+    imports = "import asyncio, threading\nfrom petstore_conformance.harness import alarm, kit\n"
+    shorter = "kit.CLAUSE_SECONDS, kit.LIMIT_SECONDS, alarm.AGAIN_SECONDS = 0.2, 0.4, 0.2\n"
+    install("waits", tmp_path, imports + shorter + TRIMS.replace("yield Trims()", hangs))
+    run = conformance("waits", tmp_path, "--clause", "page-empty")
+    assert (run.returncode, run.stdout) == (1, "")
+    message = "opening and closing an empty location has not ended within"
+    assert re.match(rf"petstore: {message} 0\.[24] s; it waits here:\n", run.stderr)
+    assert f"{tmp_path}/petstore_waits.py" in run.stderr
+
+
 def test_a_clause_that_a_busy_machine_delays_is_not_judged(tmp_path: Path) -> None:
     waits = "        await asyncio.Event().wait()\n        return await super"
     busy = """

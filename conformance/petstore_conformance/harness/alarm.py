@@ -74,8 +74,10 @@ async def within(seconds: float, what: str = "the test") -> AsyncIterator[None]:
 
 
 @contextmanager
-def alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float, what: str = "the test") -> Iterator[None]:
     """Interrupt the block and cancel its tasks after a time, and again until it ends.
+
+    what -- is named in the message
 
     Raises `OverdueError` then. It does nothing outside the main thread, and where the operating
     system has no interval timers: only `asyncio.timeout` ends a test there.
@@ -121,4 +123,4 @@ def alarm(seconds: float) -> Iterator[None]:
             left = max(left - (monotonic() - begin), 0.001)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
     if rung:  # also if it was swallowed
-        raise OverdueError(f"the test has not ended within {seconds:g} s") from rung[0]
+        raise OverdueError(f"{what} has not ended within {seconds:g} s") from rung[0]
