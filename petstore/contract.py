@@ -432,13 +432,13 @@ class Backend(Struct, frozen=True, kw_only=True):
     settings -- a frozen `msgspec.Struct` type; the service fills its fields from the settings
         ``PETSTORE_<NAME>_<FIELD>``. A field's `Meta.description` tells deployers what it takes
     open -- called with such settings and an `Expected`; an asynchronous context manager that
-        yields an open repository and closes it. Raises `SettingsError`, `UnavailableError`,
-        `WrongStoreError` or `ChangeNeededError`
+        yields an open repository and closes it: calls in flight then return, or raise
+        `UnavailableError`. `open` raises `SettingsError`, `UnavailableError`, `WrongStoreError` or
+        `ChangeNeededError`
     scratch -- called with such settings; an asynchronous context manager that yields settings of a
         new, empty location (where one store keeps its data: a file, a key prefix, a database), and
         removes that location when it exits
-    shared -- whether several repositories may have the same data open at the same time, in one
-        process and in several
+    shared -- whether several repositories, of one process or several, may have the same data open
     durable -- whether acknowledged data outlives the process
     snapshots -- whether a shared store can be opened as a snapshot, for an export
     max_name_bytes -- the longest name that can be stored, in bytes of UTF-8; None if it takes any

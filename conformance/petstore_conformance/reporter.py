@@ -37,7 +37,7 @@ class ClauseResult(Struct, frozen=True, omit_defaults=True):
     outcome -- "passed", "failed", "skipped", "inconclusive", "warned" (a new clause that will fail
         from a later release), or "not run"
     reason -- why it has not passed
-    share -- that of its values that was tried, from 0 to 1
+    share -- that of its values that was tried, from 0 to 1; like the next two, only if it was run
     seconds -- how long its test took
     calls -- how many calls of a repository it made
     """
