@@ -287,7 +287,7 @@ class OrderClauses(Kit):
         beyond = min(orders[-1].id + 1, MAX_ID)
         for after in {0, *(order.id for order in orders), beyond, MAX_ID}:
             expected = [order for order in orders if order.id > after]
-            for count in (1, 2, 20, 21, 25, 500):
+            for count in (1, 2, 20, 500):
                 assert await repository.list_orders(OrderQuery(after, count)) == expected[:count]
         time = asyncio.get_running_loop().time
         end = time() + MANY_SECONDS
@@ -295,9 +295,8 @@ class OrderClauses(Kit):
             orders += await asyncio.gather(*(place_at(repository, AT) for _ in range(50)))
         current().note(len(orders), MANY)
         orders.sort(key=lambda order: order.id)
-        placed = await repository.list_orders(OrderQuery(0, 9999, OrderStatus.PLACED))
-        assert placed == orders
-        orders[:60] = updated = await update_orders(repository, orders[:60])
+        some = len(await sample(repository, range(60)))
+        orders[:some] = updated = await update_orders(repository, orders[:some])
         await check_pages(repository, orders)
         done = await repository.update_order(orders[-1].id, OrderStatus.COMPLETED)  # the last row
         for count in (1, 3):
