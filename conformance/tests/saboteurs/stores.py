@@ -117,18 +117,6 @@ class CopiesTheIndexLater(Honest):
 
 
 @breaks("store-gone")
-class NoticesOnce(Honest):
-    """After it has noticed that the store is gone, it uses the one that is there now."""
-
-    def require_open(self) -> None:
-        try:
-            super().require_open()
-        except WrongStoreError:
-            self.data = Store()
-            raise
-
-
-@breaks("store-gone")
 class ReadsWhatItRemembers(Honest):
     """An order that can no longer change is not looked for again, nor is the store."""
 
