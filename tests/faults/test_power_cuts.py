@@ -33,7 +33,9 @@ QUICK = (
     "sqlite, synchronous=NORMAL",
     "sqlite, a disk that lies",
 )
-SEED = 14
+SEED = 23
+# With 250 cuts it shows, for both servers, a backend that does not sync what a killed server has
+# left in its append-only file (`RedisStore._recognize`); with 14, no cut meets that.
 FOLDER, FILE, OTHER = 1, 2, 3
 ALL, NOTHING = Fate(1), Fate(0, last=-1)
 TORN = [Fate(keep, 512) for keep in (0, 0.1, 0.5, 0.9)]
