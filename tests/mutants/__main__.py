@@ -6,8 +6,9 @@ them. A statement that runs at import counts as executed by the tests that impor
 those that call a function of it or, if it has none, of the modules that import it. Everything
 happens in copies. For Linux.
 
-Why no tool does it: mutmut knows only functions, pytest's own process, and packages in one place;
-cosmic-ray runs all tests for each change. Neither takes a sample.
+Why no tool does it: mutmut knows only functions, pytest's own process, and packages in one place
+(3.8: no tests for 1,477 of 9,125 mutants of `petstore/`, and none can be made of
+`Service.__call__`); cosmic-ray runs all tests for each change, and takes no sample.
 """
 
 import argparse
