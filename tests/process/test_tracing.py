@@ -127,7 +127,7 @@ def test_check_says_whether_traces_can_be_sent(
     warning = "petstore: warning: traces cannot be sent; check the OTEL_EXPORTER_OTLP_ variables\n"
     assert ok not in in_process("check", backend="memory").stdout
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    outcome = run_command("check", backend="memory")
+    outcome = run_command("check", backend="memory", api_keys=KEY)
     assert (outcome.status, outcome.stderr) == (0, "")
     assert outcome.stdout.endswith(ok)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
