@@ -84,7 +84,7 @@ def _open_closed_streams() -> None:
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
     if sys.stderr is None:  # `print` would take standard output instead
-        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False, errors="backslashreplace")
 
 
 def _reset_signals() -> None:
@@ -362,7 +362,7 @@ def _serve(options: argparse.Namespace) -> int:
 
         configuration = seeded(configuration, options.dev)
     logs.set_up(configuration.settings.log, configuration.settings.log_level)
-    serve.serve(configuration, os.environ, flags)
+    serve.serve(configuration)
     return 0
 
 

@@ -23,6 +23,7 @@ class Configuration(Struct, frozen=True):
     dev -- whether it is for trying out (``--dev``)
     dev_key -- the key that was generated for this run, with ``--dev``
     warnings -- findings that do not prevent the start
+    values -- all settings as text, by name, as they were gathered
     """
 
     settings: Settings
@@ -32,6 +33,7 @@ class Configuration(Struct, frozen=True):
     dev: bool = False
     dev_key: str | None = None
     warnings: tuple[str, ...] = ()
+    values: Mapping[str, str] = {}
 
 
 def configure(
@@ -79,10 +81,6 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     plugin = discovery.find(chosen.backend)
     storage = discovery.configure(plugin, values)
     _check_workers(chosen.workers, plugin)
-    if chosen.store is not None and not plugin.backend.durable:
-        raise ConfigurationError(
-            f"PETSTORE_STORE is set, but the backend '{plugin.name}' keeps no store: unset it"
-        )
     longest = plugin.backend.max_name_bytes
     if longest is not None and chosen.max_body_bytes > longest:
         raise ConfigurationError(
@@ -92,7 +90,7 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     unknown = _unknown(gathered, plugin)
     keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
     warnings = unknown + keys.warnings
-    return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings)
+    return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings, gathered.values)
 
 
 def _check_memory() -> None:
@@ -110,8 +108,8 @@ def _check_workers(workers: int, plugin: Plugin) -> None:
     if workers > 1 and not plugin.backend.shared:
         raise ConfigurationError(
             f"the backend '{plugin.name}' keeps its data in one process; {workers} workers would"
-            f" serve {workers} different stores. Set --workers 1, or choose a shared backend, as"
-            " 'petstore backends' shows them"
+            f" serve {workers} different stores. Set --workers 1, or choose a shared backend;"
+            " 'petstore backends' shows which are"
         )
 
 

@@ -116,7 +116,8 @@ def print_error(line: str) -> None:
         sys.stderr.flush()
     except OSError:
         # Otherwise the interpreter tries it again, and fails. The log still has the descriptor.
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        fd = os.open(os.devnull, os.O_WRONLY)
+        sys.stderr = os.fdopen(fd, "w", errors="backslashreplace")
 
 
 def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, str]:

@@ -147,7 +147,7 @@ class Metrics:
         )
         dropped = counter(
             "petstore_log_lines_dropped",
-            "Log lines that were dropped because standard error was not read.",
+            "Log lines that were dropped because standard error could not be written.",
         )
         standard_error.on_drop = dropped.inc
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}

@@ -1,4 +1,4 @@
-"""Standard error, which nothing waits for: a reader that stalls costs log lines, not requests."""
+"""Standard error, which nothing waits for: where it cannot be written, only lines are lost."""
 
 import asyncio
 import logging
@@ -30,6 +30,7 @@ class Output:
         self._waiting = bytearray()
         self._lock = Lock()  # threads log, too
         self._dropped = 0
+        self._whole = True  # whether the last line was written to its end
         self.on_drop: Callable[[int], None] | None = None
 
     def write(self, lines: bytes) -> None:
@@ -71,17 +72,22 @@ class Output:
             try:
                 while self._waiting:  # whole lines at a time, which workers write side by side
                     end = self._waiting.rfind(b"\n", 0, PIPE_BUF) + 1 or None
-                    del self._waiting[: os.write(self._fd, self._waiting[:end])]
+                    written = os.write(self._fd, self._waiting[:end])
+                    self._whole = self._waiting[written - 1 : written] == b"\n"
+                    del self._waiting[:written]
             except BlockingIOError:
                 self._resume_later()
                 return
             except OSError:  # the reader is gone, or the disk is full
-                self._drop(self._waiting)
-                self._waiting.clear()
+                self._drop(self._waiting.lstrip(b"\n"))
+                self._waiting[:] = b"" if self._whole else b"\n"  # the end of a part of a line
                 return
-        if self._dropped:
-            dropped, self._dropped = count(self._dropped, "log line"), 0
+        if number := self._dropped:
+            self._dropped = 0
+            dropped = count(number, "log line")
             _log.warning("%s dropped: standard error could not be written", dropped)
+            if self._dropped:  # this line was, too
+                self._dropped += number
 
     def _drop(self, lines: bytes | bytearray) -> None:
         number = lines.count(b"\n")

@@ -155,7 +155,11 @@ class Exchange:
             self._connection.resume_reading()
             news = asyncio.get_running_loop().create_future()
             self._receiving = (*self._receiving, news)
-            await news
+            try:
+                await news
+            except CancelledError:
+                self._receiving = tuple(other for other in self._receiving if other is not news)
+                raise
         return {"type": "http.disconnect"}
 
     def take_body(self, most: int) -> bytes | None:

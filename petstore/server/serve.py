@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from platform import python_version
 from time import perf_counter
@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from petstore import __version__
+from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
-from petstore.config.settings import gather
 from petstore.contract import Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
@@ -40,12 +40,8 @@ Add a pet, in another terminal:
 _log = logging.getLogger("petstore")
 
 
-def serve(
-    configuration: Configuration, environ: Mapping[str, str], flags: Mapping[str, str | None]
-) -> None:
+def serve(configuration: Configuration) -> None:
     """Serve until a signal.
-
-    environ, flags -- what the configuration was read from; workers get the same settings
 
     Raises `ConfigurationError` and the errors of the storage contract.
     """
@@ -77,14 +73,12 @@ def serve(
         else:
             from petstore.server.workers import Supervisor
 
-            flags = {
-                **flags,
-                "PETSTORE_API_KEYS": configuration.dev_key,
-                "PETSTORE_BACKEND": settings.backend,
-                "PETSTORE_STORE": settings.store,
-            }
-            values = gather(environ, {}).values  # as they are now: a worker reads no file again
-            read = partial(configure, values, flags, dev=configuration.dev)
+            # As they were gathered: a file may have changed since.
+            flags = dict[str, str | None](configuration.values)
+            flags |= {"PETSTORE_BACKEND": settings.backend, "PETSTORE_STORE": settings.store}
+            if configuration.dev_key:
+                flags["PETSTORE_API_KEYS"] = configuration.dev_key
+            read = partial(configure, {}, flags, dev=configuration.dev)
             Supervisor(read, sock, configuration, workers).run(ready)
 
 
@@ -105,6 +99,10 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
 
     async def ping() -> Opened:
         settings = configuration.settings
+        if settings.store is not None and not configuration.plugin.backend.durable:
+            raise ConfigurationError(
+                f"PETSTORE_STORE is set, but {configuration.plugin.title} keeps no store: unset it"
+            )
         writes = not settings.read_only
         may = changes and writes  # create or upgrade
         expected = Expected(settings.store, may, may, settings.workers, writes=writes)
@@ -138,4 +136,6 @@ def _announce(configuration: Configuration, sock: socket.socket, metrics: str) -
         kept = f"Data is kept in {plugin.name}." if durable else "All data is then lost."
         via = f" --unix-socket {sock.getsockname()}" if local else ""
         base = "http://localhost" if local else base
-        print(_BANNER.format(base=base, via=via, key=configuration.dev_key, kept=kept), flush=True)
+        banner = _BANNER.format(base=base, via=via, key=configuration.dev_key, kept=kept)
+        with suppress(OSError):  # nobody can read it, and the service serves nevertheless
+            os.write(1, banner.encode())

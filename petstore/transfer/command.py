@@ -43,7 +43,7 @@ BATCH_BYTES: Final = 2**20
 """A batch ends with the line that reaches this number of bytes."""
 
 _RETRIED: Final = "; without records of idempotency keys, a retry after the move takes effect again"
-_MOMENT: Final = "; it is one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)"
+_MOMENT: Final = "; it shows one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)"
 
 ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
 
@@ -202,7 +202,7 @@ def _output(file: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         if file == "-":  # `petstore.cli` reports it, as for every command
             raise
-        if error.filename is None:  # of a write
+        if error.filename is None or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(errno.EIO, error.strerror, file) from None
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
 

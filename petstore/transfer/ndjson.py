@@ -16,6 +16,7 @@ from typing import Annotated, BinaryIO, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from petstore.config.errors import ConfigurationError
 from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.mismatch import explain
 from petstore.contract import Order, Pet, TokenRecord
@@ -126,7 +127,10 @@ def read(
     """
     counts = dict.fromkeys(MEMBERS, 0)
     for number in count(1):
-        line = file.readline(max_line + 1)
+        try:
+            line = file.readline(max_line + 1)
+        except OSError as error:
+            raise ConfigurationError(f"cannot read {name}: {error.strerror}") from None
         if not line or line.startswith(b'{"end"'):
             break
         if len(line) > max_line:

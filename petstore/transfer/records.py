@@ -9,7 +9,7 @@ from petstore.contract import TokenRecord
 class Records:
     """Records and the numbers of their lines, in a temporary file once there are many.
 
-    All raise `sqlite3.OperationalError` if that cannot be written.
+    All methods raise `sqlite3.OperationalError` if that cannot be written.
     """
 
     def __init__(self) -> None:

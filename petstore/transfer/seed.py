@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from petstore.config.errors import ConfigurationError, shorten
-from petstore.config.json_text import check_members, why_malformed
+from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.loading import Configuration
 from petstore.contract import Expected, RefusedError, Repository
 from petstore.transfer import ndjson
@@ -78,11 +78,12 @@ def _read(content: bytes, file: str) -> _Items:
 
 def _read_json(content: bytes, file: str) -> Iterator[tuple[int, Transferred]]:
     try:
+        check_depth(content)
         if content.lstrip().startswith(b"["):
             found = _Document(msgspec.json.decode(content, type=list[Raw]))
         else:
             found = msgspec.json.decode(content, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         place = _BYTE.search(str(error))
         line = content.count(b"\n", 0, int(place[1]) if place else 0) + 1
         expected = (

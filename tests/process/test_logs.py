@@ -1,5 +1,6 @@
 """The log of requests."""
 
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import pytest
 
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability import logs
+from petstore.observability.output import Output
 from tests.support.command import COMMAND, log_restored, running
 from tests.support.metrics import metrics_url, scrape
 from tests.support.ports import free_port
@@ -146,6 +148,30 @@ def test_a_terminal_that_nobody_reads_stops_no_request(workers: str, tmp_path: P
         assert popen.wait(HANG_SECONDS) == 0
     os.close(terminal)
     os.close(slave)
+
+
+def test_after_a_part_of_a_line_comes_a_new_line_and_how_many_were_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room, write = 5, os.write
+
+    def write_while_there_is_room(fd: int, lines: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "")
+        written = write(fd, lines[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write_while_there_is_room)
+    with (tmp_path / "log").open("wb") as file:
+        output = Output(file.fileno())
+        for lines in (b"one\ntwo\n", b"three\n"):
+            output.write(lines)
+        room = 99
+        output.write(b"four\n")
+    assert (tmp_path / "log").read_text() == "one\nt\nfour\n"
+    assert "2 log lines dropped" in caplog.text
 
 
 def test_lines_that_a_full_disk_refuses_are_counted(tmp_path: Path) -> None:

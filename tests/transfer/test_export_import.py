@@ -58,7 +58,7 @@ def test_a_transferred_store_is_exported_equal_to_the_byte(
     report = run("export", str(first), **source)
     assert re.fullmatch(
         r"petstore: exported [\d,]+ pets, [\d,]+ orders and \d+ records in [\d.]+ s \([\d,]+/s\)"
-        + ("; it is one moment only if nobody wrote meanwhile.*\n" if one == "redis" else "\n"),
+        + ("; it shows one moment only if nobody wrote meanwhile.*\n" if one == "redis" else "\n"),
         report,
     )
     assert f" {TRANSFERRED:,} pets" in report
@@ -125,7 +125,7 @@ def test_an_export_is_one_moment_or_says_that_it_is_not(backend: str, tmp_path: 
         rest, report = export.communicate(timeout=HANG_SECONDS)
     assert export.returncode == 0
     exported = sorted([first.rstrip(b"\n"), *rest.splitlines()])
-    remark = b"; it is one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)\n"
+    remark = b"; it shows one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)\n"
     assert report.endswith(remark) == (exported != sorted(before)) == (backend == "redis")
 
 
@@ -185,7 +185,7 @@ def test_a_running_service_is_exported(tmp_path: Path) -> None:
     with process(tmp_path, root_path="/shop") as live:
         report = run("export", "--from", live.url, str(file), api_keys=KEY)
         assert "exported 0 pets and 0 orders" in report
-        assert "; it is one moment only if nobody wrote meanwhile" in report
+        assert "; it shows one moment only if nobody wrote meanwhile" in report
         assert file.read_bytes() == export_of([])
         pets, orders = [], []
         for pet_id in range(1, 231):

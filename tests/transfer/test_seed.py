@@ -59,6 +59,7 @@ def test_a_service_begins_with_what_a_file_has(tmp_path: Path, text: str, orders
         ('{"pets": [],\n"pets": []}', 1, "expected each member once, but `pets` is repeated"),
         ('{"pets": [\n{"id": 1,}\n]}', 2, "JSON is malformed"),
         ('{\n"posts": []}', 1, "`posts`"),
+        ('{"pets": ' + "[" * 2000 + "]" * 2000 + "}", 1, "expected at most 200 levels of nesting"),
         ("Rex\n", 1, "expected NDJSON as petstore export writes it, an array of pets, or an obj"),
     ],
 )
