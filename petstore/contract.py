@@ -457,8 +457,8 @@ class Backend(Struct, frozen=True, kw_only=True):
     - Durable: after reopening, all acknowledged pets are there, unchanged. [durable-pets]
     - Durable: all orders and the records of tokens are there, too. [durable-orders]
     - Durable: no id is assigned again after reopening. [durable-ids]
-    - Durable: a pet that a read has returned is there after reopening, even if the call that
-      stored it was cancelled. [durable-reads]
+    - Durable: a pet or an order that a read has returned is there after reopening, even if the call
+      that stored it was cancelled. [durable-reads]
     - Durable: all this holds even if the process is killed instead of closing. [durable-killed]
     - Shared: what one repository has written, every read through another that starts later sees.
       [shared-reads]

@@ -238,6 +238,7 @@ class Pool:
     async def _run(self, connection: Any, queue: _Queue, calls: list[_Call]) -> None:
         """Send a statement; pass the results on to the callers."""
         statement, _ = queue
+        begin = self._loop.time()
         timer = self._loop.call_at(calls[0].end, connection.terminate)
         try:
             with translated_errors(self._servers.name, self._seconds):
@@ -248,9 +249,12 @@ class Pool:
             if connection.is_closed():
                 error = self._to_lost(error, calls[0].end)
             if statement.serialized and isinstance(error.__context__, _GAVE_UP):
-                # Those behind it would wait for the same lock, with less time, until the pool
-                # closes their connection. It is free for other calls instead.
-                calls.extend(self._waiting.pop(queue, ()))
+                if self._loop.time() < begin + self._seconds / 2:  # only the oldest was late
+                    for call in calls[1:]:
+                        self._add(statement, call)
+                    del calls[1:]
+                else:  # those behind it have less time: leave the connection to other calls
+                    calls.extend(self._waiting.pop(queue, ()))
             _fail_all(calls, error)
             if isinstance(error, WrongStoreError):
                 self.refuse(str(error))

@@ -70,6 +70,23 @@ async def test_calls_that_wait_for_one_row_hold_one_connection(server: Server) -
         await again(lambda: repository.update_order(order.id, OrderStatus.CANCELLED))
 
 
+async def test_a_call_that_is_late_does_not_take_others_with_it(server: Server) -> None:
+    """It waited for a connection, and those that share its statement have time left."""
+    schema = fresh()
+    async with opened(server, schema=schema, connections=2, timeout_seconds=2) as repository:
+        ids = [(await repository.create_pet(REX)).id for _ in range(2)]
+        async with session(server) as other:
+            await other.execute(f"BEGIN; SELECT FROM {schema}.pets FOR UPDATE")
+            first = asyncio.create_task(unavailable(repository.place_order(ids[0], AT)))
+            await until_waiting(server, 1)
+            late = asyncio.create_task(unavailable(repository.place_order(ids[1], AT)))
+            await asyncio.sleep(1.3)
+            order = asyncio.create_task(repository.place_order(ids[1], AT))
+            assert all(GAVE_UP in message for message in await asyncio.gather(first, late))
+            await other.execute("COMMIT")
+        await order
+
+
 async def test_locks_that_block_all_writes_leave_a_connection_to_reads(server: Server) -> None:
     schema = fresh()
     async with opened(server, schema=schema, connections=3) as repository:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Annotated
 
+import hiredis
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 from redis.crc import key_slot
@@ -78,6 +79,8 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
                 await store.check_replicas()
         except UnusableError as error:
             raise SettingsError(*error.args) from None
+        except (hiredis.ReplyError, ValueError) as error:  # what was edited by hand
+            raise SettingsError(f"{masters.target.name}: {error}; restore a backup") from None
         except (WrongStoreError, ChangeNeededError):
             raise
         except UnavailableError as error:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from petstore.contract import (
+    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     NewPet,
@@ -87,9 +88,8 @@ class RestoredOrderClauses(Kit):
         receipts = [await repository.create_pet(available) for _ in range(3)]
         placing = (repository.place_order(receipt.id, AT) for receipt in receipts)
         for pet, placed in zip(receipts, await asyncio.gather(*placing), strict=True):
-            lower, higher = (
-                Order(id_, pet.id, OrderStatus.PLACED, AT) for id_ in (1, placed.id + 2**40)
-            )
+            top = min(placed.id + 2**40, MAX_ID)
+            lower, higher = (Order(id_, pet.id, OrderStatus.PLACED, AT) for id_ in (1, top))
             for restored in (lower, higher):
                 with pytest.raises(ConflictError):
                     await repository.restore([restored])

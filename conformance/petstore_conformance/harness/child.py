@@ -52,8 +52,10 @@ class Child(Forwarding):
         """End the process at once; calls in flight raise `UnavailableError`."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGSTOP)  # at once: to read its times takes longer
-            current().cores.note()
-            self._process.kill()
+            try:
+                current().cores.note()
+            finally:
+                self._process.kill()
         await self._process.wait()
         await self._reader
 

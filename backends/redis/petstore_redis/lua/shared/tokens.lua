@@ -7,7 +7,8 @@ local recorded, records, ends, added = {}, {}, {}, {}
 
 -- Reads the records of all tokens in the arguments. A call has `width` of them, the last of which is
 -- its token, and three more unless that is empty. Must precede `check_token`, and all writes: it
--- fails if a key of tokens is of another type, so that no item is stored without its record.
+-- fails if a key of tokens is of another type, or TIME is not allowed, so that no item is stored
+-- without its record.
 local function read_records(width)
   local tokens, n = {}, width
   while n <= #ARGV - 3 do
@@ -19,6 +20,7 @@ local function read_records(width)
   end
   if #tokens == 0 then return end
   redis.call('ZCARD', key.expiries)
+  redis.call('TIME')
   for n, record in ipairs(redis.call('HMGET', key.tokens, unpack(tokens))) do
     recorded[tokens[n]] = record
   end
