@@ -40,6 +40,7 @@ _MEANT: Final = {
 
 
 _CANNOT_WRITE: Final = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
+"""Errors of a command that mean that its output cannot be written."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -237,8 +237,8 @@ class Repository(Protocol):
       with an earlier `now` does not find it. [token-expired]
     - Expired records do not pile up, even if writes come in bursts, the store is reopened often, or
       other clocks were wrong: a write that adds a record deletes two that have expired by its
-      `now`, or the engine deletes all. A backend may keep them until they have also
-      expired by its own clock, which must go on while nothing is written. [token-deleted]
+      `now`, or the engine deletes all. A backend may keep them until they have also expired by its
+      own clock, which must go on while nothing is written. [token-deleted]
 
     A store has an identity: random text that is made and kept with it. A process that opens
     the store again sees that it is the same one and not an empty one that has taken its place.

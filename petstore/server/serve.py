@@ -94,19 +94,18 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
 
     changes -- whether the store may be created or upgraded; never if it is served read-only
 
-    Raises the errors of `Backend.open`.
+    Raises `ConfigurationError` and the errors of `Backend.open`.
     """
+    settings, backend = configuration.settings, configuration.plugin.backend
+    if settings.store is not None and not backend.durable:
+        raise ConfigurationError(
+            f"PETSTORE_STORE is set, but {configuration.plugin.title} keeps no store: unset it"
+        )
+    writes = not settings.read_only
+    may = changes and writes  # create or upgrade
+    expected = Expected(settings.store, may, may, settings.workers, writes=writes)
 
     async def ping() -> Opened:
-        settings = configuration.settings
-        if settings.store is not None and not configuration.plugin.backend.durable:
-            raise ConfigurationError(
-                f"PETSTORE_STORE is set, but {configuration.plugin.title} keeps no store: unset it"
-            )
-        writes = not settings.read_only
-        may = changes and writes  # create or upgrade
-        expected = Expected(settings.store, may, may, settings.workers, writes=writes)
-        backend = configuration.plugin.backend
         async with backend.open(configuration.storage, expected) as repository:
             begin = perf_counter()
             await repository.list_pets(PetQuery(0, 1))

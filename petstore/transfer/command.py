@@ -203,7 +203,7 @@ def _output(file: str) -> Iterator[IO[bytes]]:
         if file == "-":  # `petstore.cli` reports it, as for every command
             raise
         if error.filename is None or error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OSError(errno.EIO, error.strerror, file) from None
+            raise OSError(errno.EIO, error.strerror, file) from None  # for `petstore.cli`, too
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
 
 

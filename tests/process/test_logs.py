@@ -174,7 +174,7 @@ def test_after_a_part_of_a_line_comes_a_new_line_and_how_many_were_dropped(
     assert "2 log lines dropped" in caplog.text
 
 
-def test_lines_that_a_full_disk_refuses_are_counted(tmp_path: Path) -> None:
+def test_lines_that_a_full_disk_refuses_are_counted() -> None:
     settings = {"backend": "memory", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
     metrics = f"127.0.0.1:{free_port()}"
     env = environment(**settings, metrics_listen=metrics, foo="1")  # a warning changes nothing

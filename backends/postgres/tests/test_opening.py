@@ -163,8 +163,8 @@ async def test_a_connection_that_is_lost_while_the_schema_is_created_is_unavaila
     name = fresh()
     async with session(server) as other:
         await other.execute(f"BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('{name}', 0))")
-        opening = asyncio.to_thread(refusal, server, UnavailableError, schema=name)
-        task = asyncio.create_task(opening)
+        refused = asyncio.to_thread(refusal, server, UnavailableError, schema=name)
+        task = asyncio.create_task(refused)
         await until_waiting(server, 1)
         await other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

@@ -251,6 +251,9 @@ async def test_a_partition_whose_meta_is_damaged_is_unavailable_until_it_is_mend
         assert reason in await unavailable(repository.check())
         await unavailable_for(reason, lambda: pets(repository))
         assert reason in await unavailable(repository.create_pet(REX))
+        with pytest.raises(SettingsError, match=reason):
+            async with opened(server, prefix=prefix):
+                pass
         server.call("COPY", saved, meta, "REPLACE")
         await again(lambda: repository.create_pet(REX))
         await repository.check()

@@ -29,8 +29,8 @@ def created(
 ) -> Response[Item]:
     """Return the 201 for an item that was created, by this request or an earlier one.
 
-    Its ``Location`` (RFC 9110, section 10.2.2) is a path below the collection's. Unless
-    it is a replay, which writes nothing, it shows that the storage accepts writes.
+    Its ``Location`` (RFC 9110, section 10.2.2) is a path below the collection's. Unless it
+    is a replay, which writes nothing, it shows that the storage accepts writes.
 
     collection -- the path of the collection
     item -- the body
