@@ -6,12 +6,17 @@ from contextlib import closing, suppress
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nothing listens.
+    """Return a port of 127.0.0.1 on which nothing listens, and that no other test is given.
 
     It is below the ephemeral ones, so that no connection takes it before the program does, and
-    above those of the tests' Redis servers.
+    above those of the tests' Redis servers. The UDP port of the same number stays bound until this
+    process ends, so that other processes take another one, even while the program is not running.
     """
     while True:
         port = random.SystemRandom().randrange(31000, 32768)
-        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
-            return port
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with claim, suppress(OSError):
+            claim.bind(("127.0.0.1", port))
+            with closing(socket.create_server(("127.0.0.1", port))):
+                claim.detach()
+                return port
