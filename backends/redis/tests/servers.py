@@ -99,7 +99,7 @@ class Server:
             "host": self.host,
             "port": self.port,
             "password": self.password,
-            "socket_timeout": 1,
+            "socket_timeout": HANG_SECONDS,
             "retry": Retry(NoBackoff(), 0),
             "decode_responses": True,
         }
