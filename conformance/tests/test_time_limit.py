@@ -35,10 +35,16 @@ from tests.support.waiting import HANG_SECONDS
 CLAUSES = clauses(Conformance)
 
 
+def ring_soon(seconds: float = 0.05) -> None:
+    """Let the alarm ring soon: not before its block is where it is to be interrupted."""
+    signal.setitimer(signal.ITIMER_REAL, seconds, alarms.AGAIN_SECONDS)
+
+
 class Waits(MemoryRepository):
     """Waits forever."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
+        ring_soon(0.6)
         await asyncio.Event().wait()
         return []
 
@@ -47,6 +53,7 @@ class Swallows(MemoryRepository):
     """Tries again when it is cancelled."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
+        ring_soon(0.6)
         while True:
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(10)
@@ -56,6 +63,7 @@ class Loops(MemoryRepository):
     """Never lets the event loop run again, and catches what it can."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
+        ring_soon(0.6)
         while True:
             with suppress(Exception):
                 time.sleep(0.01)  # noqa: ASYNC251 - it blocks the event loop on purpose
@@ -102,6 +110,7 @@ def test_an_alarm_in_a_task_group_is_overdue() -> None:
     """A round of faults ended with a group of exceptions, and the whole run with it."""
 
     async def loop() -> None:
+        ring_soon()
         while True:
             pass
 
@@ -109,7 +118,7 @@ def test_an_alarm_in_a_task_group_is_overdue() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(loop())
 
-    with pytest.raises(OverdueError), alarm(0.05):
+    with pytest.raises(OverdueError), alarm(HANG_SECONDS):
         asyncio.run(run())
 
 
@@ -119,12 +128,13 @@ def test_an_alarm_ends_all_calls_that_block_the_event_loop() -> None:
 
     async def block() -> None:
         blocked.append(True)
+        ring_soon()
         threading.Event().wait(HANG_SECONDS)
 
     async def run() -> None:
         await asyncio.gather(*(block() for _ in range(100)))
 
-    with pytest.raises(OverdueError), alarm(0.05):
+    with pytest.raises(OverdueError), alarm(HANG_SECONDS):
         asyncio.run(run())
     assert len(blocked) == 1
 
@@ -147,6 +157,7 @@ def test_where_a_cancelled_call_waits_is_said(monkeypatch: pytest.MonkeyPatch) -
 async def endless_scratch(settings: MemorySettings) -> AsyncIterator[MemorySettings]:
     async with scratch_memory(settings) as location:
         yield location
+        ring_soon()
         await asyncio.Event().wait()
 
 
@@ -155,9 +166,13 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a minute short, and the machine one that is never too busy."""
     monkeypatch.setattr(cores, "read", dict)
     monkeypatch.setattr(kit_module, "CLAUSE_SECONDS", 0.3)
-    monkeypatch.setattr(kit_module, "LIMIT_SECONDS", 0.6)
-    monkeypatch.setattr(sequences, "LIMIT_SECONDS", 0.6)
     monkeypatch.setattr(alarms, "AGAIN_SECONDS", 0.3)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch, soon: None) -> None:
+    """Make it long again, for what ends by itself."""
+    monkeypatch.setattr(kit_module, "CLAUSE_SECONDS", HANG_SECONDS)
 
 
 @pytest.mark.parametrize("clause", ["page-empty", "model"])
@@ -216,21 +231,18 @@ async def locked(*_: object) -> AsyncIterator[Any]:
     ],
 )
 def test_on_a_busy_machine_what_is_unavailable_at_once_is_wrong(
-    backend: Backend, clause: str, busy: None, monkeypatch: pytest.MonkeyPatch
+    backend: Backend, clause: str, busy: None, patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the clause has taken until then."""
     monkeypatch.setenv("PETSTORE_REQUIRE_SERVICES", "1")
-    monkeypatch.setattr(sequences, "LIMIT_SECONDS", HANG_SECONDS)
     with pytest.raises((UnavailableError, pytest.skip.Exception)) as raised:
         getattr(kit(backend, MemorySettings()), CLAUSES[clause])()
     assert raised.type is UnavailableError
 
 
 def test_on_a_busy_machine_what_is_unavailable_after_a_time_is_inconclusive(
-    busy: None, monkeypatch: pytest.MonkeyPatch
+    busy: None, patient: None
 ) -> None:
-    monkeypatch.setattr(kit_module, "CLAUSE_SECONDS", 10)
-    monkeypatch.setattr(kit_module, "LIMIT_SECONDS", 10)
     with pytest.raises(pytest.skip.Exception, match="database is locked"):
         getattr(opening(TimesOut), CLAUSES["page-empty"])()
 
@@ -309,10 +321,9 @@ class Forgets(MemoryRepository):
 
 
 def test_a_failure_that_is_found_before_time_is_over_is_the_one_that_is_shown(
-    monkeypatch: pytest.MonkeyPatch,
+    patient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sequences, "MODEL_SECONDS", 20.0)
-    monkeypatch.setattr(sequences, "LIMIT_SECONDS", 60)
     with pytest.raises(AssertionError, match=r"assert \[\] == \[Pet\("):
         getattr(opening(Forgets), CLAUSES["model"])()
 
