@@ -222,7 +222,8 @@ async def test_a_standby_that_lacks_what_had_settled_is_refused(
             await asyncio.to_thread(cut_off, standby, primary)
             # A standby knows 32 ids ahead, so it does not assign those again that it lacks.
             await asyncio.gather(*(repository.create_pet(REX) for _ in range(40)))
-            await asyncio.sleep(3 * CHECK_SECONDS)
+            for _ in range(3):
+                await repository.check()
             primary.kill()
             await asyncio.to_thread(promote, standby)
             await until_unavailable("has an older copy of the store", lambda: pets(repository))
