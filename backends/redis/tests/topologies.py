@@ -17,6 +17,9 @@ DOWN_AFTER: Final = 1000
 A server on a busy machine may be silent for long, and a failover from a master that is alive may
 lose the writes that it acknowledges meanwhile."""
 
+NEVER_DOWN: Final = 60_000
+"""The same, for groups in which no test lets a master fail: a busy machine must not, either."""
+
 PINGS: Final = ("ping-period", 400)
 """Milliseconds. The default is a second, or DOWN_AFTER: a Sentinel would first ping a new master
 when it already counts as down, and the next failover would lose what the last one kept. Only a
@@ -97,9 +100,10 @@ class Cluster:
 def sentinel(directory: Path, *lines: str, hasty: bool = False) -> Iterator[Sentinels]:
     """Run a master, two replicas and three Sentinels, which know each other from the start.
 
-    An old master that comes back keeps its role for ten seconds and accepts writes that will be
-    lost; with `hasty`, the Sentinels demote it within a second.
+    hasty -- whether a master may fail: otherwise an old one that comes back keeps its role for ten
+        seconds and accepts writes that will be lost; the Sentinels demote it within a second then
     """
+    down_after = DOWN_AFTER if hasty else NEVER_DOWN
     with servers(directory, VALKEY, 6) as make:
         master = make(0, *QUICK, *lines)
         follow = f"replicaof 127.0.0.1 {master.port}"
@@ -107,8 +111,8 @@ def sentinel(directory: Path, *lines: str, hasty: bool = False) -> Iterator[Sent
         identities = [secrets.token_hex(20) for _ in range(3)]
         watch = [
             f"sentinel monitor {SERVICE} 127.0.0.1 {master.port} 2",
-            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}",
-            f"sentinel failover-timeout {SERVICE} {4 * DOWN_AFTER}",
+            f"sentinel down-after-milliseconds {SERVICE} {down_after}",
+            f"sentinel failover-timeout {SERVICE} {4 * down_after}",
             *(f"sentinel known-replica {SERVICE} 127.0.0.1 {node.port}" for node in data[1:]),
         ]
         watching = [make(3 + i, f"sentinel myid {identities[i]}", *watch) for i in range(3)]
@@ -139,10 +143,11 @@ def sentinel(directory: Path, *lines: str, hasty: bool = False) -> Iterator[Sent
 
 @contextmanager
 def cluster(directory: Path, *lines: str, masters: int = 3, replicas: int = 0) -> Iterator[Cluster]:
-    """Run a cluster; `replicas` is how many each master has."""
+    """Run a cluster; `replicas` is how many each master has, which may fail if there are some."""
+    down_after = DOWN_AFTER if replicas else NEVER_DOWN
     with servers(directory, VALKEY, masters * (1 + replicas)) as make:
         settings = (
-            *("cluster-enabled yes", f"cluster-node-timeout {DOWN_AFTER}"),
+            *("cluster-enabled yes", f"cluster-node-timeout {down_after}"),
             *("cluster-replica-validity-factor 0", "cluster-allow-replica-migration no"),
         )
         count = masters * (1 + replicas)
