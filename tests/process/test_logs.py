@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -141,7 +142,7 @@ def test_a_terminal_that_nobody_reads_stops_no_request(workers: str, tmp_path: P
         stack.callback(popen.kill)
         address = f"http://{settings['listen']}/livez"
         until(lambda: httpx.get(address))
-        with httpx.Client() as client:
+        with httpx.Client(timeout=HANG_SECONDS) as client:
             for _ in range(500):
                 assert client.get(address).status_code == 200
         popen.terminate()
@@ -198,17 +199,18 @@ def test_the_log_is_rotated_by_copying_and_truncating(
     with log.open(mode) as file:
         env = environment(**settings, backend="memory", drain_seconds="0")
         run = subprocess.Popen([*COMMAND, "serve"], env=env, stderr=file)
-    with run:
-        get = f"http://{settings['listen']}/livez"
-        until(lambda: httpx.get(get))
+    with run, ExitStack() as stack:
+        stack.callback(run.kill)
+        get = partial(httpx.get, f"http://{settings['listen']}/livez", timeout=HANG_SECONDS)
+        until(get)
         until(lambda: "/livez" in log.read_text())
         os.truncate(log, 0)  # as logrotate does with copytruncate
-        httpx.get(get)
+        get()
         until(lambda: log.read_bytes().endswith(b"}\n"))
         assert log.read_bytes().startswith(b"\0") == zeros
         renamed = log.rename(tmp_path / "log.1")  # as it does without
         run.send_signal(signal.SIGHUP)
-        httpx.get(get)
+        get()
         until(lambda: renamed.read_text().count("/livez") == 2)
         assert not log.exists()
         run.terminate()

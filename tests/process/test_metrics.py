@@ -249,8 +249,8 @@ def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
 def test_the_metrics_are_at_one_path_whatever_scrapers_send(start: Start) -> None:
     live = start(metrics_listen="127.0.0.1:0")
     url = httpx.URL(metrics_url(live.log.read_text()))
-    assert httpx.get(url.copy_with(path="/other")).status_code == 404
-    with httpx.Client() as client:
+    with httpx.Client(timeout=HANG_SECONDS) as client:
+        assert client.get(url.copy_with(path="/other")).status_code == 404
         types = [client.get(url).headers["content-type"] for _ in range(2)]
         assert types == ["text/plain; version=0.0.4; charset=utf-8"] * 2
         for parameters in ("", ";version=1.0.0;escaping=allow-utf-8;q=0.6,*/*", ";version=1.x"):
