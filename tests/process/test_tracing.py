@@ -251,7 +251,7 @@ def test_without_propagators_each_request_begins_a_trace_of_the_configured_servi
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         assert live.client.get("/livez", headers=headers).status_code == 200
         assert live.stop() == 0  # the remaining spans are sent as the process ends
-    ((service, span),) = collector.spans
+    ((service, span),) = until(lambda: collector.spans)  # the end does not wait for long
     assert (service, collector.versions) == ("shop", {"9-rc"})
     assert (span.trace_id.hex() == TRACE, span.parent_span_id) == (False, b"")
 
