@@ -64,16 +64,16 @@ cli.main()
 """Runs the command on a disk that is full while the file exists that the environment names."""
 
 
-LOOKS_ONCE_AN_HOUR = """
+CHECKS_ONCE_AN_HOUR = """
 from petstore import cli
 from petstore.http import store
 
 store.CHECK_SECONDS = 3600
 cli.main()
 """
-"""Runs the command with no look at the store but those that a refused write causes.
+"""Runs the command with no check of the store but those that a refused write causes.
 
-The next look would find a copy that has all that was acknowledged, and serve it.
+The next check would find a copy that has all that was acknowledged, and serve it.
 """
 
 
@@ -120,7 +120,7 @@ def test_nothing_is_acknowledged_into_a_file_that_nobody_will_find(
     """780 pets got 201 after the file had been deleted, and 2,947 after it had been replaced."""
     linked = link(path)
     sqlite = {"backend": "sqlite", "sqlite_path": str(linked)}
-    live = start(log="text", script=LOOKS_ONCE_AN_HOUR, **sqlite)
+    live = start(log="text", script=CHECKS_ONCE_AN_HOUR, **sqlite)
     assert [live.client.post("/v1/pets", json=NEW).status_code for _ in range(3)] == [201] * 3
     change(path)
     before = {file.name: file.stat().st_size for file in linked.parent.iterdir()}

@@ -107,7 +107,7 @@ def test_a_client_that_reads_nothing_or_disconnects_holds_no_slot() -> None:
 def test_a_client_that_reads_a_little_now_and_then_is_not_disconnected(
     fresh: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 2)
+    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 4)
     add_much(fresh)
     with request_list(fresh, buffer=4096) as connection:
         for _ in range(20):
