@@ -374,7 +374,7 @@ def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, nu
         stderr=subprocess.PIPE,
         text=True,
     )
-    # Only then: an import may start a child process, too.
+    # Before there is a location, a child process may be one that an import has started.
     services = until(lambda: children(run.pid) if any(locations.iterdir()) else None)
     run.send_signal(number)
     output, errors = run.communicate(timeout=HANG_SECONDS)
