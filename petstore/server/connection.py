@@ -97,6 +97,7 @@ class HttpConnection(asyncio.Protocol):
         self._rejection = ""  # why the request after those that are being served is rejected
         self._discarded = 0
         # The other direction
+        self._responses = 0  # how many there have been
         self.write_paused = False
         self._reading = True
         self._defaults: HeaderList | None = None
@@ -247,7 +248,7 @@ class HttpConnection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Disconnect a client that is too slow. Called once a second."""
-        self._backlog.sweep(now, self._deadline)
+        self._backlog.sweep(now, self._responses)
         if self._deadline is None or now < self._deadline or self.transport.is_closing():
             return
         if not self._reading:  # it is the application that is slow
@@ -302,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
 
     def response_complete(self, exchange: Exchange) -> None:
         """Proceed, unless the client must read first: then `resume_writing` does."""
-        self._server.total_requests += 1
+        self._responses += 1
         if exchange.more_body:  # the client may read nothing before it has sent everything
             self.resume_reading()
         if not self.write_paused:
@@ -395,6 +396,7 @@ class HttpConnection(asyncio.Protocol):
         fields = [b"\r\n%b: %b" % header for header in headers]
         head = b"".join([self.start_of_response(400), *fields])
         self.transport.write(b"%b\r\n\r\n%b" % (head, body))
+        self._responses += 1
         self._linger()
 
     def _close_after_last(self) -> None:

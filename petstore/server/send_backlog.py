@@ -87,8 +87,8 @@ class SendBacklog:
         self._scope: dict[str, Any] | None = None  # whose response is read slowly
         self._counted = 0  # bytes of that response
         self.size = 0
-        self._since = 0.0  # when the size had last changed
-        self._read_until: float | None = None  # the deadline when it was last 0
+        self._since = 0.0  # when the client had last made progress
+        self._responses = 0  # how many there had been then
 
     def begin(self, scope: dict[str, Any]) -> None:
         """Count what waits of the response to a request: the client reads it slowly."""
@@ -100,20 +100,23 @@ class SendBacklog:
         self._count(0)
         self._scope = None
 
-    def sweep(self, now: float, deadline: float | None) -> None:
+    def sweep(self, now: float, responses: int) -> None:
         """Measure what is unread by now; cut off a client that has read nothing for too long.
 
-        deadline -- that of the connection: while it stays, there has been no further request
+        Between two responses, what is unread only shrinks, so an equal size means that nothing was
+        read. A further response is progress, whatever the size: the system of a client that sends
+        one request after another acknowledges a small response only with the next request, so
+        every measurement may find the same size.
+
+        responses -- how many there have been on the connection
         """
-        if deadline is not None and deadline == self._read_until:
+        if not self.size and responses == self._responses:
             return
         waiting = self._transport.get_write_buffer_size()
         self._count(waiting)
         size = waiting + _unread_in_kernel(self._transport)
-        if size != self.size:
-            self.size, self._since = size, now
-        if not size:
-            self._read_until = deadline
+        if size != self.size or responses != self._responses:
+            self.size, self._responses, self._since = size, responses, now
         elif now - self._since >= RESPONSE_SECONDS:
             _reset(self._transport)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.client
 import socket
 import threading
 import time
@@ -114,6 +115,22 @@ def test_a_client_that_reads_a_little_now_and_then_is_not_disconnected(
             assert connection.recv(3000)
             time.sleep(0.3)
         assert len(receive_all(connection)) > 5_000_000
+
+
+@pytest.mark.parametrize("path", ["/livez", "/v1/pets/1"], ids=["health", "error"])
+def test_a_client_that_sends_one_request_after_another_is_not_disconnected(
+    fresh: Live, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Its system acknowledges a response only with the next request: one always seems unread."""
+    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 0.5)  # two equal measurements
+    connection = http.client.HTTPConnection(fresh.host, fresh.port, timeout=HANG_SECONDS)
+    end = time.monotonic() + 4
+    with contextlib.closing(connection):
+        while time.monotonic() < end:
+            connection.request("GET", path)
+            connection.getresponse().read()
+            assert connection.sock, "the connection was kept"
+            time.sleep(0.01)
 
 
 def queued(live: Live, client: socket.socket) -> int | None:
