@@ -19,17 +19,18 @@ from petstore.http.api.orders import OrdersController
 from petstore.http.api.pets import PetsController
 from petstore.http.cors import Cors
 from petstore.http.guards import (
-    in_flight_guard,
     key_guard,
     preferred_error_guard,
     rate_guard,
     read_only_guard,
+    slot_guard,
 )
 from petstore.http.headers import Header
-from petstore.http.limits import InFlight, RateLimiter, SharedCounters, shared_counters_bytes
+from petstore.http.limits import RateLimiter, SharedCounters, shared_counters_bytes
 from petstore.http.openapi.document import encode_document
 from petstore.http.routes import Routes
 from petstore.http.service import Service
+from petstore.http.shares import Shares
 from petstore.http.state import ServiceState
 from petstore.http.store import SharedStore, WatchedStore, shared_store_bytes
 from petstore.interface import API_PREFIX
@@ -72,7 +73,8 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
     settings, keys = configuration.settings, configuration.keys
-    state = ServiceState(settings.root_path)
+    shares = Shares(settings.max_in_flight, settings.max_body_bytes)
+    state = ServiceState(settings.root_path, shares)
     shared = shared or Shared(
         SharedStore(bytearray(shared_store_bytes(1))),
         SharedCounters(memoryview(mmap(-1, shared_counters_bytes()))),
@@ -80,7 +82,6 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
 
     # Guards run in this order: the rate limit needs the client that the key belongs to, and a
     # request that is refused must not hold a slot.
-    in_flight = InFlight(settings.max_in_flight, settings.max_body_bytes)
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
         guards.append(rate_guard(RateLimiter(settings.rate_limit, shared.counters)))
@@ -88,7 +89,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         guards.append(read_only_guard)
     if configuration.dev:
         guards.append(preferred_error_guard)
-    guards.append(in_flight_guard(in_flight))
+    guards.append(slot_guard)
 
     def use(repository: Repository) -> None:
         state.repository = metrics.observe_calls(repository) if metrics else repository

@@ -14,7 +14,7 @@ from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.mismatch import explain
 from petstore.http.errors import ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
-from petstore.http.limits import SMALL_BODY_BYTES, InFlight
+from petstore.http.shares import SMALL_BODY_BYTES, Share
 
 _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 
@@ -28,12 +28,12 @@ MAX_LENGTH_DIGITS: Final = 20
 
 
 async def read(
-    headers: Iterable[Header], receive: Receive, limit: int | None, slot: InFlight | None
+    headers: Iterable[Header], receive: Receive, limit: int | None, bodies: Share, client: str
 ) -> bytes:
     """Return the body of a request as it was sent. Holds at most one message beyond the limit.
 
     limit -- the maximum length in bytes; None for none
-    slot -- where the request holds a slot, and acquires memory for a large body
+    bodies -- where the client acquires memory for a large body
 
     Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110, section
     15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an empty or incomplete body
@@ -43,12 +43,12 @@ async def read(
     declared = _check_head(headers, limit)
     # Memory is acquired for a large body: at once, or as it comes if it is chunked.
     acquired, acquire_over = 0, limit
-    if limit > SMALL_BODY_BYTES and slot is not None:
+    if limit > SMALL_BODY_BYTES:
         acquire_over = SMALL_BODY_BYTES
     parts, size, more = [], 0, True
     try:
-        if slot is not None and declared > acquire_over:
-            slot.acquire_bytes(declared)
+        if declared > acquire_over:
+            bodies.acquire(client, declared)
             acquired, acquire_over = declared, limit
         while more:
             message: Any = await receive()
@@ -58,13 +58,13 @@ async def read(
             size += len(parts[-1])
             more = message.get("more_body", False)
             if size > acquire_over:
-                if slot is None or size > limit:
+                if size > limit:
                     raise _too_large(limit)
-                slot.acquire_bytes(size - acquired)
+                bodies.acquire(client, size - acquired)
                 acquired = size
     finally:
-        if slot is not None and acquired:
-            slot.release_bytes(acquired)
+        if acquired:
+            bodies.release(client, acquired)
     if not size:
         raise _empty()
     return b"".join(parts)

@@ -15,7 +15,7 @@ from petstore.http.errors import (
     Refusal,
     unavailable,
 )
-from petstore.http.limits import InFlight, RateLimiter
+from petstore.http.limits import RateLimiter
 from petstore.http.request import ServiceRequest
 from petstore.http.routes import Texts
 
@@ -117,17 +117,15 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
         raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 
 
-def in_flight_guard(in_flight: InFlight) -> Guard:
-    """Return the guard that acquires a slot for a request; the response releases it.
+@service_guard
+def slot_guard(request: ServiceRequest, _: Any) -> None:
+    """Acquire a slot for a request; the response releases it.
 
     It is the last guard, so that a request that another guard refuses needs no slot. It raises
-    `ApiError` (503) if no slot is free, or if the client must read earlier responses first.
+    `ApiError` (503) if the client holds too many, or must read earlier responses first.
     """
-
-    @service_guard
-    def acquire_slot(request: ServiceRequest, _: Any) -> None:
-        request.service.check_backlog(request.scope["auth"], 0)
-        in_flight.acquire()
-        request.slot = in_flight
-
-    return acquire_slot
+    client = request.scope["auth"]
+    shares = request.service.shares
+    shares.unread.check(client, 0)
+    shares.slots.acquire(client)
+    request.has_slot = True

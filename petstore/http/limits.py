@@ -1,4 +1,4 @@
-"""Limits on requests: how many a client may send, and how many may be in flight at once.
+"""The rate limit: how many requests a client may send.
 
 Clients see their rate limit in the headers of draft-ietf-httpapi-ratelimit-headers-11.
 """
@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from petstore.config.keys import MAX_CLIENTS
 from petstore.config.settings import RateLimit
-from petstore.http.errors import overloaded
 from petstore.http.headers import Header
 
 _SLACK: Final = 1e-3  # of a request: differences of large numbers are not exact
@@ -144,46 +143,3 @@ class RateLimiter:
     def _seconds_to_next(self, tokens: float) -> int:
         """Return in how many whole seconds, at least 1, there is one more token than now."""
         return max(1, ceil((floor(tokens) + 1 - tokens) / self._rate))
-
-
-SMALL_BODY_BYTES: Final = 65536
-"""Bodies up to this size are not counted.
-
-Slots already limit how many request bodies there are, and a connection writes one response at a
-time.
-"""
-
-LARGE_BODIES_BYTES: Final = 64 * 1024 * 1024
-"""The total size of the larger bodies in flight, in bytes; more if a single one may be larger."""
-
-
-class InFlight:
-    """The slots of the requests that are in flight in this process, and the size of their bodies.
-
-    slots -- how many requests may be in flight at once
-    max_body_bytes -- the maximum size of one body
-    """
-
-    def __init__(self, slots: int, max_body_bytes: int) -> None:
-        self._free = slots
-        self._free_bytes = max(LARGE_BODIES_BYTES, max_body_bytes)
-
-    def acquire(self) -> None:
-        """Acquire a slot. Raises `ApiError` (503) if none is free."""
-        if not self._free:
-            raise overloaded("Too many requests in flight.")
-        self._free -= 1
-
-    def release(self) -> None:
-        """Release a slot."""
-        self._free += 1
-
-    def acquire_bytes(self, size: int) -> None:
-        """Acquire memory for a large body. Raises `ApiError` (503) if there is not enough."""
-        if size > self._free_bytes:
-            raise overloaded("Too many large request bodies in flight.")
-        self._free_bytes -= size
-
-    def release_bytes(self, size: int) -> None:
-        """Release memory."""
-        self._free_bytes += size

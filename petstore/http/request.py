@@ -9,7 +9,7 @@ from litestar.types import Receive, Send
 
 from petstore.http.body import check_whole, read
 from petstore.http.headers import Header
-from petstore.http.limits import SMALL_BODY_BYTES, InFlight
+from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.http.state import ServiceState
 
 
@@ -39,13 +39,14 @@ class ServiceRequest(Request[Any, str, State]):
     """Litestar's request, with what this service adds to it.
 
     service -- the state of the service
-    slot -- where the request holds a slot; None before it has one, and once it was released
+    has_slot -- whether the request holds a slot
+    page_bytes -- how large the page may be that is being fetched for it
     limit_headers -- say in the response what the client has left of its rate limit
 
     `auth`, a property of Litestar, is the name of the client.
     """
 
-    __slots__ = ("_content", "limit_headers", "service", "slot")
+    __slots__ = ("_content", "has_slot", "limit_headers", "page_bytes", "service")
 
     def __init__(self, scope: Any, receive: Receive, send: Send, service: ServiceState) -> None:
         # Litestar's own part is made when something asks for it: it would cost each request 3 %.
@@ -53,7 +54,8 @@ class ServiceRequest(Request[Any, str, State]):
         self.receive = receive
         self.send = send
         self.service: Final = service
-        self.slot: InFlight | None = None
+        self.has_slot = False
+        self.page_bytes = 0
         self.limit_headers: tuple[Header, ...] = ()
         self._content: bytes | None = None
 
@@ -74,17 +76,33 @@ class ServiceRequest(Request[Any, str, State]):
         """Return the body as it was sent. Raises `ApiError` as `petstore.http.body.read` does."""
         if self._content is None:
             limit = self.route_handler.resolve_request_max_body_size()
-            self._content = await read(self.scope["headers"], self.receive, limit, self.slot)
+            bodies = self.service.shares.bodies
+            headers, client = self.scope["headers"], self.scope.get("auth", "")
+            self._content = await read(headers, self.receive, limit, bodies, client)
         return self._content
 
-    def release_slot(self) -> None:
-        """Release the slot that the request holds, if it holds one.
+    async def acquire_page(self, count: int) -> None:
+        """Begin to fetch a page of so many items, once it is the client's turn.
+
+        Raises `ApiError` (503) if that takes too long.
+        """
+        shares = self.service.shares
+        size = count * shares.max_item_bytes
+        if (waiting := shares.pages.acquire(self.scope["auth"], size)) is not None:
+            await waiting
+        self.page_bytes = size
+
+    def release(self) -> None:
+        """Release what the request holds.
 
         This happens when the response starts: a client that reads slowly holds no slot.
         """
-        if self.slot is not None:
-            self.slot.release()
-            self.slot = None
+        if self.has_slot:
+            self.has_slot = False
+            self.service.shares.slots.release(self.scope["auth"])
+        if self.page_bytes:
+            self.service.shares.pages.release(self.page_bytes)
+            self.page_bytes = 0
 
 
 for _class in (Request, ASGIConnection):

@@ -31,10 +31,10 @@ from petstore.http.errors import (
     unavailable,
 )
 from petstore.http.headers import CLOSE, JSON, FixedHeaders, Header, fixed_headers
-from petstore.http.limits import SMALL_BODY_BYTES
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
 from petstore.http.routes import Operation, Routes
+from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log
 
@@ -126,8 +126,8 @@ class Service:
                         fixed = fixed_headers(result.media_type, cacheable=fixed.cacheable)
                     result = result.content
                 body = operation.encode(result)
-                if request.slot and operation.body is None and len(body) > SMALL_BODY_BYTES:
-                    self._state.check_backlog(scope["auth"], len(body))  # it may have waited
+                if len(body) > SMALL_BODY_BYTES and request.has_slot and operation.body is None:
+                    self._state.shares.unread.check(scope["auth"], len(body))  # it may have waited
             if (sending := self._send(request, code, headers, body, fixed)) is not None:
                 await sending
             status = code
@@ -146,8 +146,8 @@ class Service:
                 status = response.status
             error.__traceback__ = None  # its frames refer to the error: a reference cycle
         finally:
-            if request.slot is not None:
-                request.release_slot()
+            if request.has_slot:
+                request.release()
             if observed:
                 name = "unknown" if operation is None else operation.id
                 self._observe(scope, name, status, perf_counter() - begin, failure)
@@ -177,7 +177,7 @@ class Service:
 
         headers -- those of this response; the list is changed
         """
-        request.release_slot()
+        request.release()
         headers += request.limit_headers
         if self._cors is not None:
             headers += self._cors.headers(request.scope)

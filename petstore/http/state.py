@@ -6,6 +6,7 @@ from functools import partial
 
 from petstore.contract import Repository
 from petstore.http.clock import TokenClock
+from petstore.http.shares import Shares
 from petstore.http.store import WatchedStore
 from petstore.observability.storage_health import StorageHealth
 
@@ -13,6 +14,7 @@ from petstore.observability.storage_health import StorageHealth
 class ServiceState:
     """The state of one service; guards and handlers get it as their request's `service`.
 
+    shares -- what each client holds of this process
     root_path -- the public prefix in front of ``/v1``, or the empty string
     document -- the OpenAPI document, as JSON
     store -- the open store; it sets `repository` while the application's lifespan is active
@@ -21,8 +23,6 @@ class ServiceState:
     clock -- returns the current time in UTC; tests replace it
     token_clock -- the times of idempotency tokens; tests replace it
     draining -- True once the service is about to stop: it still responds, but closes connections
-    check_backlog -- given a client, and the size of its response if that is large, it raises
-        `ApiError` (503) if the client must read earlier responses first; the server sets it
     """
 
     repository: Repository
@@ -30,10 +30,10 @@ class ServiceState:
     storage_health: StorageHealth
     document: bytes
 
-    def __init__(self, root_path: str = "") -> None:
+    def __init__(self, root_path: str, shares: Shares) -> None:
         self.root_path = root_path
+        self.shares = shares
         self.startup_error: Exception | None = None
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
         self.token_clock = TokenClock()
         self.draining = False
-        self.check_backlog: Callable[[str, int], None] = lambda _client, _size: None

@@ -15,11 +15,12 @@ from contextvars import copy_context
 from typing import Any, Final
 from urllib.parse import unquote
 
+from petstore.http.shares import Share
 from petstore.server import sockets
 from petstore.server.exchange import STATUS_LINES, Exchange
 from petstore.server.head import HeaderList, MalformedError, parse_target
 from petstore.server.parser import BODY, DISCARD, HEAD, IDLE, MAX_HEAD_BYTES, RequestParser
-from petstore.server.send_backlog import BacklogLimit, SendBacklog
+from petstore.server.send_backlog import SendBacklog
 
 _log = logging.getLogger("petstore.server")
 
@@ -63,7 +64,7 @@ class HttpConnection(asyncio.Protocol):
     server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
     app_state -- the state that the application's lifespan has set for its requests
     reject -- makes the response to a rejected request
-    backlog_limit -- counts what clients leave unread, if it is much
+    unread -- counts what each client has not read yet; None if it does not matter
     closed -- called once the connection is closed
     """
 
@@ -77,14 +78,14 @@ class HttpConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         reject: Reject,
-        backlog_limit: BacklogLimit | None = None,
+        unread: Share | None = None,
         closed: Callable[[], None] | None = None,
     ) -> None:
         self._app = config.loaded_app
         self._server = server_state
         self._app_state = app_state
         self._make_rejection = reject
-        self._backlog_limit = backlog_limit
+        self._unread = unread
         self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
         self._parser = RequestParser(self)
@@ -108,7 +109,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock: a client that sends nothing is disconnected."""
         self.transport = transport  # type: ignore[assignment] # of a TCP or Unix socket
-        self._backlog = SendBacklog(self.transport, self._backlog_limit)
+        self._backlog = SendBacklog(self.transport, self._unread)
         self._server.connections.add(self)
         self._context = copy_context()  # so that no request inherits that of the one before it
         server, client = (_address(transport, name) for name in ("sockname", "peername"))

@@ -23,7 +23,6 @@ from petstore.http.app import Application
 from petstore.server import sockets as listening
 from petstore.server.connection import HttpConnection
 from petstore.server.listener import Listener, Turns
-from petstore.server.send_backlog import BacklogLimit
 from petstore.server.sockets import BACKLOG
 
 HANDSHAKE_SECONDS: Final = 0.1
@@ -107,9 +106,8 @@ class Server(SweepingServer):
         reload: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
-        backlog_limit = BacklogLimit()
-        app.state.check_backlog = backlog_limit.check
-        http = partial(HttpConnection, reject=app.reject, backlog_limit=backlog_limit)
+        unread = app.state.shares.unread
+        http = partial(HttpConnection, reject=app.reject, unread=unread)
         super().__init__(app.asgi, http, lifespan="on", backlog=BACKLOG)
         self._state = app.state
         self._tick = app.tick

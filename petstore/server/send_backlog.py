@@ -14,13 +14,16 @@ import termios
 from contextlib import suppress
 from typing import Any, Final
 
-from petstore.http.errors import overloaded
+from petstore.http.shares import Share
+
+UNCOUNTED_BYTES: Final = 4096
+"""How much of a response may wait in this process uncounted: as much as an idle connection takes.
+
+It is enough for usual pages and for pipelined responses, which are written together.
+"""
 
 RESPONSE_SECONDS: Final = 30.0
 """How long a client may read nothing of a response that is ready for it."""
-
-BACKLOG_BYTES: Final = 64 * 1024 * 1024
-"""How much of all responses may wait in this process for clients to read them."""
 
 KERNEL_BYTES: Final = 128 * 1024
 """How much of an unread response the kernel keeps for each connection; the process has the rest."""
@@ -37,68 +40,37 @@ def limit_kernel(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-class BacklogLimit:
-    """The limit on what all clients together leave unread in this process.
-
-    A client may have as much as is left for others: half of it all if it is the only one, a third
-    if there are two. Beyond the total, only clients that have read everything get responses, and
-    no large ones. So nobody shuts out the others by reading nothing.
-    """
-
-    def __init__(self) -> None:
-        self._clients: dict[str, int] = {}  # bytes, by the names of those that read slowly
-        self._total = 0
-
-    def count(self, scope: dict[str, Any], change: int) -> None:
-        """Count bytes of the response to a request that wait for its client to read them.
-
-        A client without a key is not counted: all that it can request is in memory only once.
-        """
-        if (client := scope.get("auth")) is not None:
-            self._total += change
-            self._clients[client] = self._clients.get(client, 0) + change
-            if not self._clients[client]:
-                del self._clients[client]
-
-    def check(self, client: str, size: int) -> None:
-        """Raise `ApiError` (503) if a client must read earlier responses before it gets another.
-
-        size -- that of the response if it is large; 0 if it is small, or not known yet
-        """
-        if not self._clients:  # usually
-            return
-        own = self._clients.get(client, 0)
-        if own > BACKLOG_BYTES - self._total and (own or size):
-            raise overloaded("Too much of earlier responses has not been read.")
-
-
 class SendBacklog:
     """What the client of one connection has not read yet.
 
     transport -- that of the connection
-    limit -- counts what waits in this process while the client reads slowly; None if it does not
+    unread -- counts what waits in this process while the client reads slowly; None if it does not
         matter
     size -- the unread bytes when they were last measured, those in the kernel included
     """
 
-    def __init__(self, transport: asyncio.Transport, limit: BacklogLimit | None) -> None:
+    def __init__(self, transport: asyncio.Transport, unread: Share | None) -> None:
+        transport.set_write_buffer_limits(UNCOUNTED_BYTES)
         self._transport = transport
-        self._limit = limit
-        self._scope: dict[str, Any] | None = None  # whose response is read slowly
+        self._unread = unread
+        self._client: str | None = None  # who reads a response slowly
         self._counted = 0  # bytes of that response
         self.size = 0
         self._since = 0.0  # when the client had last made progress
         self._responses = 0  # how many there had been then
 
     def begin(self, scope: dict[str, Any]) -> None:
-        """Count what waits of the response to a request: the client reads it slowly."""
-        self._scope = scope
+        """Count what waits of the response to a request: the client reads it slowly.
+
+        A client without a key is not counted: all that it can request is in memory only once.
+        """
+        self._client = scope.get("auth")
         self._count(self._transport.get_write_buffer_size())
 
     def end(self) -> None:
         """Count nothing any more: the client has read enough, or is gone."""
         self._count(0)
-        self._scope = None
+        self._client = None
 
     def sweep(self, now: float, responses: int) -> None:
         """Measure what is unread by now; cut off a client that has read nothing for too long.
@@ -121,8 +93,8 @@ class SendBacklog:
             _reset(self._transport)
 
     def _count(self, waiting: int) -> None:
-        if self._limit is not None and self._scope is not None:
-            self._limit.count(self._scope, waiting - self._counted)
+        if self._unread is not None and self._client is not None:
+            self._unread.count(self._client, waiting - self._counted)
             self._counted = waiting
 
 

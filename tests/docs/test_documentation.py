@@ -18,7 +18,7 @@ from petstore.config.keys import MAX_CLIENTS
 from petstore.config.loading import MIN_KEY_CHARACTERS, configure
 from petstore.config.settings import Settings, settings_of
 from petstore.http.errors import ErrorCode
-from petstore.http.limits import LARGE_BODIES_BYTES
+from petstore.http.shares import LARGE_BODIES_BYTES, UNREAD_BYTES
 from petstore.interface import RECORD_SECONDS
 from petstore.observability.output import MAX_WAITING_BYTES
 from petstore.server.connection import (
@@ -29,7 +29,7 @@ from petstore.server.connection import (
 )
 from petstore.server.head import MAX_HEADERS
 from petstore.server.parser import MAX_HEAD_BYTES
-from petstore.server.send_backlog import BACKLOG_BYTES, RESPONSE_SECONDS
+from petstore.server.send_backlog import RESPONSE_SECONDS
 from tests.support.documents import README, ROOT, blocks
 
 FOLDERS = ("", "backends/", "backends/*/", "docs/", "docs/decisions/", "docker/", "benchmarks/")
@@ -94,7 +94,7 @@ def test_every_error_code_is_in_the_readme() -> None:
             "SECURITY.md",
             f"nothing of its response for {RESPONSE_SECONDS:g} seconds is disconnected",
         ),
-        ("SECURITY.md", f"Unread responses take at most {BACKLOG_BYTES >> 20} MiB per worker."),
+        ("SECURITY.md", f"Unread responses take at most {UNREAD_BYTES >> 20} MiB per worker."),
         ("docs/operating.md", f"discarded up to {MAX_DISCARDED_BYTES >> 20} MiB so that"),
         ("docs/operating.md", f"share {LARGE_BODIES_BYTES >> 20} MiB per worker"),
         ("docs/operating.md", f"each has at least {MIN_KEY_CHARACTERS} characters"),

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from petstore.config.settings import RateLimit, Settings
+from petstore.http import shares
 from petstore.http.errors import ApiError
-from petstore.http.limits import LARGE_BODIES_BYTES
+from petstore.http.shares import LARGE_BODIES_BYTES, PAGES_BYTES, UNREAD_BYTES, PageTurns, Share
 from petstore.server import send_backlog
-from petstore.server.send_backlog import BACKLOG_BYTES, BacklogLimit
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
@@ -80,7 +80,7 @@ def request_much(live: Live) -> socket.socket:
 
 def test_more_requests_than_may_be_in_flight_are_503_at_once() -> None:
     """A request without a key is 401, and what needs no key needs no slot."""
-    settings = Settings(drain_seconds=0, max_in_flight=2, rate_limit=RateLimit.parse("100/h"))
+    settings = Settings(drain_seconds=0, max_in_flight=3, rate_limit=RateLimit.parse("100/h"))
     with in_thread(settings) as live:
         with held(live, 2) as waiting, live.anonymous() as anonymous:
             response = live.client.get("/v1/pets/1")
@@ -170,15 +170,19 @@ def test_clients_that_read_nothing_do_not_shut_out_the_others(start: Start) -> N
         other = stack.enter_context(live.new_client(OTHER_KEY))
         assert {other.get("/v1/pets/1").status_code for _ in range(90)} == {200}
         assert other.post("/v1/pets", json=REX).status_code == 201
-        assert live.resident() - before < BACKLOG_BYTES + 20 * MEGABYTE
+        assert live.resident() - before < UNREAD_BYTES + 20 * MEGABYTE
 
 
 def test_beyond_the_total_only_who_has_read_everything_gets_a_response_and_no_large_one(
-    fresh: Live, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", MEGABYTE)
-    add_much(fresh)
-    with fresh.new_client(OTHER_KEY) as other, fresh.anonymous() as anonymous:
+    monkeypatch.setattr(shares, "UNREAD_BYTES", MEGABYTE)
+    with (
+        in_thread(Settings(drain_seconds=0)) as fresh,
+        fresh.new_client(OTHER_KEY) as other,
+        fresh.anonymous() as anonymous,
+    ):
+        add_much(fresh)
         with request_list(fresh) as slow:
             assert slow.recv(12) == b"HTTP/1.1 200"
             check_error(fresh.client.get("/v1/pets/1"), 503, "unavailable")
@@ -191,29 +195,89 @@ def test_beyond_the_total_only_who_has_read_everything_gets_a_response_and_no_la
         until(lambda: other.get("/v1/pets?limit=100").status_code == 200)
 
 
-@pytest.mark.parametrize(("clients", "most"), [("a", 31), ("ab", 21), ("abcdefgh", 7)])
-def test_a_client_may_leave_as_much_unread_as_is_left_for_others(
-    monkeypatch: pytest.MonkeyPatch, clients: str, most: int
-) -> None:
-    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", 60)
-    limit = BacklogLimit()
-    unread = Counter[str]()
-    for client in clients * 60:
+@pytest.mark.parametrize(("clients", "most"), [("a", 80), ("ab", 42), ("abcdefgh", 11)])
+def test_a_client_may_hold_eight_times_what_is_left_for_others(clients: str, most: int) -> None:
+    share = Share(90, "too much")
+    held = Counter[str]()
+    for client in clients * 90:
         with contextlib.suppress(ApiError):
-            limit.check(client, 0)
-            limit.count({"auth": client}, 1)
-            unread[client] += 1
-    assert max(unread.values()) == most
-    assert min(unread.values()) >= most - 1
-    limit.check("other", MEGABYTE)
+            share.acquire(client)
+            held[client] += 1
+    assert max(held.values()) == most
+    assert min(held.values()) >= most - 1
+    share.acquire("other")
+    for client in held.elements():
+        share.release(client)
+    for _ in range(79):
+        share.acquire("other")
+
+
+def test_one_client_cannot_hold_all_slots() -> None:
+    settings = Settings(drain_seconds=0, max_in_flight=10)
+    with in_thread(settings) as live, contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(begin_body(live, "Content-Length: 9", b"{"))
+        until(lambda: live.client.get("/v1/pets/1").status_code == 503)
+        other = stack.enter_context(live.new_client(OTHER_KEY))
+        assert {other.post("/v1/pets", json=REX).status_code for _ in range(20)} == {201}
+
+
+def test_little_that_many_connections_do_not_read_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shares, "UNREAD_BYTES", MEGABYTE)
+    with in_thread(Settings(drain_seconds=0)) as live, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            live.client.post("/v1/pets", json={"name": "n" * 62_000, "categoryId": 1})
+        statuses = [
+            stack.enter_context(request_list(live, buffer=4096)).recv(12) for _ in range(60)
+        ]
+        assert {*statuses} == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+
+
+def test_clients_take_turns_at_pages() -> None:
+    async def run() -> None:
+        turns, order = PageTurns(), []
+        half = PAGES_BYTES // 2
+
+        async def fetch(client: str) -> None:
+            if (waiting := turns.acquire(client, half)) is not None:
+                await waiting
+            order.append(client)
+
+        for client in "aa":
+            await fetch(client)  # at once
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(fetch(client)) for client in "xaaabx"]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            for _ in range(5):
+                turns.release(half)
+                await asyncio.sleep(0)
+        assert "".join(order) == "aaxabaa"
+        turns.release(half)
+        turns.release(half)
+        assert turns.acquire("large", PAGES_BYTES * 2) is None, "alone, a page may have any size"
+
+    asyncio.run(run())
+
+
+def test_a_page_whose_turn_does_not_come_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "PAGE_SECONDS", 0.1)
+    with in_thread(Settings(drain_seconds=0)) as live:
+        with held(live, 5) as waiting:
+            check_error(live.client.get("/v1/pets?limit=100"), 503, "unavailable")
+            assert live.client.get("/v1/pets/1").status_code == 404
+        assert {request.result().status_code for request in waiting} == {200}
+        assert live.client.get("/v1/pets?limit=100").status_code == 200
 
 
 def test_a_read_that_waited_for_the_storage_is_503_if_too_much_is_unread_by_then(
-    fresh: Live, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(send_backlog, "BACKLOG_BYTES", 1000)
-    add_much(fresh)
-    with contextlib.ExitStack() as stack:
+    monkeypatch.setattr(shares, "UNREAD_BYTES", 1000)
+    with in_thread(Settings(drain_seconds=0)) as fresh, contextlib.ExitStack() as stack:
+        add_much(fresh)
         with held(fresh, 1) as [waiting]:
             stack.enter_context(request_list(fresh))
             until(lambda: fresh.client.get("/v1/pets/1").status_code == 503)
@@ -251,11 +315,12 @@ def check_refused(connection: socket.socket) -> None:
 def test_large_bodies_in_flight_are_bounded_together() -> None:
     settings = Settings(drain_seconds=0, max_body_bytes=10 * MEGABYTE)
     with in_thread(settings) as live:
-        admitted = LARGE_BODIES_BYTES // (10 * MEGABYTE)
+        most = LARGE_BODIES_BYTES * 8 // 9  # what one client may hold
+        admitted = most // (10 * MEGABYTE)
         connections = [begin_large_body(live) for _ in range(admitted)]
         until(lambda: live.client.post("/v1/pets", json=REX).status_code == 201)
         check_refused(begin_large_body(live))
-        name = "n" * (LARGE_BODIES_BYTES - admitted * 10 * MEGABYTE)  # larger than what is left
+        name = "n" * (most - admitted * 10 * MEGABYTE)  # larger than what is left
         chunk = b'{"name":"' + name.encode()
         check_refused(
             begin_body(live, "Transfer-Encoding: chunked", b"%x\r\n%b\r\n" % (len(chunk), chunk))

@@ -27,6 +27,7 @@ from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
 from petstore.http.routes import SUPPORTED, Routes, UnsupportedOptionError, option_names
 from petstore.http.service import Service
+from petstore.http.shares import Shares
 from petstore.http.state import ServiceState
 
 
@@ -40,7 +41,7 @@ def config(*handlers: Any, **declared: Any) -> AppConfig:
 
 def serve(*handlers: Any, **declared: Any) -> Callable[..., tuple[int, dict[bytes, bytes], bytes]]:
     """Return a function that sends a request to a service with these handlers."""
-    service = Service(Routes(config(*handlers, **declared)), ServiceState())
+    service = Service(Routes(config(*handlers, **declared)), ServiceState("", Shares(1, 1)))
 
     def ask(method: str, path: str, body: bytes = b"") -> tuple[int, dict[bytes, bytes], bytes]:
         sent: list[Any] = []

@@ -103,6 +103,9 @@ class FarEnd(asyncio.Transport):
         """Expect nothing more."""
         self._ended = True
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Ignore the limits: `paused` is what a test sets."""
+
     def get_write_buffer_size(self) -> int:
         """Return how much was not read yet."""
         return int(self.paused)

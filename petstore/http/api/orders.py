@@ -67,6 +67,7 @@ class OrdersController(Controller):
         """
         service = request.service
         query = ORDERS.parse(request.scope["query_string"])
+        await request.acquire_page(query.count)
         found = await service.repository.list_orders(query)
         return ORDERS.page(query, found, service.root_path)
 

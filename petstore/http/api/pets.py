@@ -41,6 +41,7 @@ class PetsController(Controller):
         """
         service = request.service
         query = PETS.parse(request.scope["query_string"])
+        await request.acquire_page(query.count)
         found = await service.repository.list_pets(query)
         return PETS.page(query, found, service.root_path)
 
