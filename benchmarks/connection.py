@@ -21,6 +21,9 @@ class Transport(asyncio.Transport):
         super().__init__({"sockname": ("127.0.0.1", 8000), "peername": ("127.0.0.1", 50_000)})
         self.written = b""
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Ignore the limits: nothing is buffered."""
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Keep the chunk."""
         self.written = bytes(data)

@@ -128,4 +128,4 @@ def slot_guard(request: ServiceRequest, _: Any) -> None:
     shares = request.service.shares
     shares.unread.check(client, 0)
     shares.slots.acquire(client)
-    request.has_slot = True
+    request.slot = shares.slots

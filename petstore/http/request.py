@@ -9,7 +9,7 @@ from litestar.types import Receive, Send
 
 from petstore.http.body import check_whole, read
 from petstore.http.headers import Header
-from petstore.http.shares import SMALL_BODY_BYTES
+from petstore.http.shares import SMALL_BODY_BYTES, Share
 from petstore.http.state import ServiceState
 
 
@@ -39,14 +39,14 @@ class ServiceRequest(Request[Any, str, State]):
     """Litestar's request, with what this service adds to it.
 
     service -- the state of the service
-    has_slot -- whether the request holds a slot
+    slot -- where the request holds a slot; None before it has one, and once it was released
     page_bytes -- how large the page may be that is being fetched for it
     limit_headers -- say in the response what the client has left of its rate limit
 
     `auth`, a property of Litestar, is the name of the client.
     """
 
-    __slots__ = ("_content", "has_slot", "limit_headers", "page_bytes", "service")
+    __slots__ = ("_content", "limit_headers", "page_bytes", "service", "slot")
 
     def __init__(self, scope: Any, receive: Receive, send: Send, service: ServiceState) -> None:
         # Litestar's own part is made when something asks for it: it would cost each request 3 %.
@@ -54,7 +54,7 @@ class ServiceRequest(Request[Any, str, State]):
         self.receive = receive
         self.send = send
         self.service: Final = service
-        self.has_slot = False
+        self.slot: Share | None = None
         self.page_bytes = 0
         self.limit_headers: tuple[Header, ...] = ()
         self._content: bytes | None = None
@@ -97,9 +97,9 @@ class ServiceRequest(Request[Any, str, State]):
 
         This happens when the response starts: a client that reads slowly holds no slot.
         """
-        if self.has_slot:
-            self.has_slot = False
-            self.service.shares.slots.release(self.scope["auth"])
+        if self.slot is not None:
+            self.slot.release(self.scope["auth"])
+            self.slot = None
         if self.page_bytes:
             self.service.shares.pages.release(self.page_bytes)
             self.page_bytes = 0

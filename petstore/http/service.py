@@ -126,7 +126,7 @@ class Service:
                         fixed = fixed_headers(result.media_type, cacheable=fixed.cacheable)
                     result = result.content
                 body = operation.encode(result)
-                if len(body) > SMALL_BODY_BYTES and request.has_slot and operation.body is None:
+                if len(body) > SMALL_BODY_BYTES and request.slot and operation.body is None:
                     self._state.shares.unread.check(scope["auth"], len(body))  # it may have waited
             if (sending := self._send(request, code, headers, body, fixed)) is not None:
                 await sending
@@ -146,7 +146,7 @@ class Service:
                 status = response.status
             error.__traceback__ = None  # its frames refer to the error: a reference cycle
         finally:
-            if request.has_slot:
+            if request.slot is not None:
                 request.release()
             if observed:
                 name = "unknown" if operation is None else operation.id

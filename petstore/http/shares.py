@@ -47,33 +47,30 @@ class Share:
     """
 
     def __init__(self, total: int, message: str) -> None:
-        self._free = total
+        self._total = self._free = total
         self._message = message
-        self._held: dict[str, int] = {}  # by the names of those that hold something
+        self._held: dict[str, int] = {}  # by the names of all that have held something
 
     def acquire(self, client: str, amount: int = 1) -> None:
         """Let a client hold so much more; whoever holds nothing gets whatever is left.
 
         Raises `ApiError` (503) if too little is left for others.
         """
-        held = self._held.get(client, 0)
+        held = self._held.get(client, 0) + amount
         free = self._free - amount
-        if held + amount > FACTOR * free and (held or free < 0):
+        if held > FACTOR * free and (held > amount or free < 0):
             raise overloaded(self._message)
-        self._held[client] = held + amount
+        self._held[client] = held
         self._free = free
 
     def release(self, client: str, amount: int = 1) -> None:
         """Let a client hold so much less."""
-        self.count(client, -amount)
+        self._held[client] -= amount
+        self._free += amount
 
     def count(self, client: str, change: int) -> None:
         """Count what a client holds more, or less, whether it may or not."""
-        held = self._held.get(client, 0) + change
-        if held:
-            self._held[client] = held
-        else:
-            self._held.pop(client, None)
+        self._held[client] = self._held.get(client, 0) + change
         self._free -= change
 
     def check(self, client: str, amount: int) -> None:
@@ -81,7 +78,7 @@ class Share:
 
         amount -- how much; 0 if it is little, which whoever holds nothing gets in any case
         """
-        if not self._held:  # usually
+        if self._free == self._total:  # usually
             return
         held = self._held.get(client, 0)
         if held > FACTOR * self._free and (held or amount):
