@@ -68,10 +68,10 @@ class Share:
         self._held[client] -= amount
         self._free += amount
 
-    def count(self, client: str, change: int) -> None:
-        """Count what a client holds more, or less, whether it may or not."""
-        self._held[client] = self._held.get(client, 0) + change
-        self._free -= change
+    def count(self, client: str, amount: int) -> None:
+        """Count that a client holds so much more, whether it may or not."""
+        self._held[client] = self._held.get(client, 0) + amount
+        self._free -= amount
 
     def check(self, client: str, amount: int) -> None:
         """Raise `ApiError` (503) if a client holds too much to get any more.

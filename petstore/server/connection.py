@@ -184,8 +184,6 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Let responses wait: the client reads more slowly than they are written."""
         self.write_paused = True
-        if self._active is not None:
-            self._backlog.begin(self._active.scope)
 
     def resume_writing(self) -> None:
         """Let responses continue."""
@@ -302,12 +300,17 @@ class HttpConnection(asyncio.Protocol):
             start = self._starts[status] = b"".join([STATUS_LINES[status], *fields])
         return start
 
-    def response_complete(self, exchange: Exchange) -> None:
-        """Proceed, unless the client must read first: then `resume_writing` does."""
+    def response_complete(self, exchange: Exchange, size: int) -> None:
+        """Proceed, unless the client must read first: then `resume_writing` does.
+
+        size -- that of the response's body in bytes
+        """
         self._responses += 1
         if exchange.more_body:  # the client may read nothing before it has sent everything
             self.resume_reading()
-        if not self.write_paused:
+        if self.write_paused:
+            self._backlog.begin(exchange.scope.get("auth"), size)
+        else:
             self._proceed(exchange)
 
     def finished(self, exchange: Exchange) -> None:

@@ -50,7 +50,7 @@ class Carrier(Protocol):
     def pause_reading(self) -> None: ...  # noqa: D102
     def resume_reading(self) -> None: ...  # noqa: D102
     def start_of_response(self, status: int) -> bytes: ...  # noqa: D102
-    def response_complete(self, exchange: "Exchange") -> None: ...  # noqa: D102
+    def response_complete(self, exchange: "Exchange", size: int) -> None: ...  # noqa: D102
     def finished(self, exchange: "Exchange") -> None: ...  # noqa: D102
 
 
@@ -227,7 +227,7 @@ class Exchange:
             self._connection.transport.write(b"".join(parts))
         else:
             self._connection.transport.writelines((b"".join(parts), body))
-        self._connection.response_complete(self)
+        self._connection.response_complete(self, len(body))
 
     async def __call__(self, message: Any) -> None:
         """Take an ASGI message: ``http.response.start``, then one ``http.response.body``.

@@ -12,7 +12,7 @@ import struct
 import sys
 import termios
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from petstore.http.shares import Share
 
@@ -44,8 +44,8 @@ class SendBacklog:
     """What the client of one connection has not read yet.
 
     transport -- that of the connection
-    unread -- counts what waits in this process while the client reads slowly; None if it does not
-        matter
+    unread -- counts the responses that this process keeps while their clients read them slowly;
+        None if it does not matter
     size -- the unread bytes when they were last measured, those in the kernel included
     """
 
@@ -53,24 +53,26 @@ class SendBacklog:
         transport.set_write_buffer_limits(UNCOUNTED_BYTES)
         self._transport = transport
         self._unread = unread
-        self._client: str | None = None  # who reads a response slowly
-        self._counted = 0  # bytes of that response
+        self._counted: tuple[str, int] | None = None  # the client and size of a response
         self.size = 0
         self._since = 0.0  # when the client had last made progress
         self._responses = 0  # how many there had been then
 
-    def begin(self, scope: dict[str, Any]) -> None:
-        """Count what waits of the response to a request: the client reads it slowly.
+    def begin(self, client: str | None, size: int) -> None:
+        """Count a response of so many bytes: its client reads it slowly.
 
+        All of it is counted until its end is in the kernel, because so long the process keeps it.
         A client without a key is not counted: all that it can request is in memory only once.
         """
-        self._client = scope.get("auth")
-        self._count(self._transport.get_write_buffer_size())
+        if self._unread is not None and client is not None:
+            self._unread.count(client, size)
+            self._counted = client, size
 
     def end(self) -> None:
-        """Count nothing any more: the client has read enough, or is gone."""
-        self._count(0)
-        self._client = None
+        """Count it no more: the client has read enough, or is gone."""
+        if self._unread is not None and self._counted is not None:
+            self._unread.release(*self._counted)
+            self._counted = None
 
     def sweep(self, now: float, responses: int) -> None:
         """Measure what is unread by now; cut off a client that has read nothing for too long.
@@ -84,18 +86,11 @@ class SendBacklog:
         """
         if not self.size and responses == self._responses:
             return
-        waiting = self._transport.get_write_buffer_size()
-        self._count(waiting)
-        size = waiting + _unread_in_kernel(self._transport)
+        size = self._transport.get_write_buffer_size() + _unread_in_kernel(self._transport)
         if size != self.size or responses != self._responses:
             self.size, self._responses, self._since = size, responses, now
         elif now - self._since >= RESPONSE_SECONDS:
             _reset(self._transport)
-
-    def _count(self, waiting: int) -> None:
-        if self._unread is not None and self._client is not None:
-            self._unread.count(self._client, waiting - self._counted)
-            self._counted = waiting
 
 
 def _unread_in_kernel(transport: asyncio.Transport) -> int:
