@@ -42,12 +42,14 @@ PAGE_SECONDS: Final = 5.0
 class Share:
     """One resource, and how much of it each client holds.
 
+    free -- how much of it nobody holds; negative if there is more than the total
+
     total -- how much there is of it
     message -- what is refused, as a sentence
     """
 
     def __init__(self, total: int, message: str) -> None:
-        self._total = self._free = total
+        self.total = self.free = total
         self._message = message
         self._held: dict[str, int] = {}  # by the names of all that have held something
 
@@ -57,31 +59,29 @@ class Share:
         Raises `ApiError` (503) if too little is left for others.
         """
         held = self._held.get(client, 0) + amount
-        free = self._free - amount
+        free = self.free - amount
         if held > FACTOR * free and (held > amount or free < 0):
             raise overloaded(self._message)
         self._held[client] = held
-        self._free = free
+        self.free = free
 
     def release(self, client: str, amount: int = 1) -> None:
         """Let a client hold so much less."""
         self._held[client] -= amount
-        self._free += amount
+        self.free += amount
 
     def count(self, client: str, amount: int) -> None:
         """Count that a client holds so much more, whether it may or not."""
         self._held[client] = self._held.get(client, 0) + amount
-        self._free -= amount
+        self.free -= amount
 
     def check(self, client: str, amount: int) -> None:
         """Raise `ApiError` (503) if a client holds too much to get any more.
 
         amount -- how much; 0 if it is little, which whoever holds nothing gets in any case
         """
-        if self._free == self._total:  # usually
-            return
         held = self._held.get(client, 0)
-        if held > FACTOR * self._free and (held or amount):
+        if held > FACTOR * self.free and (held or amount):
             raise overloaded(self._message)
 
 
