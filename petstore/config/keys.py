@@ -86,6 +86,8 @@ class Keys:
         self._clients: Mapping[bytes, str] = self._clear
         self._wake = asyncio.Event()
         self.reload()
+        if file is not None:
+            self._file = file.absolute()  # the working directory may be deleted later
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -105,7 +107,8 @@ class Keys:
             stat = self._file.stat()
             if not S_ISREG(stat.st_mode):  # reading a pipe or a device might never end
                 raise ConfigurationError(f"the key file {self._file} is not a regular file")
-            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            # `cp -p` keeps time, size and inode; nobody can set the time of the change itself.
+            version = (stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size, stat.st_ino)
             if version == self._version:
                 return False
             self._version = version
@@ -146,11 +149,12 @@ class Keys:
                     _log.info("reloaded the key file %s: %s", self._file, count(len(self), "key"))
                     for warning in self.warnings:
                         _log.warning("%s", warning)
-            except ConfigurationError as error:
-                if str(error) != last:
-                    last = str(error)
+            except Exception as error:  # noqa: BLE001 - without this task, no key is ever revoked
+                self._version = None
+                if (text := str(error) or type(error).__name__) != last:
+                    last = text
                     self.on_reload(False)
-                    _log.error("%s; the keys stay unchanged", error)
+                    _log.error("%s; the keys stay unchanged", text)
 
 
 def _exposures(file: Path) -> tuple[str, ...]:

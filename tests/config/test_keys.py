@@ -164,16 +164,17 @@ class TestFile:
         assert len(keys) == 2
         assert (keys.client(b"key"), keys.client(b"other")) == ("a", f"sha256:{OTHER}")
 
+    @pytest.mark.parametrize("in_place", [True, False], ids=["cp -p", "a mounted Secret"])
     def test_a_replaced_file_is_reloaded_even_if_its_size_and_time_are_the_same(
-        self, file: Path
+        self, file: Path, in_place: bool
     ) -> None:
         keys = Keys(file=file)
         assert not keys.reload()
-        new = file.with_name("new")
-        new.write_text(f"b:{OTHER}\n")
+        new = file if in_place else file.with_name("new")
         stat = file.stat()
+        new.write_text(f"b:{OTHER}\n")
         os.utime(new, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-        new.replace(file)  # as Kubernetes does for a mounted Secret
+        new.replace(file)
         assert keys.reload()
         assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
 
@@ -249,6 +250,32 @@ class TestReload:
         until(lambda: "no key file to reload" in live.log.read_text())
         assert live.client.get("/v1/pets").status_code == 200
         assert live.stop() == 0
+
+    async def test_whatever_happens_while_it_is_reloaded_a_removed_key_becomes_invalid(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(keys_module, "WATCH_SECONDS", 0.01)
+        monkeypatch.chdir(file.parent)
+        keys = Keys(file=Path(file.name))
+        monkeypatch.chdir("/")
+        thread = asyncio.to_thread
+
+        async def no_thread(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(asyncio, "to_thread", no_thread)
+        watcher = asyncio.create_task(keys.watch())
+        async with asyncio.timeout(HANG_SECONDS):
+            while not caplog.records:  # noqa: ASYNC110 - nothing signals a log record
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(asyncio, "to_thread", thread)
+            await thread(replace, file, f"b:{OTHER}\n".encode())
+            while keys.client(b"key"):  # noqa: ASYNC110 - nor a change of the keys
+                await asyncio.sleep(0.01)
+        assert [
+            record.getMessage() for record in caplog.records if record.levelname == "ERROR"
+        ] == ["can't start new thread; the keys stay unchanged"]
+        watcher.cancel()
 
     @pytest.mark.parametrize("invalid", [b"", SECRET.encode(), b"\xff", None])
     async def test_a_file_that_becomes_invalid_is_logged_once_and_the_keys_stay_meanwhile(
