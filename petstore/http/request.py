@@ -1,5 +1,6 @@
 """A request as guards and handlers get it."""
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from litestar import Request
@@ -81,15 +82,20 @@ class ServiceRequest(Request[Any, str, State]):
             self._content = await read(headers, self.receive, limit, bodies, client)
         return self._content
 
-    async def acquire_page(self, count: int) -> None:
-        """Begin to fetch a page of so many items, once it is the client's turn.
+    def acquire_page(self, count: int) -> Awaitable[None] | None:
+        """Begin to fetch a page of so many items; return what must be awaited first, if anything.
 
-        Raises `ApiError` (503) if that takes too long.
+        What is returned raises `ApiError` (503) if the client's turn does not come in time.
         """
         shares = self.service.shares
         size = count * shares.max_item_bytes
-        if (waiting := shares.pages.acquire(self.scope["auth"], size)) is not None:
-            await waiting
+        if shares.pages.acquire(size):
+            self.page_bytes = size
+            return None
+        return self._wait_for_page(size)
+
+    async def _wait_for_page(self, size: int) -> None:
+        await self.service.shares.pages.wait(self.scope["auth"], size)
         self.page_bytes = size
 
     def release(self) -> None:

@@ -7,7 +7,6 @@ if there are two, and so on. So something is always left for a client that holds
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
 from typing import Final
 
 from petstore.http.errors import overloaded
@@ -95,17 +94,29 @@ class PageTurns:
         self._free = PAGES_BYTES
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # by their clients
 
-    def acquire(self, client: str, size: int) -> Awaitable[None] | None:
-        """Begin to fetch a page; return what must be awaited first, which is usually nothing.
+    def acquire(self, size: int) -> bool:
+        """Begin to fetch a page that may have so many bytes; return False if it must `wait`."""
+        if self._waiting or not self._fits(size):
+            return False
+        self._free -= size
+        return True
 
-        size -- how many bytes the page may have
+    async def wait(self, client: str, size: int) -> None:
+        """Begin to fetch a page once it is the client's turn.
 
-        What is returned raises `ApiError` (503) if it takes too long.
+        Raises `ApiError` (503) if that takes too long.
         """
-        if not self._waiting and self._fits(size):
-            self._free -= size
-            return None
-        return self._wait(client, size)
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append((size, turn))
+        try:
+            async with asyncio.timeout(PAGE_SECONDS):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():  # at the same instant
+                self.release(size)
+            if isinstance(error, TimeoutError):
+                raise overloaded("Too many pages are being fetched.") from None
+            raise
 
     def release(self, size: int) -> None:
         """End it: the page is sent, or there is none."""
@@ -126,19 +137,6 @@ class PageTurns:
 
     def _fits(self, size: int) -> bool:
         return size <= self._free or self._free == PAGES_BYTES
-
-    async def _wait(self, client: str, size: int) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append((size, turn))
-        try:
-            async with asyncio.timeout(PAGE_SECONDS):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():  # at the same instant
-                self.release(size)
-            if isinstance(error, TimeoutError):
-                raise overloaded("Too many pages are being fetched.") from None
-            raise
 
 
 class Shares:

@@ -248,11 +248,13 @@ class HttpConnection(asyncio.Protocol):
     def sweep(self, now: float) -> None:
         """Disconnect a client that is too slow. Called once a second."""
         self._backlog.sweep(now, self._responses)
-        if self._deadline is None or now < self._deadline or self.transport.is_closing():
+        if self._deadline is None or self.transport.is_closing():
             return
         if not self._reading:  # it is the application that is slow
             self._start_clock(REQUEST_SECONDS)
-        elif self._parser.phase in (HEAD, BODY):
+        if now < self._deadline:
+            return
+        if self._parser.phase in (HEAD, BODY):
             self._reject("the request took too long to arrive")
         elif self._parser.phase == IDLE or not self._backlog.size:
             self.transport.close()

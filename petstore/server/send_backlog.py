@@ -22,8 +22,12 @@ UNCOUNTED_BYTES: Final = 4096
 It is enough for usual pages and for pipelined responses, which are written together.
 """
 
-RESPONSE_SECONDS: Final = 30.0
-"""How long a client may read nothing of a response that is ready for it."""
+RESPONSE_SECONDS: Final = 60.0
+"""How long a client may read nothing of a response that is ready for it.
+
+What is seen is what its system takes, which is in steps of up to some hundred kilobytes: a client
+that reads 4 KB a second has its system take nothing for 30 seconds and more.
+"""
 
 KERNEL_BYTES: Final = 128 * 1024
 """How much of an unread response the kernel keeps for each connection; the process has the rest."""
@@ -77,10 +81,10 @@ class SendBacklog:
     def sweep(self, now: float, responses: int) -> None:
         """Measure what is unread by now; cut off a client that has read nothing for too long.
 
-        Between two responses, what is unread only shrinks, so an equal size means that nothing was
-        read. A further response is progress, whatever the size: the system of a client that sends
-        one request after another acknowledges a small response only with the next request, so
-        every measurement may find the same size.
+        Between two responses, what is unread only shrinks, so an equal size means that the client's
+        system has taken nothing. A further response is progress, whatever the size: the system of a
+        client that sends one request after another acknowledges a small response only with the next
+        request, so every measurement may find the same size.
 
         responses -- how many there have been on the connection
         """

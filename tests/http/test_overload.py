@@ -272,8 +272,8 @@ def test_clients_take_turns_at_pages() -> None:
         half = PAGES_BYTES // 2
 
         async def fetch(client: str) -> None:
-            if (waiting := turns.acquire(client, half)) is not None:
-                await waiting
+            if not turns.acquire(half):
+                await turns.wait(client, half)
             order.append(client)
 
         for client in "aa":
@@ -288,7 +288,7 @@ def test_clients_take_turns_at_pages() -> None:
         assert "".join(order) == "aaxabaa"
         turns.release(half)
         turns.release(half)
-        assert turns.acquire("large", PAGES_BYTES * 2) is None, "alone, a page may have any size"
+        assert turns.acquire(PAGES_BYTES * 2), "alone, a page may have any size"
 
     asyncio.run(run())
 

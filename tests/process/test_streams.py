@@ -151,6 +151,31 @@ async def test_the_time_for_a_request_begins_with_its_first_byte() -> None:
     assert b"too long to arrive" in client.received
 
 
+async def test_the_time_in_which_the_application_does_not_read_does_not_count() -> None:
+    proceed = asyncio.Event()
+
+    async def reads_late(_: Any, receive: Any, send: Any) -> None:
+        await proceed.wait()
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = FarEnd(ours(reads_late))
+    end = asyncio.get_running_loop().time() + REQUEST_SECONDS
+    await client.send(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n" + b"x" * 69_999)
+    await asyncio.sleep(0.01)
+    assert not client.reading
+    client.connection.sweep(end - 1)
+    proceed.set()
+    await client.idle()
+    client.connection.sweep(end + 0.001)
+    await client.send(b"x")
+    await client.idle()
+    assert client.received.startswith(b"HTTP/1.1 200 ")
+    await client.finish()
+
+
 async def test_a_body_may_arrive_after_the_last_response_for_as_long_as_before_it() -> None:
     async def refuses(_: Any, __: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 413, "headers": []})

@@ -67,7 +67,8 @@ class OrdersController(Controller):
         """
         service = request.service
         query = ORDERS.parse(request.scope["query_string"])
-        await request.acquire_page(query.count)
+        if (turn := request.acquire_page(query.count)) is not None:
+            await turn
         found = await service.repository.list_orders(query)
         return ORDERS.page(query, found, service.root_path)
 

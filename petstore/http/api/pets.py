@@ -41,7 +41,8 @@ class PetsController(Controller):
         """
         service = request.service
         query = PETS.parse(request.scope["query_string"])
-        await request.acquire_page(query.count)
+        if (turn := request.acquire_page(query.count)) is not None:
+            await turn
         found = await service.repository.list_pets(query)
         return PETS.page(query, found, service.root_path)
 
