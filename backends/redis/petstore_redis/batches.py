@@ -1,10 +1,13 @@
-"""Calls of one turn of the event loop that are sent as one."""
+"""Calls of one turn of the event loop that are sent as one, or as few if they are large."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 Arguments = tuple[int | bytes, ...]
+
+BATCH_BYTES: Final = 256 * 1024
+"""About how many bytes are sent together at most, unless a single call has more."""
 
 
 class Batches:
@@ -21,13 +24,18 @@ class Batches:
         self._size = size
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Arguments, asyncio.Future[Any]]] = []
+        self._bytes = 0
         self._tasks = set[asyncio.Task[None]]()
 
-    def call(self, arguments: Arguments) -> "asyncio.Future[Any]":
-        """Return the future of a result. A call is sent even if its caller is cancelled."""
+    def call(self, arguments: Arguments, size: int = 0) -> "asyncio.Future[Any]":
+        """Return the future of a result. A call is sent even if its caller is cancelled.
+
+        size -- the bytes of what may be large in the arguments
+        """
         if not self._waiting:
             self._loop.call_soon(self._dispatch)
         future = self._loop.create_future()
+        self._bytes += size
         self._waiting.append((arguments, future))
         return future
 
@@ -38,8 +46,12 @@ class Batches:
 
     def _dispatch(self) -> None:
         calls, self._waiting = self._waiting, []
-        for start in range(0, len(calls), self._size):
-            task = self._loop.create_task(self._run(calls[start : start + self._size]))
+        size = self._size
+        if self._bytes > BATCH_BYTES:
+            size = min(size, max(1, len(calls) * BATCH_BYTES // self._bytes))
+        self._bytes = 0
+        for start in range(0, len(calls), size):
+            task = self._loop.create_task(self._run(calls[start : start + size]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

@@ -1,16 +1,16 @@
 """A client of one server: all callers share its connection, and no command is ever sent twice.
 
-Commands of one iteration of the event loop are sent together (pipelining). Once a server has
-failed, calls fail at once, while the client reconnects in the background.
+Commands of one iteration of the event loop are sent together (pipelining), as far as there is room
+in the window; the others wait, in order, until there is. Once a server has failed, calls fail at
+once, while the client reconnects in the background.
 """
 
 import asyncio
 import os
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from itertools import repeat
 from typing import Any, Final
 
 import hiredis
@@ -20,6 +20,21 @@ from petstore_redis.packing import pack
 
 RECONNECT_SECONDS: Final = 0.1
 """How long to wait before reconnecting to a server that has failed."""
+
+WINDOW_BYTES: Final = 1024 * 1024
+"""How many bytes may be in flight on a connection, unless a single command and its reply are more.
+
+Those of commands without a reply count, and for each the bytes that replies had lately.
+"""
+
+_LEAST_EXPECTED: Final = WINDOW_BYTES // 256
+"""How many bytes a reply counts at least, as it may be larger than those before it."""
+
+ASKING: Final = pack("ASKING")
+"""It is about the command after it: nothing may come between them, not even WAIT."""
+
+_CHECKS: Final = 10
+"""How often in the time for a reply a connection is checked for progress."""
 
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
 """The codes that OpenSSL gives to a certificate that no trusted authority has signed."""
@@ -33,19 +48,38 @@ class Connection(asyncio.Protocol):
     """One connection, from connected to closed. Replies come in the order of the commands.
 
     name -- the server's name in messages
-    seconds -- how long a reply may take
+    seconds -- how long there may be no progress while a reply is due: no byte comes, and the system
+        takes none of those to send. A reply that is arriving is never late
     on_close -- called once, when the connection is closed or lost
+    on_room -- called after replies have come, if commands wait for room in the window
+    held -- whether commands wait for that
     failure -- why it was closed or lost; None while it is open
     """
 
-    def __init__(self, name: str, seconds: float, on_close: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        on_close: Callable[["Connection"], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        self.held = False
         self.failure: UnavailableError | None = None
         self._name = name
         self._seconds = seconds
         self._on_close = on_close
+        self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
-        self._waiting: deque[tuple[Reply, float]] = deque()
+        self._waiting: deque[Reply] = deque()
+        self._sent = 0  # commands
+        self._packets: deque[tuple[int, int]] = deque()  # commands sent with it, and its bytes
+        self._unreplied = 0  # bytes of the packets that have a command that waits
+        self._arrived = 0  # bytes since the last reply
+        self._expected = WINDOW_BYTES  # bytes of a reply: one at a time until they are known
+        self._progress = False  # since the last check
+        self._unsent = 0  # bytes at the last check
+        self._checks = 0  # since the last progress
         self._timer: asyncio.TimerHandle | None = None
         self._transport: Any = None
 
@@ -58,11 +92,27 @@ class Connection(asyncio.Protocol):
         if self.failure is not None:
             _fail_all(futures, self.failure)
             return
-        end = self._loop.time() + self._seconds
-        self._waiting.extend(zip(futures, repeat(end)))
-        if self._timer is None:
-            self._timer = self._loop.call_at(end, self._check)
-        self._transport.write(b"".join(packed))
+        if not self._waiting:  # the time begins now
+            self._progress = True
+            if self._timer is None:
+                self._schedule_check()
+        self._waiting.extend(futures)
+        data = b"".join(packed)
+        self._sent += len(packed)
+        self._packets.append((self._sent, len(data)))
+        self._unreplied += len(data)
+        self._transport.write(data)
+
+    def fitting(self, packed: list[bytes]) -> int:
+        """Return how many of these commands the window has room for; one if nothing waits."""
+        expected = self._expected
+        room = WINDOW_BYTES - self._unreplied - expected * len(self._waiting)
+        if sum(map(len, packed)) + expected * len(packed) <= room:
+            return len(packed)
+        count = 0
+        while (room := room - len(packed[count]) - expected) >= 0:
+            count += 1
+        return count or int(not self._waiting)
 
     @property
     def busy(self) -> bool:
@@ -84,18 +134,21 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._on_close(self)
-        _fail_all([future for future, _ in self._waiting], self.failure)
+        _fail_all(self._waiting, self.failure)
 
     def data_received(self, data: bytes) -> None:
         """Pass the replies to their callers."""
+        self._progress = True
+        self._arrived += len(data)
         self._reader.feed(data)
         gets, waiting = self._reader.gets, self._waiting
+        before = len(waiting)
         try:
             while (reply := gets()) is not False:
                 if not waiting:  # such as: max number of clients reached
                     self.close(str(reply))
                     return
-                future, _ = waiting.popleft()
+                future = waiting.popleft()
                 if future.done():  # its caller was cancelled
                     continue
                 if isinstance(reply, hiredis.ReplyError):
@@ -104,20 +157,44 @@ class Connection(asyncio.Protocol):
                     future.set_result(reply)
         except hiredis.ProtocolError:
             self.close("it does not speak the Redis protocol")
+            return
+        if replied := before - len(waiting):
+            self._count(replied)
+            if self.held:
+                self._on_room()
+
+    def _count(self, replied: int) -> None:
+        """Count what is no longer in flight, and how large replies are."""
+        expected = max(self._arrived // replied, self._expected // 2, _LEAST_EXPECTED)
+        self._expected = min(expected, WINDOW_BYTES)
+        self._arrived = 0
+        packets, received = self._packets, self._sent - len(self._waiting)
+        while packets and packets[0][0] <= received:
+            self._unreplied -= packets.popleft()[1]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the commands that wait for a reply."""
         self.close(f"the connection was lost{f' ({_reason(exc)})' if exc else ''}")
 
     def _check(self) -> None:
-        """Close the connection if the oldest command has waited for too long."""
+        """Close the connection if there has been no progress for too long while commands wait.
+
+        Checks are counted, not seconds: while the event loop is busy, bytes that came are not read.
+        """
         self._timer = None
-        if self._waiting:
-            end = self._waiting[0][1]
-            if end <= self._loop.time():
-                self.close(f"no reply within {self._seconds:g} s")
-            else:
-                self._timer = self._loop.call_at(end, self._check)
+        if not self._waiting:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        progress = self._progress or unsent < self._unsent
+        self._checks = 0 if progress else self._checks + 1
+        self._progress, self._unsent = False, unsent
+        if self._checks == _CHECKS:
+            self.close(f"no reply within {self._seconds:g} s")
+        else:
+            self._schedule_check()
+
+    def _schedule_check(self) -> None:
+        self._timer = self._loop.call_later(self._seconds / _CHECKS, self._check)
 
 
 class RedisClient:
@@ -126,13 +203,16 @@ class RedisClient:
     connect -- opens a connection for a protocol
     handshake -- prepares a new connection; raises `StorageError` if the server cannot be used
     name -- the server's name in messages
-    seconds -- how long connecting, and a reply, may take
+    seconds -- how long connecting may take, and how long a reply, see `Connection`
     replicas -- how many replicas must confirm a write before its reply is returned (WAIT)
+    follower -- another client of the server, which connects anew whenever this one does: another
+        server may have taken over the address
     """
 
     def __init__(
         self, connect: Connect, handshake: Handshake, name: str, seconds: float, replicas: int = 0
     ) -> None:
+        self.follower: RedisClient | None = None
         self._connect = connect
         self._handshake = handshake
         self._name = name
@@ -189,6 +269,16 @@ class RedisClient:
         if self._connection is not None:
             self._connection.close(reason)
 
+    def restart(self, failure: UnavailableError) -> None:
+        """Connect anew, also if there is no connection yet; calls fail until there is one."""
+        if self._connection is not None:
+            self.disconnect(failure)
+        elif not self._closed:
+            if self._opener is not None:
+                self._opener.cancel()
+            self._fail(failure)
+            self._opener = self._loop.create_task(self._open())
+
     async def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
         """Close the connection for good: every later call fails for this reason."""
         self._closed = True
@@ -199,21 +289,34 @@ class RedisClient:
         self.disconnect(reason)
 
     def _flush(self) -> None:
-        """Send the commands of this iteration of the loop, once there is a connection."""
-        if self._connection is None:
+        """Send the commands of this iteration of the loop, once there is a connection and room.
+
+        With replicas, one packet at a time: each WAIT blocks its connection, so those of many
+        packets would add up.
+        """
+        connection = self._connection
+        if connection is None:
             if self._opener is None and self._packed:
                 self._opener = self._loop.create_task(self._open())
             return
         packed, futures = self._packed, self._futures
         if not packed:
             return
-        self._packed, self._futures = [], []
+        count = 0 if self._replicas and connection.busy else connection.fitting(packed)
+        while 0 < count < len(packed) and packed[count - 1] == ASKING:
+            count += 1
+        connection.held = count < len(packed)
+        if not count:
+            return
+        self._packed, self._futures = packed[count:], futures[count:]
+        if connection.held:
+            packed, futures = packed[:count], futures[:count]
         if self._replicas:
             packed.append(pack(*self.wait))
             replies = [self._loop.create_future() for _ in packed]
             replies[-1].add_done_callback(partial(self._replicated, futures, replies))
             futures = replies
-        self._connection.send(packed, futures)
+        connection.send(packed, futures)
 
     def _replicated(self, futures: list[Reply], replies: list[Reply], wait: Reply) -> None:
         """Pass on the replies to writes, now that the reply to WAIT is there."""
@@ -254,7 +357,7 @@ class RedisClient:
         """Return a new connection after the handshake. It is closed if the handshake fails."""
         connection: Connection
         _, connection = await self._connect(
-            lambda: Connection(self._name, self._seconds, self._on_close)
+            lambda: Connection(self._name, self._seconds, self._on_close, self._flush)
         )
         try:
             await self._handshake(connection.call)
@@ -268,7 +371,12 @@ class RedisClient:
     def _on_close(self, connection: Connection) -> None:
         if connection is self._connection and connection.failure is not None:
             self._connection = None
-            self._fail(connection.failure)
+            failure = connection.failure
+            held, self._futures, self._packed = self._futures, [], []
+            self._fail(failure)
+            _fail_all(held, type(failure)(f"{failure}; this call was not carried out"))
+            if self.follower is not None:
+                self.follower.restart(failure)
             if not self._closed:
                 self._opener = self._loop.create_task(self._open())
 
@@ -283,7 +391,7 @@ def _failure(name: str, reason: str | UnavailableError) -> UnavailableError:
     return reason if isinstance(reason, UnavailableError) else UnavailableError(f"{name}: {reason}")
 
 
-def _fail_all(futures: list[Reply], failure: StorageError) -> None:
+def _fail_all(futures: Iterable[Reply], failure: StorageError) -> None:
     """Fail each future with its own copy of the error, unless its caller was cancelled."""
     for future in futures:
         if not future.done():

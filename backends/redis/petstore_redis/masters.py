@@ -10,7 +10,7 @@ import hiredis
 
 from petstore.contract import StorageError, UnavailableError
 from petstore_redis.address import ServerAddress, Target, Topology
-from petstore_redis.client import RedisClient, Reply
+from petstore_redis.client import ASKING, RedisClient, Reply
 from petstore_redis.locator import MasterLocator
 from petstore_redis.replies import (
     TRANSIENT,
@@ -40,6 +40,8 @@ class Master:
     check -- checks each new connection, see `Masters.check`
     name -- the server's name in messages
     reads -- a separate client if there are replicas, so that no read waits for replication
+    pages -- a separate client, so that nothing else waits while a large page is arriving; it is
+        down whenever `reads` is
     """
 
     def __init__(
@@ -64,28 +66,30 @@ class Master:
 
         self.address = address
         self.name = name
+        self.pages = RedisClient(connect, handshake, name, seconds)
         self.reads = self.writes = RedisClient(connect, handshake, name, seconds)
+        self.reads.follower = self.pages
         if replicas:
             self.writes = RedisClient(connect, handshake, name, seconds, replicas)
 
     @property
     def down(self) -> bool:
         """Whether calls fail at the moment."""
-        return self.reads.down or self.writes.down
+        return self.reads.down or self.writes.down or self.pages.down
 
     @property
     def busy(self) -> bool:
         """Whether calls wait for a reply."""
-        return self.reads.busy or self.writes.busy
+        return self.reads.busy or self.writes.busy or self.pages.busy
 
     def disconnect(self, reason: str | UnavailableError) -> None:
         """Close the connections; the handshake of the next ones checks the server again."""
-        self.reads.disconnect(reason)
-        self.writes.disconnect(reason)
+        for client in (self.reads, self.writes, self.pages):
+            client.disconnect(reason)
 
     async def close(self, reason: str | UnavailableError) -> None:
         """Close the connections for good: every later call fails."""
-        for client in (self.reads, self.writes):
+        for client in (self.pages, self.reads, self.writes):
             await client.close(reason)
 
 
@@ -160,7 +164,7 @@ class Masters:
         client = named.writes if write else named.reads
         try:
             if kind == "ASK":  # both are sent together: nothing comes between them
-                client.call("ASKING").add_done_callback(lambda asking: asking.exception())
+                client.send(ASKING).add_done_callback(lambda asking: asking.exception())
             else:
                 self.owners[partition] = named
                 self._suspicion.set()

@@ -107,8 +107,9 @@ class RedisRepository(Repository):
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet in the partition of its token; without one, in each partition in turn."""
         partition = self._home(token.value) if token else next(self._turns)
-        arguments = *sized(*encode_pet(new)), *_token_arguments(token)
-        receipt = _receipt(await self._create(self._creates[partition], arguments))
+        head, tail = encode_pet(new)
+        arguments = *sized(head, tail), *_token_arguments(token)
+        receipt = _receipt(await self._create(self._creates[partition], arguments, len(tail)))
         if token and receipt.replayed and await self.get_pet(receipt.id) is None:
             raise UnavailableError(
                 f"pet {receipt.id} is not stored, but is recorded under an idempotency key: it was"
@@ -126,12 +127,14 @@ class RedisRepository(Repository):
 
         return [Batches(partial(send, number), CREATED_TOGETHER) for number in range(self._size)]
 
-    async def _create(self, batches: Batches, arguments: Arguments) -> bytes | list[Any]:
+    async def _create(
+        self, batches: Batches, arguments: Arguments, size: int = 0
+    ) -> bytes | list[Any]:
         """Create an item; return what the script returns for it. Raises its error, if any."""
         if self._masters.replicas:  # in the packet of the turn's other writes, for one WAIT
             result = await batches.send(arguments)
         else:
-            result = await batches.call(arguments)
+            result = await batches.call(arguments, size)
         return result if isinstance(result, bytes) else checked(result)
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -326,16 +329,20 @@ class RedisRepository(Repository):
         begin, limit = b"(%d" % query.after, b"%d" % query.count
         values = len(begin), begin, len(limit), limit
         if self._size == 1:
-            return decode(await self._send(0, self._pages[0][key] % values, write=False))
-        found = decode(await self._everywhere([pages[key] % values for pages in self._pages]))
+            packed = self._pages[0][key] % values
+            return decode(await self._send(0, packed, write=False, page=True))
+        packets = [pages[key] % values for pages in self._pages]
+        found = decode(await self._everywhere(packets, page=True))
         found.sort(key=attrgetter("id"))
         return found[: query.count]
 
-    async def _everywhere(self, commands: list[bytes]) -> list[bytes]:
+    async def _everywhere(self, commands: list[bytes], *, page: bool = False) -> list[bytes]:
         """Send a command that reads to each partition, at the same time; return all rows."""
+        owners = self._masters.owners
+        clients = [owner.pages if page else owner.reads for owner in owners]
         try:  # without a task for each
             found = await asyncio.gather(
-                *(self._masters.owners[n].reads.send(packed) for n, packed in enumerate(commands))
+                *(client.send(packed) for client, packed in zip(clients, commands, strict=True))
             )
         except hiredis.ReplyError:  # a read may be sent again
             found = await asyncio.gather(
@@ -343,11 +350,12 @@ class RedisRepository(Repository):
             )
         return [row for rows in found for row in rows]
 
-    async def _send(self, partition: int, packed: bytes, *, write: bool) -> Any:
+    async def _send(self, partition: int, packed: bytes, *, write: bool, page: bool = False) -> Any:
         """Send a command to the master of a partition, and again if that redirects it."""
         master = self._masters.owners[partition]
+        client = master.writes if write else master.pages if page else master.reads
         try:
-            return await (master.writes if write else master.reads).send(packed)
+            return await client.send(packed)
         except hiredis.ReplyError as error:
             return await self._masters.follow_redirect(
                 partition, master, error, packed, write=write

@@ -165,6 +165,7 @@ async def test_a_page_is_one_round_trip_to_all_partitions(valkey: Server, partit
     with proxy(valkey.host, valkey.port) as front:
         async with opened(front, partitions=partitions, timeout_seconds=5) as repository:
             await asyncio.gather(*(repository.create_pet(REX) for _ in range(30)))
+            await repository.list_pets(PetQuery(0, 1))  # connects
             with valkey.client() as admin:
                 before = admin.info("stats")["total_reads_processed"]
                 front.delay = 0.5  # replies to several requests would arrive apart

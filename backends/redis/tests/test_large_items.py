@@ -1,0 +1,188 @@
+"""Pages and writes of many megabytes: what arrives is not late, and nobody else waits long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+from typing import Any
+
+import pytest
+from petstore_conformance.faults.proxy import Proxy, close_server
+from petstore_redis import RedisRepository
+from petstore_redis.client import WINDOW_BYTES, Connection, RedisClient, Reply
+from petstore_redis.masters import Master
+
+from backends.redis.tests.servers import Server
+from backends.redis.tests.stores import fresh, opened, unavailable
+from petstore.contract import NewPet, PetQuery
+from tests.support.repositories import REX, again, pets
+from tests.support.waiting import HANG_SECONDS, PATIENCE
+
+LARGE = NewPet("x" * 65_000, 1)
+SECONDS = 2 * PATIENCE
+
+
+def first_master(repository: RedisRepository) -> Master:
+    return repository._masters.owners[0]  # noqa: SLF001 - to see its connections
+
+
+async def test_a_page_that_arrives_is_not_late_and_others_do_not_wait_for_it(front: Proxy) -> None:
+    async with opened(front, timeout_seconds=SECONDS) as repository:
+        await asyncio.gather(*(repository.create_pet(LARGE) for _ in range(100)))
+        (first,) = await repository.list_pets(PetQuery(0, 1))
+        front.delay = 0.04 * PATIENCE  # for at most 64 KiB, so the pages take longer than may be
+        begin = monotonic()
+        reading = [asyncio.ensure_future(repository.list_pets(PetQuery(0, 100))) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        for _ in range(5):
+            assert await repository.get_pet(first.id) == first
+            await repository.create_pet(REX)
+            await repository.check()
+        assert not any(page.done() for page in reading)
+        for page in reading:
+            assert len(await page) == 100
+        assert monotonic() - begin > SECONDS
+
+
+async def test_a_page_that_no_longer_arrives_is_noticed(front: Proxy) -> None:
+    async with opened(front, timeout_seconds=SECONDS) as repository:
+        await asyncio.gather(*(repository.create_pet(LARGE) for _ in range(100)))
+        front.delay = 0.04
+        page = asyncio.ensure_future(repository.list_pets(PetQuery(0, 100)))
+        await asyncio.sleep(0.5)
+        front.frozen = True
+        try:
+            message = await unavailable(page, within=2 * SECONDS)
+            assert f"no reply within {SECONDS:g} s" in message
+        finally:
+            front.heal()
+        await again(lambda: pets(repository))
+
+
+async def test_of_many_large_writes_to_a_stalled_server_few_have_an_unknown_outcome(
+    front: Proxy,
+) -> None:
+    async with opened(front, timeout_seconds=SECONDS) as repository:
+        await repository.create_pet(REX)
+        front.frozen = True
+        try:
+            creates = [repository.create_pet(LARGE) for _ in range(200)]
+            failing = (unavailable(create, within=3 * SECONDS) for create in creates)
+            messages = await asyncio.gather(*failing)
+        finally:
+            front.frozen = False
+        unknown = [message for message in messages if "not carried out" not in message]
+        assert 0 < len(unknown) <= WINDOW_BYTES // 65_000
+        assert all(f"no reply within {SECONDS:g} s" in message for message in messages)
+        await again(lambda: repository.create_pet(REX))
+        await asyncio.sleep(0.3)
+        assert len(await pets(repository)) - 2 <= len(unknown)
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+async def test_a_command_that_a_server_is_taking_is_not_late(stalls: bool) -> None:
+    async with slow_server(stalls) as client:
+        begin = monotonic()
+        call = client.call("SET", "x", bytes(24 * 1024 * 1024))
+        if stalls:
+            message = await unavailable(call, within=HANG_SECONDS)
+            assert f"no reply within {SECONDS:g} s" in message
+        else:
+            assert await call == b"OK"
+            assert monotonic() - begin > SECONDS
+
+
+@asynccontextmanager
+async def slow_server(stalls: bool) -> AsyncIterator[RedisClient]:
+    """Yield a client of a server that reads a large command slowly, and may stop in the middle."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        left = 24 * 1024 * 1024
+        while not (stalls and left < 16 * 1024 * 1024) and (chunk := await reader.read(262_144)):
+            left -= len(chunk)
+            await asyncio.sleep(0.02 * PATIENCE)
+            if left <= 0:
+                writer.write(b"+OK\r\n")
+        await closing.wait()
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    async def handshake(_: Callable[..., Reply]) -> None:
+        """Accept the server."""
+
+    def connect(protocol: Callable[[], asyncio.Protocol]) -> Any:
+        port = server.sockets[0].getsockname()[1]
+        return asyncio.get_running_loop().create_connection(protocol, "127.0.0.1", port)
+
+    closing = asyncio.Event()
+    serving: list[Any] = []  # the tasks; the client connects again after a stall
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = RedisClient(connect, handshake, "it", SECONDS)
+    try:
+        yield client
+    finally:
+        await client.close()
+        closing.set()
+        await close_server(server)
+        await asyncio.gather(*serving)
+
+
+async def test_as_many_commands_are_in_flight_as_their_replies_leave_room_for() -> None:
+    class Transport(asyncio.Transport):
+        def write(self, data: object) -> None:
+            """Send nothing."""
+
+        def abort(self) -> None:
+            """Close nothing."""
+
+    connection = Connection("it", SECONDS, lambda _: None, lambda: None)
+    connection.connection_made(Transport())
+    small, large = 10, 2 * WINDOW_BYTES
+    fitted = []
+    for size in [*[small] * 10, large, *[small] * 10]:
+        fitted.append(connection.fitting([b"GET"] * 1000))
+        reply = connection.call("GET")
+        connection.data_received(b"$%d\r\n%b\r\n" % (size, bytes(size)))
+        assert len(await reply) == size
+    assert fitted[0] == 1  # how large its reply will be is not known
+    assert fitted[:11] == sorted(fitted[:11])
+    assert 200 < fitted[10] < 300
+    assert fitted[11] == 1  # it may be as large as the last one
+    connection.call("GET")
+    assert connection.fitting([bytes(2 * WINDOW_BYTES)]) == 0
+    assert connection.fitting([bytes(WINDOW_BYTES // 4)] * 1000) == 3
+    connection.close("the end")
+
+
+async def test_writes_that_are_not_replicated_wait_for_two_waits_at_most(valkey: Server) -> None:
+    prefix = fresh()
+    async with opened(valkey, prefix=prefix):
+        pass
+    async with opened(valkey, prefix=prefix, wait_replicas=1, timeout_seconds=1) as repository:
+        writing = []
+        for _ in range(20):
+            call = unavailable(repository.create_pet(REX), within=10 * PATIENCE)
+            writing.append(asyncio.ensure_future(call))
+            await asyncio.sleep(0.01)
+        messages = await asyncio.gather(*writing)
+        assert all("0 of 1 replicas confirmed" in message for message in messages)
+
+
+async def test_the_connection_for_pages_is_replaced_with_that_for_other_calls(
+    valkey: Server,
+) -> None:
+    async with opened(valkey) as repository:
+        master = first_master(repository)
+        before = await master.pages.call("CLIENT", "ID")
+        assert await master.reads.call("CLIENT", "ID") != before
+        master.reads.disconnect("for the test")
+        assert master.pages.down
+        assert "for the test" in await unavailable(pets(repository))
+        await again(lambda: repository.create_pet(REX))
+        assert len(await again(lambda: pets(repository))) == 1
+        assert await master.pages.call("CLIENT", "ID") != before
+        master.pages.disconnect("for the test")
+        assert not master.reads.down
+        assert len(await again(lambda: pets(repository))) == 1
