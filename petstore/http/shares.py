@@ -96,9 +96,10 @@ class PageTurns:
 
     def acquire(self, size: int) -> bool:
         """Begin to fetch a page that may have so many bytes; return False if it must `wait`."""
-        if self._waiting or not self._fits(size):
+        free = self._free - size
+        if self._waiting or (free < 0 and self._free < PAGES_BYTES):
             return False
-        self._free -= size
+        self._free = free
         return True
 
     async def wait(self, client: str, size: int) -> None:
@@ -121,11 +122,16 @@ class PageTurns:
     def release(self, size: int) -> None:
         """End it: the page is sent, or there is none."""
         self._free += size
+        if self._waiting:
+            self._grant()
+
+    def _grant(self) -> None:
+        """Let those begin whose turn it is, as far as there is room."""
         while self._waiting:
             client, queue = next(iter(self._waiting.items()))
             size, turn = queue[0]
             waits = not turn.done()  # otherwise its request has given up
-            if waits and not self._fits(size):
+            if waits and self._free < min(size, PAGES_BYTES):
                 return
             queue.popleft()
             if waits:
@@ -134,9 +140,6 @@ class PageTurns:
                 self._waiting[client] = self._waiting.pop(client)  # behind all others
             if not queue:
                 del self._waiting[client]
-
-    def _fits(self, size: int) -> bool:
-        return size <= self._free or self._free == PAGES_BYTES
 
 
 class Shares:
