@@ -6,7 +6,7 @@ from typing import Any, Final
 
 Arguments = tuple[int | bytes, ...]
 
-BATCH_BYTES: Final = 256 * 1024
+_BATCH_BYTES: Final = 256 * 1024
 """About how many bytes are sent together at most, unless a single call has more."""
 
 
@@ -47,8 +47,8 @@ class Batches:
     def _dispatch(self) -> None:
         calls, self._waiting = self._waiting, []
         size = self._size
-        if self._bytes > BATCH_BYTES:
-            size = min(size, max(1, len(calls) * BATCH_BYTES // self._bytes))
+        if self._bytes > _BATCH_BYTES:
+            size = min(size, max(1, len(calls) * _BATCH_BYTES // self._bytes))
         self._bytes = 0
         for start in range(0, len(calls), size):
             task = self._loop.create_task(self._run(calls[start : start + size]))
