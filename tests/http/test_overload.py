@@ -174,7 +174,7 @@ def test_clients_that_read_nothing_do_not_shut_out_the_others(start: Start) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "redis", "postgres"])
 def test_a_burst_of_large_pages_takes_little_memory_and_holds_nobody_up(
     start: Start, tmp_path: Path, backend: str
 ) -> None:

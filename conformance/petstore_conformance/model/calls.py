@@ -218,15 +218,20 @@ def check_types(pets: Iterable[Pet], orders: Iterable[Order]) -> None:
 async def settle(repository: Repository, length: Length) -> Stored:
     """Return all pets and orders once cancelled calls can no longer take effect.
 
-    length -- how long a call takes; the server may go on with a cancelled one for as long
+    length -- how long a call took; the server may go on with a cancelled one for as long, and for
+        longer if it is slower now, which shows in how long the reads take
     """
-    pause = 10 * length.seconds + (BUSY_SECONDS if length.turns > WAITING_TURNS else 0.01)
+    time = asyncio.get_running_loop().time
+    busy = BUSY_SECONDS if length.turns > WAITING_TURNS else 0.01
+    begin = time()
     stored = await read_all(repository)
     while True:
+        read = (time() - begin) / 2  # two lists
         for order in stored.orders[-1:]:  # a write that changes nothing waits for those before it
             with suppress(RefusedError):
                 await repository.update_order(order.id, order.status)
-        await asyncio.sleep(pause)
+        await asyncio.sleep(10 * max(length.seconds, read) + busy)
+        begin = time()
         before, stored = stored, await read_all(repository)
         if stored == before:
             return stored
