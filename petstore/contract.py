@@ -185,7 +185,7 @@ class WrongStoreError(UnavailableError):
 
 
 class ChangeNeededError(StorageError):
-    """The store would have to be created or upgraded, which `Expected` forbids."""
+    """The store would have to be created or upgraded, which `Expected.access` does not allow."""
 
 
 class SettingsError(StorageError):
@@ -391,8 +391,7 @@ class Notes(Protocol):
     """What the processes of a service have noted about their store; it outlives each of them.
 
     A backend notes how far the store is: the highest ids, or the number of changes. A store that
-    is behind a note is an older copy, and raises `WrongStoreError`. Only if there are notes does
-    the service open a lost store again, with `Expected.unchanged`.
+    is behind a note is an older copy, and raises `WrongStoreError`.
     """
 
     def read(self) -> list[bytes]:
@@ -402,27 +401,34 @@ class Notes(Protocol):
         """Replace the note of this process: at most `MAX_NOTE_BYTES`. It takes microseconds."""
 
 
+class Access(StrEnum):
+    """What `Backend.open` may do to a store, and calls after it.
+
+    READ -- only read
+    WRITE -- calls write, but no store is created or upgraded
+    CREATE -- `open` creates the store if there is none, and upgrades one of an older schema
+    """
+
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+
+
 class Expected(Struct, frozen=True):
     """What `Backend.open` must find, and what it may do.
 
     store -- the identity that the store must have, and none is created; None: any store will do
-    create -- whether it creates the store if there is none
-    upgrade -- whether it upgrades a store of an older schema
+    access -- what it may do to the store
     processes -- how many processes of the service open it; too many for its server may be refused
     snapshot -- whether reads show this moment for good; only asked if `Backend.snapshots`
     notes -- what the processes of the service know of the store; None outside a service
-    unchanged -- whether it must be as last noted, or else `open` raises `WrongStoreError`
-    writes -- whether calls will write. If not, `create` and `upgrade` are false: it only reads
     """
 
     store: str | None = None
-    create: bool = True
-    upgrade: bool = True
+    access: Access = Access.CREATE
     processes: int = 1
     snapshot: bool = False
     notes: Notes | None = None
-    unchanged: bool = False
-    writes: bool = True
 
 
 class Backend(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from petstore_conformance.harness.forwarding import Forwarding
 from conformance.tests.honest import Honest, LocationSettings, Store, Token
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
+    Access,
     Backend,
     ChangeNeededError,
     Expected,
@@ -61,7 +62,7 @@ class Filed(Forwarding, Honest):
         """Find the store in the file, or make it."""
         async with self.locked():
             if expected.store is None and not self.path.exists():
-                if not expected.create:
+                if expected.access is not Access.CREATE:
                     raise ChangeNeededError("there is no file")
                 self.write(self.data)
             self.data = self.read()

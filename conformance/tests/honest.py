@@ -20,6 +20,7 @@ from petstore_conformance.model.model import matching
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
+    Access,
     Backend,
     ChangeNeededError,
     ConflictError,
@@ -291,7 +292,7 @@ def find(location: str, expected: Expected) -> Store:
     store = STORES.get(location)
     if expected.store is not None and (store is None or store.identity != expected.store):
         raise WrongStoreError("the store is another one, or there is none")
-    if store is None and not expected.create:
+    if store is None and expected.access is not Access.CREATE:
         raise ChangeNeededError("there is no store")
     return STORES[location]
 

@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Guard
 from msgspec import Struct
 
 from petstore.config.loading import Configuration
-from petstore.contract import Expected, Repository
+from petstore.contract import Access, Expected, Repository
 from petstore.http.api.operations import OperationsController
 from petstore.http.api.orders import OrdersController
 from petstore.http.api.pets import PetsController
@@ -32,10 +32,11 @@ from petstore.http.routes import Routes
 from petstore.http.service import Service
 from petstore.http.shares import Shares
 from petstore.http.state import ServiceState
-from petstore.http.store import SharedStore, WatchedStore, shared_store_bytes
 from petstore.interface import API_PREFIX
 from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
+from petstore.store.shared import SharedStore, shared_store_bytes
+from petstore.store.watched import WatchedStore
 
 
 class Application(Struct, frozen=True):
@@ -122,13 +123,13 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         metrics = Metrics(read_only=settings.read_only)
         keys.on_reload = metrics.keys_reloaded
     state.storage_health = StorageHealth(metrics)
-    writes = not settings.read_only
+    access = Access.READ if settings.read_only else Access.CREATE
     state.store = WatchedStore(
         partial(configuration.plugin.backend.open, configuration.storage),
-        Expected(settings.store, writes, writes, settings.workers, writes=writes),
+        Expected(settings.store, access, settings.workers),
         shared.store,
         use,
-        metrics,
+        metrics.storage_checked if metrics else lambda: None,
     )
 
     service = Service(

@@ -7,8 +7,8 @@ from functools import partial
 from petstore.contract import Repository
 from petstore.http.clock import TokenClock
 from petstore.http.shares import Shares
-from petstore.http.store import WatchedStore
 from petstore.observability.storage_health import StorageHealth
+from petstore.store.watched import WatchedStore
 
 
 class ServiceState:

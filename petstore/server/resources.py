@@ -4,7 +4,7 @@ import resource
 
 from petstore.config.errors import ConfigurationError
 from petstore.http.limits import shared_counters_bytes
-from petstore.http.store import shared_store_bytes
+from petstore.store.shared import shared_store_bytes
 
 
 def check_limits(workers: int) -> None:

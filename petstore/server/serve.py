@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from petstore import __version__
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
-from petstore.contract import Expected, PetQuery
+from petstore.contract import Access, Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
 from petstore.server import resources, sockets
@@ -101,9 +101,10 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
         raise ConfigurationError(
             f"PETSTORE_STORE is set, but {configuration.plugin.title} keeps no store: unset it"
         )
-    writes = not settings.read_only
-    may = changes and writes  # create or upgrade
-    expected = Expected(settings.store, may, may, settings.workers, writes=writes)
+    access = Access.CREATE if changes else Access.WRITE
+    if settings.read_only:
+        access = Access.READ
+    expected = Expected(settings.store, access, settings.workers)
 
     async def ping() -> Opened:
         async with backend.open(configuration.storage, expected) as repository:

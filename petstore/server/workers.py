@@ -26,12 +26,12 @@ from petstore.config.settings import LogFormat, LogLevel
 from petstore.contract import StorageError
 from petstore.http.app import Shared, create_app
 from petstore.http.limits import SharedCounters, shared_counters_bytes
-from petstore.http.store import SharedStore, shared_store_bytes
 from petstore.observability import logs
 from petstore.observability.output import standard_error
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
 from petstore.server.process import STOP_AT_ONCE, Server, exit_at_once, stop_seconds
+from petstore.store.shared import SharedStore, shared_store_bytes
 
 RESTART_SECONDS: Final = 1
 """The pause before a dead worker is replaced, so that a failing start does not spin."""

@@ -21,7 +21,16 @@ from petstore import exit_status
 from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
 from petstore.config.settings import Settings, gather
-from petstore.contract import MAX_ID, Expected, Order, Pet, RefusedError, Repository, TokenRecord
+from petstore.contract import (
+    MAX_ID,
+    Access,
+    Expected,
+    Order,
+    Pet,
+    RefusedError,
+    Repository,
+    TokenRecord,
+)
 from petstore.observability.logs import report
 from petstore.transfer import ndjson
 from petstore.transfer.comparison import differences
@@ -33,7 +42,7 @@ from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSo
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
 
-READING: Final = Expected(create=False, upgrade=False, writes=False)
+READING: Final = Expected(access=Access.READ)
 """What an export expects: it makes no empty store at a wrong location, and changes nothing."""
 
 BATCH_ITEMS: Final = 500

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from petstore.config.errors import ConfigurationError, shorten
 from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.loading import Configuration
-from petstore.contract import Expected, RefusedError, Repository
+from petstore.contract import Access, Expected, RefusedError, Repository
 from petstore.transfer import ndjson
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 
@@ -58,7 +58,7 @@ def seeded(configuration: Configuration, file: str) -> Configuration:
 def _opening(open_: _Open, items: _Items, file: str) -> _Open:
     @asynccontextmanager
     async def opened(settings: Any, expected: Expected) -> AsyncIterator[Repository]:
-        async with open_(settings, replace(expected, create=True, writes=True)) as repository:
+        async with open_(settings, replace(expected, access=Access.CREATE)) as repository:
             for number, item in items:
                 try:
                     await repository.restore([item])

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from petstore.contract import Backend, Expected, SettingsError, UnavailableError
+from petstore.contract import Access, Backend, Expected, SettingsError, UnavailableError
 from petstore_postgres import schema
 from petstore_postgres.pool import Pool
 from petstore_postgres.repository import PostgresRepository
@@ -71,7 +71,7 @@ async def open_postgres(
         settings.url,
         settings.timeout_seconds,
         pgbouncer=settings.pgbouncer,
-        writes=expected.writes,
+        writes=expected.access is not Access.READ,
     )
     if servers.ignored and parent_process() is None:  # else the parent has said so
         _log.info("no effect: %s in PETSTORE_POSTGRES_URL", ", ".join(servers.ignored))

@@ -6,6 +6,7 @@ from typing import Any, Final
 import asyncpg
 
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     SettingsError,
@@ -77,7 +78,9 @@ async def migrate(connection: Any, name: str, schema: str, expected: Expected) -
                 await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 await _upgrade(connection, name, schema)
                 await connection.execute("COMMIT")
-            needed = ["SELECT", *(["INSERT", "UPDATE", "DELETE"] if expected.writes else [])]
+            needed = ["SELECT"]
+            if expected.access is not Access.READ:
+                needed += ["INSERT", "UPDATE", "DELETE"]
             if missing := await connection.fetchval(_MISSING, schema, needed):
                 raise SettingsError(f"{name}: the user needs {missing}")
         except asyncpg.InsufficientPrivilegeError as error:
@@ -132,9 +135,9 @@ def _check_allowed(version: int, name: str, schema: str, expected: Expected) -> 
             f"{name} has no store in the schema {schema}, and {expected.store} is expected there."
             f" Restore its data, or {TO_USE_IT}"
         )
-    if version == 0 and not expected.create:
+    if version == 0 and expected.access is not Access.CREATE:
         raise ChangeNeededError(f"{name} has no schema {schema} yet, which would be created")
-    if version > 0 and not expected.upgrade:
+    if expected.access is not Access.CREATE:
         raise ChangeNeededError(
             f"the schema {schema} of {name} would be upgraded from version {version} to"
             f" {NEWEST_SCHEMA}"

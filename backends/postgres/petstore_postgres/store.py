@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from petstore.contract import Expected, WrongStoreError
+from petstore.contract import Access, Expected, WrongStoreError
 from petstore_postgres.servers import TO_USE_IT
 
 SETTLED_SECONDS: Final = 10
@@ -73,8 +73,7 @@ class Store:
         self.schema = schema
         self._expected = expected.store
         self._notes = expected.notes
-        self._unchanged = expected.unchanged
-        self._writes = expected.writes
+        self._writes = expected.access is not Access.READ
         self._last: _Sight | None = None
         self._settled = self._settling = (0, 0)
         self._settles = 0.0
@@ -154,11 +153,6 @@ class Store:
         same_table = sight.table == last.table
         older_files = sight.timeline == last.timeline and sight.position < last.position
         floor = settled if same_table else last.assigned
-        if self._unchanged and (not same_table or sight.timeline != last.timeline):
-            raise WrongStoreError(
-                f"{self._name}: others may have written to the store in the schema {self.schema}"
-                f" since it was lost: restart the service to use what is there now"
-            )
         if older_files or _is_behind(sight.assigned, floor):
             raise WrongStoreError(
                 f"{self._name} has an older copy of the store in the schema {self.schema}:"
@@ -178,7 +172,6 @@ class Store:
         if self._last is not before:  # another check has ended meanwhile
             return
         self._last = sight
-        self._unchanged = False  # it was, when it was opened
         pets, orders = sight.assigned
         if monotonic() >= self._settles:
             self._settled, self._settling = self._settling, sight.assigned

@@ -13,7 +13,7 @@ from petstore_postgres import PostgresRepository, PostgresSettings, open_postgre
 
 from backends.postgres.tests.servers import Server, until
 from petstore.contract import Expected, SettingsError, StorageError, UnavailableError
-from petstore.http.store import CHECK_SECONDS
+from petstore.store.watched import CHECK_SECONDS
 from tests.support import repositories
 from tests.support.repositories import count_with_rex, refused
 from tests.support.waiting import PATIENCE

@@ -22,7 +22,7 @@ from backends.postgres.tests.standbys import (
     url_of,
 )
 from petstore.contract import OrderQuery, UnavailableError
-from petstore.http.store import CHECK_SECONDS
+from petstore.store.watched import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, pets
 from tests.support.waiting import HANG_SECONDS
 

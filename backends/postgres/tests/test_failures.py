@@ -29,7 +29,7 @@ from backends.postgres.tests.places import (
 )
 from backends.postgres.tests.servers import Server
 from petstore.contract import OrderQuery, PetQuery, Receipt, UnavailableError
-from petstore.http.store import CHECK_SECONDS
+from petstore.store.watched import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, make_token, pets
 from tests.support.waiting import HANG_SECONDS
 

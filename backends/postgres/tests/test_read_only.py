@@ -11,12 +11,12 @@ from petstore_postgres.store import Store
 from backends.postgres.tests.places import fresh, opened, refusal, session, unavailable
 from backends.postgres.tests.servers import Server, until
 from backends.postgres.tests.standbys import pair, url_of
-from petstore.contract import Expected
+from petstore.contract import Access, Expected
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 STORE = UUID(int=7)
-READING = Expected(create=False, upgrade=False, writes=False)
-SNAPSHOT = Expected(create=False, upgrade=False, writes=False, snapshot=True)
+READING = Expected(access=Access.READ)
+SNAPSHOT = Expected(access=Access.READ, snapshot=True)
 MESSAGE = (
     "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL, or serve it with"
     " PETSTORE_READ_ONLY=true"
@@ -57,7 +57,7 @@ async def test_a_standby_is_read_while_there_is_no_primary() -> None:
 
 async def test_a_standby_may_be_behind_another() -> None:
     """Behind the primary, too: its sequences are ahead, as what the primary has cached is used."""
-    seen = Store("server", "petstore", replace(READING, store=str(STORE), unchanged=True))
+    seen = Store("server", "petstore", replace(READING, store=str(STORE)))
     for timeline, position, ids in (("", 9, 40), ("", 8, 39), ("00000001", 9, 8), ("", 7, 38)):
         row = (STORE, 2, 7, timeline, position, ids, 5, ids, 5)
         await seen.check(AsyncMock(return_value=row))

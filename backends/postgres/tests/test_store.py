@@ -17,6 +17,7 @@ from backends.postgres.tests.binaries import run
 from backends.postgres.tests.places import create, fresh, opened, refusal, until_unavailable
 from backends.postgres.tests.servers import Server
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     Pet,
@@ -56,7 +57,7 @@ def check_refused(open_: Opened, fault: Callable[[], object], reason: str) -> No
 
 async def test_a_snapshot_ends_with_its_connection(server: Server) -> None:
     schema = fresh()
-    snapshot = Expected(create=False, snapshot=True)
+    snapshot = Expected(access=Access.WRITE, snapshot=True)
     async with (
         opened(server, schema=schema) as writer,
         opened(server, schema=schema, expected=snapshot) as reader,
@@ -184,7 +185,7 @@ def test_whoever_expects_a_store_opens_that_one_or_none(server: Server) -> None:
     tables = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
     other = Expected("another")
     assert "has no store" in refusal(server, WrongStoreError, schema=name, expected=other)
-    reading = Expected(create=False, upgrade=False)
+    reading = Expected(access=Access.WRITE)
     assert "would be created" in refusal(server, ChangeNeededError, schema=name, expected=reading)
     assert not server.fetch(tables)
     create(server, schema=name)

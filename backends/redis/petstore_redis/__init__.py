@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from redis.crc import key_slot
 
 from petstore.contract import (
+    Access,
     Backend,
     ChangeNeededError,
     Expected,
@@ -75,7 +76,7 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
         try:
             await masters.start()
             await store.open(expected)
-            if settings.check and settings.wait_replicas and expected.writes:
+            if settings.check and settings.wait_replicas and expected.access is not Access.READ:
                 await store.check_replicas()
         except UnusableError as error:
             raise SettingsError(*error.args) from None

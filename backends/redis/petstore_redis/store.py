@@ -11,6 +11,7 @@ import hiredis
 import msgspec
 
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     Notes,
@@ -56,11 +57,10 @@ _Counters = tuple[int, ...]
 
 
 class _Noted(NamedTuple):
-    """What is noted of a partition: its master, and the counters that were settled and seen."""
+    """What is noted of a partition: its master, and the counters that must be reached."""
 
     address: ServerAddress
     settled: _Counters
-    seen: _Counters
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -74,17 +74,15 @@ class _Level:
     behind: its level begins anew.
 
     settled -- the counters that must be reached
-    seen -- those that were seen last
     """
 
     def __init__(self, address: ServerAddress, settled: _Counters) -> None:
         self.address = address
-        self.settled = self._settling = self.seen = settled
+        self.settled = self._settling = settled
         self._settles = monotonic() + CRASH_LOSS_SECONDS
 
     def raise_to(self, counters: _Counters) -> None:
         """Remember what was just seen."""
-        self.seen = counters
         if monotonic() >= self._settles:
             self.settled, self._settling = self._settling, counters
             self._settles = monotonic() + CRASH_LOSS_SECONDS
@@ -148,12 +146,12 @@ class RedisStore:
                 f"{self._masters.target.name} has {f'the store {identity}' if identity else 'none'}"
                 f" ({self._keys[0]['meta']}), not the store {expected.store} that is expected"
             )
-        if not all(row.store for row in rows) and not expected.create:
+        if not all(row.store for row in rows) and expected.access is not Access.CREATE:
             raise ChangeNeededError(
                 f"there is no store yet ({self._keys[0]['meta']}): the first start creates it"
             )
         oldest = min(int(row.schema or STORE_SCHEMA) for row in rows)
-        if oldest < STORE_SCHEMA and not expected.upgrade:
+        if oldest < STORE_SCHEMA and expected.access is not Access.CREATE:
             raise ChangeNeededError(
                 f"the store has schema {oldest}: the next start upgrades it to {STORE_SCHEMA}"
             )
@@ -162,8 +160,6 @@ class RedisStore:
         self.identity = await self._complete(rows, identity or token_hex(16))
         for master in self._masters.all():
             await self._recognize(master, master.reads.call)
-        if expected.unchanged:
-            self._refuse_changes()
         self._write_note()
 
     async def check(self) -> None:
@@ -329,25 +325,10 @@ class RedisStore:
             if number in note and note[number].address == address:
                 yield note[number]
 
-    def _refuse_changes(self) -> None:
-        """Raise `WrongStoreError` unless the counters are those that were noted last.
-
-        The notes do not tell our own later writes from those of others. The revision may be
-        higher: each new connection raises it.
-        """
-        for number, level in self._levels.items():
-            last = _highest([one.seen for one in self._noted_of(number, level.address)])
-            if not last or level.seen[:-1] != last[:-1] or level.seen[-1] < last[-1]:
-                owner, meta = self._masters.owners[number], self._keys[number]["meta"]
-                raise WrongStoreError(
-                    f"{owner.name} has a store that may have been written to since its last check"
-                    f" ({meta}): restart the service to use what is there now"
-                )
-
     def _write_note(self) -> None:
         if self._notes is not None:
             note = {
-                number: _Noted(level.address, level.settled, level.seen)
+                number: _Noted(level.address, level.settled)
                 for number, level in self._levels.items()
             }
             self._notes.write(_ENCODER.encode(note))

@@ -18,7 +18,7 @@ from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, single, unt
 from backends.redis.tests.servers import servers as run_servers
 from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import Sentinels, url_of
-from petstore.contract import Expected, OrderStatus, Receipt, UnavailableError
+from petstore.contract import Access, Expected, OrderStatus, Receipt, UnavailableError
 from petstore.exit_status import UNAVAILABLE
 from tests.support.command import Outcome, error_message, in_process
 from tests.support.repositories import AT, REX, count_with_rex, make_token, pets, refused
@@ -207,7 +207,7 @@ async def test_the_rights_in_the_readme_are_enough(server: Server) -> None:
     async with opened(f"{url}/3", prefix=prefix) as repository:
         await repository.create_pet(REX)
     url = user(*to_read.split())
-    reading = Expected(create=False, upgrade=False, writes=False)
+    reading = Expected(access=Access.READ)
     async with opened(url, prefix=prefix, expected=reading) as repository:
         await repository.check()
         assert [found.id for found in await pets(repository)] == [pet]

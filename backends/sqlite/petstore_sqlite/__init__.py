@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from petstore.contract import Backend, Expected, SettingsError
+from petstore.contract import Access, Backend, Expected, SettingsError
 from petstore_sqlite import schema
 from petstore_sqlite.file import (
     LockWait,
@@ -66,8 +66,8 @@ async def open_sqlite(
     check_name(settings.path)
     check_presence(settings.path, expected)
     busy = LockWait(settings.busy_seconds)
-    create = expected.store is None and expected.create
-    read_only = not expected.writes and bool(why_not_writable(settings.path))
+    create = expected.store is None and expected.access is Access.CREATE
+    read_only = expected.access is Access.READ and bool(why_not_writable(settings.path))
     if read_only:
         refuse_unreadable_wal(settings.path)
     with schema.connect(settings.path, busy, create=create, read_only=read_only) as connection:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import apsw
 
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     SettingsError,
@@ -156,7 +157,8 @@ def check_presence(path: str, expected: Expected) -> None:
             " it. Check that the disk is mounted and that PETSTORE_SQLITE_PATH is right"
         )
     folder = os.path.realpath(path).rpartition("/")[0]
-    if not expected.create and _identify(folder):  # without a folder, opening explains it
+    # Without a folder, opening explains it.
+    if expected.access is not Access.CREATE and _identify(folder):
         raise ChangeNeededError(f"sqlite at {path}: there is no such file; it would be created")
 
 

@@ -8,6 +8,7 @@ import apsw
 
 from petstore.contract import (
     MAX_ID,
+    Access,
     ChangeNeededError,
     Expected,
     SettingsError,
@@ -246,9 +247,9 @@ def _check_expected(
                 f"sqlite at {path}: it holds {f'the store {found}' if found else 'no store'};"
                 f" {expected.store} is expected. Check PETSTORE_SQLITE_PATH, or put that one back"
             )
-    if not version and not expected.create:
+    if not version and expected.access is not Access.CREATE:
         raise ChangeNeededError(f"sqlite at {path}: it is empty; a store would be created in it")
-    if 0 < version < len(MIGRATIONS) and not expected.upgrade:
+    if 0 < version < len(MIGRATIONS) and expected.access is not Access.CREATE:
         raise ChangeNeededError(
             f"sqlite at {path}: its schema would be upgraded from version {version} to"
             f" {len(MIGRATIONS)}"

@@ -42,8 +42,6 @@ class OpenStore:
         self.identity, generation = self._read(connection)
         if generation < noted:
             raise self._older(noted, generation)
-        if expected.unchanged and generation > noted:
-            raise self._lost(f"others have written to it since it was lost. {_RESTART}")
         self.advance_to(generation)
 
     def check_open(self) -> None:

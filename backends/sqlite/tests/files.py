@@ -12,10 +12,10 @@ import pytest
 from petstore_conformance.harness.kit import ANY_STORE
 from petstore_sqlite import SqliteRepository, SqliteSettings, open_sqlite
 
-from petstore.contract import Expected, StorageError
+from petstore.contract import Access, Expected, StorageError
 from tests.support.repositories import REX
 
-READING = Expected(create=False, upgrade=False, writes=False)
+READING = Expected(access=Access.READ)
 
 
 def opened(

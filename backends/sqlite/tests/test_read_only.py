@@ -12,6 +12,7 @@ from petstore_sqlite import SqliteRepository
 
 from backends.sqlite.tests.files import READING, content, create, execute, opened
 from petstore.contract import (
+    Access,
     Expected,
     OrderQuery,
     UnavailableError,
@@ -51,7 +52,7 @@ async def count(repository: SqliteRepository) -> tuple[int, int, int]:
 async def test_all_reads_are_served_and_writes_fail(folder: Path, snapshot: bool) -> None:
     await fill(folder / "pets.sqlite")
     with mounted(folder / "pets.sqlite") as file:
-        expected = Expected(create=False, upgrade=False, writes=False, snapshot=snapshot)
+        expected = Expected(access=Access.READ, snapshot=snapshot)
         async with opened(file, expected) as one, opened(file, READING) as other:
             for repository in (one, other):
                 assert await count(repository) == (1, 1, 1)

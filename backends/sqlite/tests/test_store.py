@@ -11,6 +11,7 @@ from petstore_sqlite import SqliteRepository, schema
 
 from backends.sqlite.tests.files import content, execute, opened
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     OrderStatus,
@@ -21,7 +22,6 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from petstore.http.store import SharedStore, shared_store_bytes
 from tests.support.repositories import AT, REX, make_token, refused
 
 OLDER_SCHEMA = 3
@@ -66,7 +66,12 @@ class TestExpected:
         ("files", "expected", "error", "message"),
         [
             ({}, Expected("a"), WrongStoreError, "the store a is expected in it. Check that the"),
-            ({}, Expected(create=False), ChangeNeededError, "no such file; it would be created"),
+            (
+                {},
+                Expected(access=Access.WRITE),
+                ChangeNeededError,
+                "no such file; it would be created",
+            ),
             (
                 {"pets.sqlite": b""},
                 Expected("a"),
@@ -75,7 +80,7 @@ class TestExpected:
             ),
             (
                 {"pets.sqlite": b""},
-                Expected(create=False),
+                Expected(access=Access.WRITE),
                 ChangeNeededError,
                 "a store would be created in it",
             ),
@@ -101,7 +106,7 @@ class TestExpected:
         older.pragma("user_version", OLDER_SCHEMA)
         older.close()
         before, other = content(file.parent), Expected("a")
-        message = refused(opened(file, Expected(upgrade=False)), ChangeNeededError)
+        message = refused(opened(file, Expected(access=Access.WRITE)), ChangeNeededError)
         assert f"upgraded from version 3 to {len(schema.MIGRATIONS)}" in message
         message = refused(opened(file, other), WrongStoreError)
         assert "it holds no store; a is expected" in message
@@ -109,14 +114,7 @@ class TestExpected:
         identity = create(file, Expected())
         message = refused(opened(file, other), WrongStoreError)
         assert f"it holds the store {identity}; a is expected" in message
-        assert create(file, Expected(identity, create=False, upgrade=False)) == identity
-
-    async def test_an_empty_store_is_noted(self, file: Path) -> None:
-        """Without a note, it was served again only after a restart once it had been away."""
-        notes = SharedStore(bytearray(shared_store_bytes(1)))
-        for unchanged in (False, True):
-            async with opened(file, Expected(notes=notes, unchanged=unchanged)):
-                assert notes.read() == [b"0"]
+        assert create(file, Expected(identity, access=Access.WRITE)) == identity
 
 
 async def order(repository: SqliteRepository) -> None:

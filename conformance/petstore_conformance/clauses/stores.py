@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     OrderQuery,
@@ -29,7 +30,7 @@ from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import check_types, read_all
 from petstore_conformance.model.values import REX, TIMES, make_token
 
-ONLY_OPEN = Expected(create=False, upgrade=False)
+ONLY_OPEN = Expected(access=Access.WRITE)
 
 
 @contextmanager
@@ -151,7 +152,7 @@ class StoreClauses(Kit):
         """Check that there is no store at a location, and that none is made by looking for one."""
         for expected, error in (
             (Expected(store=identity), UnavailableError),
-            (Expected(store=identity, create=False), UnavailableError),
+            (Expected(store=identity, access=Access.WRITE), UnavailableError),
             (ONLY_OPEN, StorageError),  # the location may be gone, too
         ):
             with pytest.raises(error):
@@ -200,7 +201,7 @@ class StoreClauses(Kit):
             orders = [await place_at(writer, at) for at in TIMES[:3]]
             await writer.create_pet(REX, make_token("before", REX))
             before = await read_all(writer), await read_records(writer, 1)
-            snapshot = Expected(store=writer.store, create=False, upgrade=False, snapshot=True)
+            snapshot = Expected(store=writer.store, access=Access.READ, snapshot=True)
             opened = await stack.enter_async_context(location.open(snapshot))
             for order in orders:
                 await writer.create_pet(REX, make_token(f"after {order.id}", REX))

@@ -10,6 +10,7 @@ from conformance.tests import filed
 from conformance.tests.honest import STORES, Honest, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     Order,
@@ -169,7 +170,7 @@ SABOTEURS["AdoptsTheExpectedIdentity"] = "store-expected", backend(Honest, find=
 
 def find_after_making(location: str, expected: Expected) -> Store:
     """Make the tables first, and look afterwards whose they are."""
-    if expected.create:
+    if expected.access is Access.CREATE:
         _ = STORES[location]
     return find(location, expected)
 
@@ -181,7 +182,7 @@ def find_at_the_second_time(location: str, expected: Expected) -> Store:
     """Make the store, and then complain that there was none."""
     missing = location not in STORES
     store = STORES[location]
-    if missing and not expected.create:
+    if missing and expected.access is not Access.CREATE:
         raise ChangeNeededError("there was no store")
     return store
 
@@ -191,7 +192,7 @@ SABOTEURS["MakesAndComplains"] = "store-kept", backend(Honest, find=find_at_the_
 
 def find_to_write(location: str, expected: Expected) -> Store:
     """Take one that may not create a store for one that only reads."""
-    if not expected.create:
+    if expected.access is not Access.CREATE:
         raise ChangeNeededError("it is not open for writing")
     return find(location, expected)
 
@@ -202,7 +203,7 @@ SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Honest, find=find_
 def find_a_filled_one(location: str, expected: Expected) -> Store:
     """Take a store in which there is nothing for none."""
     store = STORES.get(location)
-    if store and not store.pets and not expected.create:
+    if store and not store.pets and expected.access is not Access.CREATE:
         raise ChangeNeededError("there is no store")
     return find(location, expected)
 
@@ -213,7 +214,7 @@ SABOTEURS["TakesAnEmptyStoreForNone"] = "store-kept", backend(Honest, find=find_
 def find_to_read(location: str, expected: Expected) -> Store:
     """Look at a copy, which has an identity of its own, if nothing may be created."""
     store = find(location, expected)
-    if not expected.create and not expected.snapshot:
+    if expected.access is not Access.CREATE and not expected.snapshot:
         store = deepcopy(store)
         store.identity = uuid4().hex
     return store

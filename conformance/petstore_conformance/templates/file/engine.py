@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from petstore.contract import (
+    Access,
     ChangeNeededError,
     Expected,
     SettingsError,
@@ -29,7 +30,7 @@ class Engine:
     def __init__(self, path: str, seconds: float, expected: Expected) -> None:
         self._path = path
         self._lost = False
-        mode = "rwc" if expected.store is None and expected.create else "rw"
+        mode = "rwc" if expected.store is None and expected.access is Access.CREATE else "rw"
         if mode == "rw" and not Path(path).exists():
             if expected.store is not None:
                 raise WrongStoreError(f"{path} is missing; the store {expected.store} is expected")
@@ -92,7 +93,7 @@ class Engine:
                 )
             store = steps.read_store(self._connection)
             if store is None and expected.store is None:
-                if not expected.create:
+                if expected.access is not Access.CREATE:
                     raise ChangeNeededError(f"{self._path} is empty; tables would be created in it")
                 store = steps.create_store(self._connection)
             if store is None or expected.store not in (None, store):

@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from petstore.contract import Backend, ChangeNeededError, Expected, WrongStoreError
+from petstore.contract import Access, Backend, ChangeNeededError, Expected, WrongStoreError
 from petstore_conformance.templates.common import steps
 from petstore_conformance.templates.common.repository import AnyTemplateRepository
 from petstore_conformance.templates.server.client import connect
@@ -46,7 +46,7 @@ async def open_server_template(
             found = store or "no store"
             raise WrongStoreError(f"{where} has {found}; {expected.store} is expected")
         if store is None:
-            if not expected.create:
+            if expected.access is not Access.CREATE:
                 raise ChangeNeededError(f"{where} has no store; it would be created")
             store = await client.run(steps.create_store)
         connections = Connections(client, settings.timeout, settings.connections)

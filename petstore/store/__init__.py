@@ -1,0 +1,1 @@
+"""The store that is served: opened, checked once a second, and refused once it is lost."""
