@@ -74,12 +74,17 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
     settings, keys = configuration.settings, configuration.keys
-    shares = Shares(settings.max_in_flight, settings.max_body_bytes)
-    state = ServiceState(settings.root_path, shares)
     shared = shared or Shared(
         SharedStore(bytearray(shared_store_bytes(1))),
         SharedCounters(memoryview(mmap(-1, shared_counters_bytes()))),
     )
+    tracing = Tracing.from_environment()
+    metrics = None
+    if settings.metrics_listen is not None:
+        from petstore.observability.metrics import Metrics  # noqa: PLC0415 - see metrics_port
+
+        metrics = Metrics(read_only=settings.read_only)
+        keys.on_reload = metrics.keys_reloaded
 
     # Guards run in this order: the rate limit needs the client that the key belongs to, and a
     # request that is refused must not hold a slot.
@@ -95,11 +100,20 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     def use(repository: Repository) -> None:
         state.repository = metrics.observe_calls(repository) if metrics else repository
 
+    access = Access.READ if settings.read_only else Access.CREATE
+    store = WatchedStore(
+        partial(configuration.plugin.backend.open, configuration.storage),
+        Expected(settings.store, access, settings.workers),
+        shared.store,
+        use,
+        metrics.storage_checked if metrics else lambda: None,
+    )
+
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(state.store.opened())
+                await stack.enter_async_context(store.opened())
             except Exception as error:
                 state.startup_error = error  # the server raises it, to be reported in one line
                 raise
@@ -112,26 +126,15 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
             lifespan=[lifespan],
             request_max_body_size=settings.max_body_bytes,
         ),
-        state.root_path,
+        settings.root_path,
     )
-    state.document = encode_document(routes.operations, state.root_path)
-    tracing = Tracing.from_environment()
-    metrics = None
-    if settings.metrics_listen is not None:
-        from petstore.observability.metrics import Metrics  # noqa: PLC0415 - see metrics_port
-
-        metrics = Metrics(read_only=settings.read_only)
-        keys.on_reload = metrics.keys_reloaded
-    state.storage_health = StorageHealth(metrics)
-    access = Access.READ if settings.read_only else Access.CREATE
-    state.store = WatchedStore(
-        partial(configuration.plugin.backend.open, configuration.storage),
-        Expected(settings.store, access, settings.workers),
-        shared.store,
-        use,
-        metrics.storage_checked if metrics else lambda: None,
+    state = ServiceState(
+        settings.root_path,
+        encode_document(routes.operations, settings.root_path),
+        Shares(settings.max_in_flight, settings.max_body_bytes),
+        StorageHealth(metrics),
+        store.suspect,
     )
-
     service = Service(
         routes,
         state,

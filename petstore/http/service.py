@@ -243,7 +243,7 @@ class Service:
         if isinstance(error, UnavailableError):
             self._state.storage_health.failed(str(error), id_, write=scope["method"] in _WRITES)
             if isinstance(error, WrongStoreError):
-                self._state.store.suspect()
+                self._state.suspect()
         elif response.status >= 500 and not isinstance(error, ApiError):
             known = isinstance(error, StorageError)  # raised on purpose, with a message for this
             unexpected = error if response.code is ErrorCode.INTERNAL_ERROR and not known else None

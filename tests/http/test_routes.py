@@ -29,6 +29,7 @@ from petstore.http.routes import SUPPORTED, Routes, UnsupportedOptionError, opti
 from petstore.http.service import Service
 from petstore.http.shares import Shares
 from petstore.http.state import ServiceState
+from petstore.observability.storage_health import StorageHealth
 
 
 class Item(Struct):
@@ -41,7 +42,8 @@ def config(*handlers: Any, **declared: Any) -> AppConfig:
 
 def serve(*handlers: Any, **declared: Any) -> Callable[..., tuple[int, dict[bytes, bytes], bytes]]:
     """Return a function that sends a request to a service with these handlers."""
-    service = Service(Routes(config(*handlers, **declared)), ServiceState("", Shares(1, 1)))
+    state = ServiceState("", b"", Shares(1, 1), StorageHealth(None), lambda: None)
+    service = Service(Routes(config(*handlers, **declared)), state)
 
     def ask(method: str, path: str, body: bytes = b"") -> tuple[int, dict[bytes, bytes], bytes]:
         sent: list[Any] = []
