@@ -35,6 +35,12 @@ from tests.support.documents import README, ROOT, blocks
 FOLDERS = ("", "backends/", "backends/*/", "docs/", "docs/decisions/", "docker/", "benchmarks/")
 OPERATING = (ROOT / "docs/operating.md").read_text()
 
+RESULTS = (ROOT / "benchmarks/RESULTS.md").read_text()
+GET, PAGE, _, CREATE = re.findall(
+    r"\(([\d.]+)\)", RESULTS[RESULTS.index("| petstore, log line off |") :].partition("\n")[0]
+)
+"""CPU over that of the raw function, of the first table."""
+
 
 @pytest.mark.parametrize("backend", [None, "sqlite", "redis", "postgres"])
 def test_every_setting_is_documented_with_its_default(backend: str | None) -> None:
@@ -101,6 +107,12 @@ def test_every_error_code_is_in_the_readme() -> None:
         ("docs/operating.md", f"may have up to {MAX_CLIENTS:,} different names"),
         ("docs/operating.md", f"it buffers {MAX_WAITING_BYTES >> 20} MiB, then drops lines"),
         ("docs/operating.md", f"takes effect once within {RECORD_SECONDS // 3600} hours"),
+        ("README.md", f"keep a contract of {len(sentences())} clauses"),
+        (
+            "README.md",
+            f"a get costs {GET} of a raw ASGI function on uvicorn, a page {PAGE}, a create",
+        ),
+        ("README.md", f", a create {CREATE}."),
         ("docker/README.md", f"has been idle for {KEEP_ALIVE_SECONDS:g} seconds"),
         ("backends/sqlite/README.md", f"truncate it to at most {WAL_LIMIT >> 20} MiB"),
         ("backends/postgres/README.md", f"It waits for a table for {LOCK_SECONDS} s at most"),
