@@ -41,7 +41,7 @@ def test_the_map_shows_which_rooms_import_which() -> None:
 
 
 def test_there_is_a_paragraph_for_the_way_of_each() -> None:
-    ways = ["request", "page", "order", "record", "second", "store", "share"]
+    ways = ["request", "page", "order", "record", "second", "stop", "store", "share"]
     assert [way for way, _ in WAYS] == [*ways, "setting", "error"]
 
 
