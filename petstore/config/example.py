@@ -9,7 +9,7 @@ from msgspec import NODEFAULT, Struct
 
 from petstore.config.discovery import Plugin
 from petstore.config.errors import PREFIX
-from petstore.config.settings import Settings, settings_of
+from petstore.config.settings import Settings, settings_of, to_text
 
 _HEAD: Final = """\
 # The settings of the service, each with its default; "" is none. To change one, remove the # before
@@ -48,4 +48,4 @@ def _to_toml(value: object) -> str:
     """Return a value as TOML, whose strings may be written as in JSON."""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    return json.dumps("" if value is None else str(value), ensure_ascii=False)
+    return json.dumps(to_text(value), ensure_ascii=False)

@@ -136,17 +136,17 @@ def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, .
 
 def _keys(chosen: Settings, *, dev: bool, keyless: bool) -> tuple[Keys, str | None]:
     dev_key = None
-    clear = chosen.keys
+    clear = chosen.api_keys
     for position, key in enumerate(clear, 1):
         if len(key) < MIN_KEY_CHARACTERS and not dev:
             raise ConfigurationError(
                 f"key {position} of PETSTORE_API_KEYS has fewer than {MIN_KEY_CHARACTERS}"
                 " characters and could be guessed (to make a key: petstore keys new)"
             )
-    if dev and not clear and chosen.keys_file is None:
+    if dev and not clear and chosen.api_keys_file is None:
         dev_key = f"dev-{secrets.token_urlsafe(12)}"
         clear = (dev_key,)
-    keys = Keys(clear, chosen.keys_file)
+    keys = Keys(clear, chosen.api_keys_file)
     if not keys and not keyless:
         raise ConfigurationError(
             "no API key is set, so no client could be admitted. Set PETSTORE_API_KEYS_FILE (to make"

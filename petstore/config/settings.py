@@ -22,8 +22,11 @@ from petstore.config.errors import PREFIX, ConfigurationError, shorten, why_unre
 # What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
 
-# As browsers serialize an origin: RFC 6454, section 6.2.
-_ORIGIN: Final = r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+# As browsers serialize an origin, without a usual port: RFC 6454, section 6.2.
+_ORIGIN: Final = re.compile(
+    r"(?!http:.*:80$|https:.*:443$)"
+    r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+)
 
 _SECRET: Final = frozenset({"password", "secret", "token", "key", "keys"})
 _PARAMETER: Final = re.compile(r"((?:password|secret|token|key)=)[^&\s]+", re.IGNORECASE)
@@ -70,6 +73,19 @@ class RateLimit(Struct, frozen=True):
         return f"{self.quota}/{unit}"
 
 
+def split(text: str) -> tuple[str, ...]:
+    """Return the parts of a list that is separated by commas, without empty ones."""
+    return tuple(part for each in text.split(",") if (part := each.strip()))
+
+
+def parse_origins(text: str) -> tuple[str, ...]:
+    """Return the origins of a setting, or ``*`` alone. Raises `ValueError` if one is malformed."""
+    origins = split(text)
+    if origins != ("*",) and not all(map(_ORIGIN.fullmatch, origins)):
+        raise ValueError(text)
+    return origins
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """The service's settings: the field `max_body_bytes` is PETSTORE_MAX_BODY_BYTES."""
 
@@ -84,11 +100,21 @@ class Settings(Struct, frozen=True, kw_only=True):
         | None
     ) = None
     api_keys: Annotated[
-        str, Meta(title="for small installations", description="API keys, separated by commas")
-    ] = ""
+        tuple[str, ...],
+        Meta(
+            title="for small installations",
+            description="API keys, separated by commas",
+            extra={"parse": split},
+        ),
+    ] = ()
     api_keys_file: Annotated[
-        str, Meta(title="the API keys of clients", description="a file of name:sha256-hex lines")
-    ] = ""
+        Path | None,
+        Meta(
+            title="the API keys of clients",
+            description="a file of name:sha256-hex lines",
+            extra={"parse": Path},
+        ),
+    ] = None
     listen: Annotated[
         Address,
         Meta(
@@ -148,13 +174,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     cors_origins: Annotated[
-        str,
+        tuple[str, ...],
         Meta(
             title="whose pages may call the service from a browser",
-            pattern=rf"^(\*|{_ORIGIN}(\s*,\s*{_ORIGIN})*)?$",
-            description="origins, separated by commas, for instance https://shop.example, or *",
+            description="origins, separated by commas, as browsers send them (without a usual"
+            " port), for instance https://shop.example, or *",
+            extra={"parse": parse_origins},
         ),
-    ] = ""
+    ] = ()
     metrics_listen: Annotated[
         Address | None,
         Meta(
@@ -182,21 +209,6 @@ class Settings(Struct, frozen=True, kw_only=True):
                 f" {metrics.port}"
             )
         return settings
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys given in clear."""
-        return tuple(key for part in self.api_keys.split(",") if (key := part.strip()))
-
-    @property
-    def origins(self) -> tuple[str, ...]:
-        """The origins from which browsers may call."""
-        return tuple(origin.strip() for origin in self.cors_origins.split(",") if origin)
-
-    @property
-    def keys_file(self) -> Path | None:
-        """The key file, if one is configured."""
-        return Path(self.api_keys_file) if self.api_keys_file else None
 
 
 class Setting(Struct, frozen=True):
@@ -314,8 +326,7 @@ def mask(field: str, value: object) -> str:
     """
     if value and is_secret(field):
         return "***"
-    text = _text(value) if value is not None else ""
-    text = re.sub(r"(?s)(?<=://)([^:/@]*):.*@", r"\1:***@", text)
+    text = re.sub(r"(?s)(?<=://)([^:/@]*):.*@", r"\1:***@", to_text(value))
     return _PARAMETER.sub(r"\1***", text)
 
 
@@ -352,9 +363,16 @@ def _from_file(file: str) -> dict[str, str]:
             raise ConfigurationError(
                 f"PETSTORE_CONFIG {file}: {name} must be a string, a number or a boolean"
             )
-    return {name: _text(value) for name, value in table.items()}
+    return {name: to_text(value) for name, value in table.items()}
 
 
-def _text(value: object) -> str:
-    """Return a value as it is written in the TOML file."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def to_text(value: object) -> str:
+    """Return the value of a setting as text; None is the empty string."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(value)
+    return str(value)

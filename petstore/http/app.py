@@ -138,7 +138,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     service = Service(
         routes,
         state,
-        cors=Cors(routes.allow, settings.origins) if settings.cors_origins else None,
+        cors=Cors(routes.allow, settings.cors_origins) if settings.cors_origins else None,
         metrics=metrics,
         trace_id=tracing.trace_id if tracing else None,
     )

@@ -72,7 +72,7 @@ def export(file: str, url: str | None) -> int:
     """
     try:
         if url is not None:
-            keys = Settings.read(gather(os.environ, {}).values).keys
+            keys = Settings.read(gather(os.environ, {}).values).api_keys
             if not keys:
                 raise ConfigurationError("PETSTORE_API_KEYS is not set: --from needs an API key")
             with closing(ServiceSource(url, keys[0])) as service:

@@ -77,7 +77,7 @@ def call(browser: Chrome, shop: str, live: Live) -> Any:
 
 
 def test_a_page_of_an_allowed_origin_calls_and_reads_everything(browser: Chrome, shop: str) -> None:
-    settings = Settings(drain_seconds=0, cors_origins=shop, rate_limit=RateLimit.parse("4/h"))
+    settings = Settings(drain_seconds=0, cors_origins=(shop,), rate_limit=RateLimit.parse("4/h"))
     with in_thread(settings) as live:
         responses = call(browser, shop, live)
     assert isinstance(responses, list), responses
@@ -95,6 +95,6 @@ def test_a_page_of_an_allowed_origin_calls_and_reads_everything(browser: Chrome,
 
 
 def test_the_browser_refuses_a_page_of_another_origin(browser: Chrome, shop: str) -> None:
-    with in_thread(Settings(drain_seconds=0, cors_origins="https://shop.example")) as live:
+    with in_thread(Settings(drain_seconds=0, cors_origins=("https://shop.example",))) as live:
         assert "Failed to fetch" in call(browser, shop, live)
         assert live.client.get("/v1/pets").json() == [], "the preflight kept it from being sent"

@@ -187,7 +187,7 @@ class TestKeysInClear:
     def test_keys_are_separated_by_commas_and_optional_spaces(
         self, text: str, keys: tuple[str, ...]
     ) -> None:
-        assert Settings.read({"PETSTORE_API_KEYS": text}).keys == keys
+        assert Settings.read({"PETSTORE_API_KEYS": text}).api_keys == keys
 
     @pytest.mark.parametrize(
         "key",

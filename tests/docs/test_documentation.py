@@ -63,7 +63,7 @@ def shown(default: object) -> str:
     match default:
         case msgspec.NODEFAULT:
             return "required"
-        case None | "":
+        case None | "" | ():
             return "none"
         case str() | Address():
             return f"`{default}`"

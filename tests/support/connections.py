@@ -152,7 +152,7 @@ def service() -> Iterator[Callable[..., bytes]]:
     Yield a function that sends pieces of a stream and returns what it receives, as `talk` does.
     """
     settings = Settings(
-        cors_origins="https://shop.example", rate_limit=RateLimit.parse("1000000/s")
+        cors_origins=("https://shop.example",), rate_limit=RateLimit.parse("1000000/s")
     )
     plugin = discovery.find("memory")
     storage = discovery.configure(plugin, {})
