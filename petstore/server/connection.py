@@ -8,7 +8,6 @@ asks each to `shutdown`; the sweep of `petstore.server.process` disconnects slow
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -23,9 +22,6 @@ from petstore.server.parser import BODY, DISCARD, HEAD, IDLE, MAX_HEAD_BYTES, Re
 from petstore.server.send_backlog import SendBacklog
 
 _log = logging.getLogger("petstore.server")
-
-MAX_PIPELINED: Final = 100
-"""The maximum number of pipelined requests; the connection is closed after the last one."""
 
 MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """How many bytes a client may still send after its response before it is cut off.
@@ -90,12 +86,12 @@ class HttpConnection(asyncio.Protocol):
         self.loop = _loop or asyncio.get_running_loop()
         self._parser = RequestParser(self)
         self._deadline: float | None = None  # by when something must happen
-        self._stopping = False  # the next response is the last
+        self._stopping = False  # the last request that has arrived gets the last response
         # Requests
         self._active: Exchange | None = None  # the request being served
-        self._waiting: deque[Exchange] = deque()  # complete requests behind it, but for the last
         self._last: Exchange | None = None  # the request that arrived last
-        self._rejection = ""  # why the request after those that are being served is rejected
+        self._unparsed = b""  # the last read, if requests in it wait for the one being served
+        self._parsed = 0  # how much of that has been parsed
         self._discarded = 0
         # The other direction
         self._responses = 0  # how many there have been
@@ -131,7 +127,7 @@ class HttpConnection(asyncio.Protocol):
         self._start_clock(REQUEST_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        """Tell the requests that are being served or are waiting."""
+        """Tell the request that is being served."""
         self._server.connections.discard(self)
         if self._closed is not None:
             self._closed()
@@ -139,35 +135,51 @@ class HttpConnection(asyncio.Protocol):
         if self._active is not None:
             self._active.disconnect()
         self._active = None
-        self._waiting.clear()
+        self._unparsed = b""
         self.resume_writing()
         self._parser.close()
         del self._parser, self._last  # they refer to this connection: a reference cycle
 
-    def data_received(self, data: bytes) -> None:
-        """Parse the data; what is not a body must not grow without bound."""
-        if len(data) > MAX_HEAD_BYTES:  # so that no read can hide more than that
-            for start in range(0, len(data), MAX_HEAD_BYTES):
-                self.data_received(data[start : start + MAX_HEAD_BYTES])
+    def data_received(self, data: bytes, begin: int = 0) -> None:
+        """Parse the data, but no request before the response to the one before it.
+
+        So what waits takes the memory of one read, however many requests it has.
+        """
+        if self._unparsed:
+            self._unparsed += data
             return
+        while begin < len(data):
+            piece = data[begin : begin + MAX_HEAD_BYTES]
+            used = self._feed(piece)
+            begin += used
+            if used < len(piece):
+                self._unparsed, self._parsed = data, begin
+                self.pause_reading()
+                break
+        if self._stopping:
+            self._close_after_last()
+
+    def _feed(self, data: bytes) -> int:
+        """Parse or discard a piece; return how much of it need not wait."""
         parser = self._parser
         if parser.phase == DISCARD:
             self._discard(data)
-            return
+            return len(data)
         try:
-            parser.feed(data)
+            used = parser.feed(data)
         except MalformedError as error:
             if parser.phase == BODY and self._last is None:  # it has its response
                 self.transport.close()
             else:
                 self._reject(str(error))
-            return
+            return len(data)
         except Exception:  # noqa: BLE001 - no memory, or a bug: a response could be the wrong one
             _log.exception("exception while parsing a request")
             self.transport.abort()
-            return
+            return len(data)
         if parser.phase == IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
+        return used
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
@@ -175,10 +187,9 @@ class HttpConnection(asyncio.Protocol):
             self._reject("the request ended before it was complete")
         if self._active is None:
             return False
-        for exchange in (self._active, *self._waiting):
-            exchange.half_close()
-        if not self._rejection:
-            self._close_after_last()
+        self._active.half_close()
+        self._stopping = True
+        self._close_after_last()
         return True  # the transport stays open for the responses
 
     def pause_writing(self) -> None:
@@ -194,6 +205,11 @@ class HttpConnection(asyncio.Protocol):
 
     # The parser calls these.
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served."""
+        return self._active is not None
+
     def expect_rest(self) -> None:
         """Start the clock of a request that has begun to arrive."""
         self._start_clock(REQUEST_SECONDS)
@@ -201,22 +217,18 @@ class HttpConnection(asyncio.Protocol):
     def start_request(
         self, method: str, version: str, *, keep_alive: bool, expects_continue: bool
     ) -> None:
-        """Serve a request whose head has arrived, or let it wait for those before it."""
-        if len(self._waiting) >= MAX_PIPELINED:
-            raise MalformedError("too many pipelined requests")
+        """Serve a request whose head has arrived."""
         self._discarded = 0
-        exchange = Exchange(
+        self._last = self._active = exchange = Exchange(
             self,
             self._scope(method, version),
-            keep_alive=keep_alive and not self._stopping,
+            keep_alive=keep_alive,
             expects_continue=expects_continue,
         )
-        self._last = exchange
-        if self._active is None:
-            self._start(exchange)
-        else:
-            self.pause_reading()
-            self._waiting.append(exchange)
+        # Not `create_task`, which gives each task a name of its own: both take 0.3 us.
+        run, context = exchange.run(self._app), self._context.copy()
+        exchange.task = asyncio.Task(run, loop=self.loop, name="request", context=context)
+        self._server.tasks.add(exchange.task)
 
     def receive_body(self, data: bytes) -> None:
         """Pass the body on, or discard it if the response did not wait for it."""
@@ -287,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         """Read from the client again."""
-        if not self._reading and not self.transport.is_closing():
+        if not (self._reading or self._unparsed or self.transport.is_closing()):
             self._reading = True
             self.transport.resume_reading()
 
@@ -329,29 +341,18 @@ class HttpConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
-            if exchange.half_closed or (self._parser.phase == IDLE and not self._waiting):
+            if exchange.half_closed or (self._parser.phase == IDLE and not self._unparsed):
                 self.transport.close()
             else:  # let a client that still sends read its response
                 self._linger(self._deadline)
             return
-        if self._waiting:
-            self._start(self._waiting.popleft())
-            return
-        if not self._reading:
-            self.resume_reading()
         if self._parser.phase == IDLE:
             self._rest()
-        elif self._parser.phase == DISCARD:
-            self._write_rejection(self._rejection, None)
-            if exchange.half_closed:  # nothing more will arrive
-                self.transport.close()
-
-    def _start(self, exchange: Exchange) -> None:
-        self._active = exchange
-        # Not `create_task`, which gives each task a name of its own: both take 0.3 us.
-        run, context = exchange.run(self._app), self._context.copy()
-        exchange.task = asyncio.Task(run, loop=self.loop, name="request", context=context)
-        self._server.tasks.add(exchange.task)
+        if self._unparsed:
+            data, self._unparsed = self._unparsed, b""
+            self.data_received(data, self._parsed)
+        if not self._reading:
+            self.resume_reading()
 
     def _scope(self, method: str, version: str) -> dict[str, Any]:
         url = self._parser.url
@@ -374,28 +375,15 @@ class HttpConnection(asyncio.Protocol):
         return scope
 
     def _reject(self, message: str) -> None:
-        """Respond with 400 if that is still possible, and close the connection.
-
-        Complete requests before the rejected one get their responses first.
-        """
+        """Respond with 400 if that is still possible, and close the connection."""
         rejected = self._last if self._parser.phase == BODY else None
-        if rejected is not None and rejected in self._waiting:
-            self._waiting.remove(rejected)
-            rejected = None
         if rejected is not None and rejected is self._active:
             rejected.disconnect()
             self._active = None
         if rejected is not None and rejected.complete:
             self.transport.close()
             return
-        if self._active is not None:
-            self._parser.phase = DISCARD
-            self._deadline = None
-            self._rejection = message
-            return
-        self._write_rejection(message, None if rejected is None else rejected.scope)
-
-    def _write_rejection(self, message: str, scope: dict[str, Any] | None) -> None:
+        scope = None if rejected is None else rejected.scope
         headers, body = self._make_rejection(message, self._parser.headers, scope)
         length = (b"content-length", b"%d" % len(body))
         headers = [*headers, length, (b"connection", b"close")]
@@ -406,10 +394,9 @@ class HttpConnection(asyncio.Protocol):
         self._linger()
 
     def _close_after_last(self) -> None:
-        """Close the connection after the last request that is being served or waits."""
-        last = self._waiting[-1] if self._waiting else self._active
-        if last is not None:
-            last.keep_alive = False
+        """Close the connection after the request that is being served, if none waits behind it."""
+        if self._active is not None and not self._unparsed:
+            self._active.keep_alive = False
 
     def _linger(self, deadline: float | None = None) -> None:
         """Discard what still arrives.
@@ -417,6 +404,7 @@ class HttpConnection(asyncio.Protocol):
         deadline -- that of a request whose body still arrives
         """
         self._parser.phase = DISCARD
+        self._unparsed = b""
         self._discarded = 0
         self.resume_reading()
         self._deadline = deadline or self.loop.time() + LINGER_SECONDS

@@ -14,7 +14,7 @@ from petstore.server.head import MAX_HEADERS, HeaderList, MalformedError, check_
 MAX_HEAD_BYTES: Final = 32 * 1024
 """The maximum size of everything but the body: head, chunk extensions and trailers together.
 
-Also the maximum size of what is fed at once, so that it cannot hide more than that.
+Also the maximum size of what is parsed at once, so that it cannot hide more than that.
 """
 
 _CHUNK_FRAME_BYTES: Final = 20
@@ -50,8 +50,11 @@ class Receiver(Protocol):
     """What is told of requests; `HttpConnection` says what it does then.
 
     When a request is started, the parser has its `url` and `headers`. `MalformedError` rejects it.
+    While `busy`, no further request is parsed.
     """
 
+    @property
+    def busy(self) -> bool: ...  # noqa: D102
     def expect_rest(self) -> None: ...  # noqa: D102
     def start_request(  # noqa: D102
         self, method: str, version: str, *, keep_alive: bool, expects_continue: bool
@@ -83,15 +86,17 @@ class RequestParser:
         self._overhead = 0  # bytes of this request that are not its body
         self._fields = 0  # the number of headers and trailers
 
-    def feed(self, data: bytes) -> None:
-        """Parse the next piece, of `MAX_HEAD_BYTES` at most.
+    def feed(self, data: bytes) -> int:
+        """Parse the next piece, of `MAX_HEAD_BYTES` at most; return how much of it was parsed.
+
+        The rest begins with a request for which the receiver is too busy.
 
         Raises `MalformedError`; then nothing more can be parsed.
         """
-        begin, new = 0, False
-        if self._head:
+        begin, new, kept = 0, False, len(self._head)
+        if kept:
             if not self._keep_head(data):
-                return
+                return len(data)
             data = bytes(self._head)
             self._head.clear()
         while begin < len(data):
@@ -101,15 +106,18 @@ class RequestParser:
                 begin = self._feed_head(data, begin)
             elif data[begin] in b"\r\n":
                 begin = _line_breaks_end(data, begin)
-            elif self._keep_alive:
+            elif not self._keep_alive:  # nothing behind the last request is parsed
+                self.phase = DISCARD
+                begin = len(data)
+            elif self._receiver.busy:
+                break
+            else:
                 self.phase = HEAD
                 self._complete = False
                 new = True
-            else:  # nothing behind the last request is parsed
-                self.phase = DISCARD
-                return
         if new and self.phase != IDLE:  # most requests arrive at once
             self._receiver.expect_rest()
+        return begin - kept
 
     def close(self) -> None:
         """End all parsing: otherwise a reference cycle would remain."""

@@ -24,7 +24,6 @@ from petstore.observability.output import MAX_WAITING_BYTES
 from petstore.server.connection import (
     KEEP_ALIVE_SECONDS,
     MAX_DISCARDED_BYTES,
-    MAX_PIPELINED,
     REQUEST_SECONDS,
 )
 from petstore.server.head import MAX_HEADERS
@@ -94,7 +93,6 @@ def test_every_error_code_is_in_the_readme() -> None:
     ("page", "promise"),
     [
         ("SECURITY.md", f"At most {MAX_HEAD_BYTES >> 10} KiB and {MAX_HEADERS} headers in a head"),
-        ("SECURITY.md", f"and {MAX_PIPELINED} pipelined requests"),
         ("SECURITY.md", f"A request has {REQUEST_SECONDS:g} seconds to arrive."),
         (
             "SECURITY.md",
