@@ -1,7 +1,8 @@
-"""The listening socket of one of several workers, which takes turns with the others."""
+"""The listening socket of a worker, which takes turns with the others if there are any."""
 
 import asyncio
 import os
+import resource
 import select
 import socket
 import time
@@ -22,6 +23,11 @@ PATIENCE_SECONDS: Final = 0.5
 
 MAX_ACCEPTED: Final = 64
 """How many connections are accepted before requests are served again."""
+
+RESERVED_DESCRIPTORS: Final = 32
+"""How many file descriptors clients leave to what may need them later: connections to the storage
+and threads that read it, the key file, the log.
+"""
 
 
 class Turns(NamedTuple):
@@ -45,8 +51,9 @@ class Listener:
     a while is taken to hang: nobody waits for it until it looks again. The socket keeps what nobody
     has accepted, so no connection is lost with a worker.
 
-    A worker that is out of file descriptors leaves connections to those that are not, and closes
-    them at once if there is none: clients need not wait to learn that nobody serves them.
+    A worker that has no more file descriptors for clients leaves connections to those that have
+    some, and closes them at once if there is none: clients need not wait to learn that nobody
+    serves them.
 
     uvicorn's server uses it in place of asyncio's, so `close` and `wait_closed` are asyncio's.
 
@@ -70,7 +77,8 @@ class Listener:
         self._arrivals = select.epoll()
         self._later: asyncio.TimerHandle | None = None
         self._leaving = False
-        self._full = False  # out of file descriptors
+        self._most = 0  # how many connections there are descriptors for
+        self._full = False
         self._reserve: int | None = None  # one to accept with what is closed at once
         self._first: dict[int, int] = {}  # the workers that come first, and how often they looked
         self._first_since = 0.0
@@ -81,7 +89,9 @@ class Listener:
         self._sock.listen(BACKLOG)
         self._sock.setblocking(False)
         self._turns.connections[self._turns.worker] = 0
-        self._reserve = os.open(os.devnull, os.O_RDONLY)
+        self._reserve = os.open(os.devnull, os.O_RDONLY)  # its number: so many are in use
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(1, limit - self._reserve - RESERVED_DESCRIPTORS)
         # Edge-triggered: each arrival wakes this worker once, even if another one accepts it.
         self._arrivals.register(self._sock, select.EPOLLIN | select.EPOLLET)
         self._loop.add_reader(self._arrivals, self._look)
@@ -92,9 +102,14 @@ class Listener:
         self.resume()
 
     def resume(self) -> None:
-        """Accept again, if file descriptors had run out: there are some."""
-        self._full = False
+        """Accept again, if there are descriptors for clients."""
+        self._full = self._connections >= self._most
         self._publish()
+
+    @property
+    def full(self) -> bool:
+        """Whether clients have all descriptors that they may have."""
+        return self._full
 
     def leave(self) -> None:
         """Let nobody wait for this worker from now on; it accepts what the others leave."""
@@ -160,7 +175,7 @@ class Listener:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
             self._connections += 1
-            self._publish()
+            self.resume()
         self._look_later(PAUSE_SECONDS)
 
     def _refuse(self) -> None:

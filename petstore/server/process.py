@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from errno import EMFILE, ENFILE
@@ -114,7 +115,9 @@ class Server(SweepingServer):
         self._settings = settings
         self._ready = ready
         self._reload = reload
-        self._turns = turns
+        # `Listener` needs epoll. The event loop's own accepts one connection per turn, so that new
+        # clients wait for seconds while many busy ones are served.
+        self._turns = (turns or Turns([0], [0], 0)) if sys.platform == "linux" else None
         self._listener: Listener | None = None
         self._signaled = 0.0  # when the first signal came
         self._out_of_files = False
@@ -260,12 +263,14 @@ class Server(SweepingServer):
             os.close(os.dup(2))
         except OSError as error:
             out_of_files = error.errno in (EMFILE, ENFILE)
+        else:
+            if self._listener is not None:
+                self._listener.resume()
+                out_of_files = self._listener.full
         if out_of_files and not self._out_of_files:
             _log.error("out of file descriptors (ulimit -n): cannot serve new connections")
         elif self._out_of_files and not out_of_files:
             _log.info("file descriptors are available again")
-        if self._listener is not None and not out_of_files:
-            self._listener.resume()
         self._out_of_files = out_of_files
         super().sweep()
         self._tick(len(self.server_state.connections))

@@ -287,8 +287,7 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
                 report.send(os.getpid())
 
         reload = configuration.keys.reload_soon
-        turns = memory.turns if sys.platform == "linux" else None  # `Listener` needs epoll
-        Server(app, configuration.settings, ready, reload, turns).run([sock])
+        Server(app, configuration.settings, ready, reload, memory.turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent tries again
         _log.error("a worker cannot start: %s", error)
         sys.exit(exit_status.UNAVAILABLE)

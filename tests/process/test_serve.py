@@ -11,6 +11,7 @@ import httpx
 import pytest
 from petstore_conformance.faults.services import children
 
+from petstore.config.keys import new_key
 from tests.support.command import running
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, alive, process
 from tests.support.waiting import HANG_SECONDS, until
@@ -110,9 +111,15 @@ cli.main()
 def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
     tmp_path: Path, workers: str
 ) -> None:
-    """The log has one line of each worker when it is reached, and one when it is not any more."""
+    """The log has one line of each worker when it is reached, and one when it is not any more.
+
+    Clients do not take the last ones: a key that was removed stayed valid, as its file could not be
+    read, and the storage could not be reached again.
+    """
     storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-    count = int(workers)
+    keys, count = tmp_path / "keys", int(workers)
+    keys.write_text(new_key("shop")[1])
+    storage["api_keys_file"] = str(keys)
     with process(tmp_path, script=FEW_FILES, log="off", workers=workers, **storage) as live:
 
         def connect() -> socket.socket:
@@ -128,11 +135,13 @@ def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
                 for _ in range(70 * count):
                     stack.enter_context(connect())
                 until(lambda: logged("out of file descriptors") == lines)  # noqa: B023 - called at once
+                keys.write_text(new_key("shop")[1])
+                until(lambda: logged("reloaded the key file") == lines)  # noqa: B023 - likewise
                 for _ in range(20):
                     with connect() as refused, suppress(ConnectionResetError):
                         assert refused.recv(100) == b""
             until(lambda: httpx.get(f"{live.url}/livez", timeout=HANG_SECONDS).is_success)
-            until(lambda: logged("available again") == lines)  # noqa: B023 - called at once
+            until(lambda: logged("available again") == lines)  # noqa: B023 - likewise
         assert live.stop() == 0
     assert logged("out of file descriptors") == 2 * count
     assert "Traceback" not in live.log.read_text()
