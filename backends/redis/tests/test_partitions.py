@@ -178,6 +178,14 @@ def _placed(outcome: object) -> bool:
     return isinstance(outcome, Receipt) and not outcome.replayed
 
 
+COUNT_ORPHANS = """local orphans = 0
+for _, token in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  if redis.call('HEXISTS', KEYS[2], token) + redis.call('HEXISTS', KEYS[3], token) == 0 then
+    orphans = orphans + 1
+  end
+end
+return orphans"""
+
 CALLS = st.lists(
     st.builds(
         Call, st.integers(FREE, SIZE), st.one_of(st.none(), st.none(), st.none(), st.integers(0, 2))
@@ -244,6 +252,9 @@ def test_one_token_takes_effect_once_whatever_the_interleaving(
                             await again
                 with pytest.raises(TokenReusedError):
                     await plain.create_pet(REX, make_token(token, 99))
+        for number in range(SIZE):  # a refused order once left its expiry there for a day
+            keys = [f"{{{prefix}:{number}}}:{key}" for key in ("expiries", "tokens", "reservations")]
+            assert valkey.call("EVAL", COUNT_ORPHANS, 3, *keys) == 0
 
     asyncio.run(run())
 

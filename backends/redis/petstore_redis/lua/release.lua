@@ -8,5 +8,6 @@ if holders > 1 then
   write_reservation(token, fingerprint, expiry, pending, holders - 1)
 else
   redis.call('HDEL', key.reservations, token)
+  redis.call('ZREM', key.expiries, token) -- there is no record: `reserve` would have returned it
 end
 return {DONE}
