@@ -19,7 +19,7 @@ ON := PETSTORE_TEST_WORKERS=2 PETSTORE_TEST_BACKEND
 MINUTES ?= 60
 TORTURE := $(BIN)/python -m tests.faults.torture --minutes
 
-.PHONY: help install run test lint check check-all torture mutants bench bench-quick lock build clean
+.PHONY: help install run test lint check check-all torture bench bench-quick lock build clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -70,9 +70,6 @@ check-all: install ## what CI adds: the tests marked slow, other backends: half 
 
 torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats a run
 	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
-
-mutants: install ## random small changes of the code: which does make test not notice? COUNT=, SEED=
-	$(BIN)/python -m tests.mutants --count $(or $(COUNT),300) --seed $(or $(SEED),1)
 
 # Each benchmark leaves its figures in build/bench; benchmarks.report combines them at the end.
 bench: install ## all of benchmarks/README.md: less than 30 minutes; needs wrk
