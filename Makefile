@@ -68,7 +68,7 @@ check-all: install ## what CI adds: the tests marked slow, other backends: half 
 	$(ON)=redis PETSTORE_TEST_REDIS=cluster $(PYTEST) tests/http
 	$(TORTURE) 3 || [ $$? = 75 ] # 75: the machine was too slow for a verdict, and it says so
 
-torture: install ## power cuts, kills, partitions, hostile clients: an hour, or MINUTES=; SEED= repeats a run
+torture: install ## kills, stalls, partitions, wrong clocks: an hour, or MINUTES=; SEED= repeats a run
 	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # Each benchmark leaves its figures in build/bench; benchmarks.report combines them at the end.

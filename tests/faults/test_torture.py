@@ -2,14 +2,13 @@
 
 import itertools
 import os
-import random
 import time
 from collections import Counter
 from math import inf
 from pathlib import Path
+from random import Random
 from typing import NoReturn
 
-import msgspec
 import petstore_memory
 import pytest
 from hypothesis import given
@@ -28,9 +27,7 @@ from tests.faults.torture import __main__ as command
 from tests.faults.torture import controls
 from tests.faults.torture.clocks import Clock
 from tests.faults.torture.controls import RACY, tried
-from tests.faults.torture.disk import seeded
 from tests.faults.torture.runs import LeftOutError, Outcomes, Run, SetUp
-from tests.faults.torture.soak import Sample, rising
 from tests.faults.torture.stage import Topology, TortureStage, rounds
 from tests.support.documents import ROOT
 from tests.support.installed import install
@@ -128,7 +125,8 @@ def test_after_a_failover_that_may_lose_writes_an_internal_error_is_still_wrong(
         masters=iter([["one"], ["other"]]).__next__,
         lossless=False,
     )
-    stage = TortureStage(topology, Clock(tmp_path), FaultOptions(), {}, tmp_path, seeded(1), None)
+    chance = Random(1)  # noqa: S311 - no secret
+    stage = TortureStage(topology, Clock(tmp_path), FaultOptions(), {}, tmp_path, chance, None)
     stage.race = Race(RunningService("x", 1))
     stage.race.failed = ["/pets: 500"]
     assert stage.judge(ended=True)[0] == {"wrong error": ["/pets: 500"]}
@@ -161,48 +159,6 @@ def test_a_backend_that_forgets_keys_when_the_clock_jumps_is_noticed(
     topology = Topology(name="tried", backend=FILED, settings=FileSettings("unused"))
     outcome = rounds(topology, Run(1, 1, time.monotonic() + 300), tmp_path).run(1, ["jump-a-day"])
     assert [t for t in outcome.found["retried twice"] if "executed 2 times" in t], outcome
-
-
-FLAT = [Sample(100 * n, 10 * n, 50_000_000, 30, 0.001, 0.01) for n in range(16)]
-
-
-def varied(**growth: float) -> list[Sample]:
-    """Return flat samples with noise, in which some figures grow by so much a sample."""
-    choice = random.Random(1)  # noqa: S311 - no secret
-    samples = []
-    for number, sample in enumerate(FLAT):
-        changes = {
-            name: getattr(sample, name) * choice.uniform(0.98, 1.02) + by * number
-            for name, by in growth.items()
-        }
-        samples.append(msgspec.structs.replace(sample, **changes))
-    return samples
-
-
-@pytest.mark.parametrize(
-    ("figure", "little", "much"),
-    [
-        ("memory", 100_000, 1_000_000),
-        ("descriptors", 0.5, 4),
-        ("p50", 0.0001, 0.003),
-        ("p99", 0.0005, 0.02),
-    ],
-)
-def test_a_soak_notices_what_rises_and_nothing_else(
-    figure: str, little: float, much: float
-) -> None:
-    assert rising(FLAT) == []
-    assert rising(varied(**{figure: little})) == []
-    [text] = rising(varied(**{figure: much}))
-    assert text.startswith(f"{figure} rose from ")
-
-
-def test_a_slow_moment_of_the_machine_is_not_a_rise() -> None:
-    slow = [
-        msgspec.structs.replace(sample, p99=5.0) if n % 3 else sample
-        for n, sample in enumerate(FLAT)
-    ]
-    assert rising(slow) == []
 
 
 def of(outcome: RoundOutcome) -> tuple[SetUp, float]:

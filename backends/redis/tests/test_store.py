@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import shutil
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from backends.redis.tests.topologies import Sentinels, url_of
 from petstore.contract import Access, Expected, OrderStatus, Receipt, UnavailableError
 from petstore.exit_status import UNAVAILABLE
 from tests.support.command import Outcome, error_message, in_process
-from tests.support.repositories import AT, REX, count_with_rex, make_token, pets, refused
+from tests.support.repositories import AT, REX, again, count_with_rex, make_token, pets, refused
 
 
 def refusal(place: Server | str, **settings: Any) -> str:
@@ -53,6 +54,22 @@ async def test_a_store_whose_server_takes_no_writes_is_opened_to_read(
         with pytest.raises(UnavailableError, match="OOM"):  # a new store must be written
             async with opened(server, partitions=partitions, timeout_seconds=2):
                 pass
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_a_server_that_was_restarted_is_written_to_before_it_is_read(
+    tmp_path: Path, partitions: int
+) -> None:
+    """It may have found in its AOF what it had not synced: the write syncs all of it."""
+    with single(tmp_path, *AOF) as server:
+        prefix = fresh()
+        metas = [f"{{{prefix}:{partition}}}:meta" for partition in range(partitions)]
+        async with opened(server, prefix=prefix, partitions=partitions) as repository:
+            server.restart()
+            revisions = [int(server.call("HGET", meta, "revision") or 0) for meta in metas]
+            await again(partial(repository.get_pet, 1))
+            for meta, before in zip(metas, revisions, strict=True):
+                assert int(server.call("HGET", meta, "revision") or 0) > before
 
 
 def test_a_server_that_evicts_is_refused(server: Server) -> None:
