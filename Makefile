@@ -72,19 +72,14 @@ torture: install ## kills, stalls, partitions, wrong clocks: an hour, or MINUTES
 	$(TORTURE) $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # Each benchmark leaves its figures in build/bench; benchmarks.report combines them at the end.
-bench: install ## all of benchmarks/README.md: less than 30 minutes; needs wrk
-	@mkdir -p build/bench
+bench: install ## the service, its peers and backends: 15 minutes; needs wrk
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.latency
 	$(BIN)/python -m benchmarks.backends
-	$(BIN)/python -m benchmarks.shares
-	$(BIN)/python -m benchmarks.cold
 	$(BIN)/python -m benchmarks.start
-	$(BIN)/python -m benchmarks.pages 1000 1000000 > build/bench/pages.txt
 	@$(BIN)/python -m benchmarks.report
 
-bench-quick: install ## the service and three peers, and its stages: one minute; needs wrk
-	$(BIN)/python -m benchmarks.stages --quick
+bench-quick: install ## the service and three peers: one minute; needs wrk
 	$(BIN)/python -m benchmarks.peers --quick
 
 # The backends require the service, which no index has, so its wheel is passed to the resolver.

@@ -1,12 +1,11 @@
-"""Compare latencies, and CPU per request, at 48, 256 and 1,000 connections; and those of orders.
+"""Compare latencies at a fixed rate: of gets, with few connections and with many, and of orders.
 
 Run: .venv/bin/python -m benchmarks.latency [--rate N] [--orders N] [--seconds N] [--rounds N]
 
-Gets of random pets by subjects of `benchmarks.peers`: at a fixed rate that leaves room, the
-same for all (about half of what the slowest serves), and at saturation. Then orders at a fixed
-rate, by the service on each backend and by peers on PostgreSQL. At a fixed rate time counts from
-when a request was due. wrk does both: only it can be scripted to spread a rate over 1,000
-connections. h2load and autocannon send in bursts, hey waits for responses.
+Gets of random pets by subjects of `benchmarks.peers`, at a rate that leaves room, the same for all
+(about half of what the slowest serves); then orders by the service on each backend. Time counts
+from when a request was due. Only wrk can be scripted to spread a rate over 1,000 connections:
+h2load and autocannon send in bursts, hey waits for responses.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from benchmarks.load import CONNECTIONS, Load
 from benchmarks.subjects import ALL, named, prepare
 from benchmarks.turns import Cases, compare, keep
 
-COUNTS = (CONNECTIONS, 256, 1000)
+COUNTS = (CONNECTIONS, 1000)
 # One does not look up pets; FastAPI tells the same as the other.
 NAMES = tuple(one.name for one in ALL if one.name not in ("nginx", "litestar"))
 
@@ -39,18 +38,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     load, rate = Load(options.seconds), options.rate or half_of_slowest()
-    cases: Cases = {}
-    for count in COUNTS:
-        seconds = 1 + count // 1000  # long enough for connecting to weigh little
-        cases[f"{count} at rate"] = partial(load.at_rate, rate=rate, connections=count)
-        cases[f"{count}"] = partial(load, operation="get", seconds=seconds, connections=count)
-    raw = compare(*prepare(named(NAMES)), cases, options.rounds)
+    gets: Cases = {
+        str(count): partial(load.at_rate, rate=rate, connections=count) for count in COUNTS
+    }
+    raw = compare(*prepare(named(NAMES)), gets, options.rounds)
     order = partial(load.at_rate, rate=options.orders, connections=CONNECTIONS, operation="order")
     with databases() as data:
-        subjects = prepare([*data.services(), *data.peers()])
-        orders = compare(*subjects, {"order": order}, options.rounds)
-    rates = {"rate": rate, "order rate": options.orders, "orders": orders}
-    keep("latency", raw | rates | {"seconds": load.seconds, "counts": COUNTS})
+        orders = compare(*prepare(data.services()), {"order": order}, options.rounds)
+    keep("latency", raw | {"rate": rate, "order rate": options.orders, "orders": orders})
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ report.
 import argparse
 from functools import partial
 
-from benchmarks.figures import DEFAULT, NAME
-from benchmarks.load import CONNECTIONS, GOOD, REFUSED, Load
+from benchmarks.load import CONNECTIONS, GOOD, Load
 from benchmarks.report import write
 from benchmarks.subjects import ALL, QUICK, named, prepare
 from benchmarks.turns import compare, keep
@@ -31,11 +30,10 @@ def main() -> None:
     load = Load(options.seconds)
     raw = compare(
         *prepare(named(names)),
-        {operation: partial(load, operation=operation) for operation in GOOD | REFUSED},
+        {operation: partial(load, operation=operation) for operation in GOOD},
         options.rounds or (1 if quick else 5),
-        lambda operation, subject: operation in GOOD or subject.name in (DEFAULT, NAME),
     )
-    raw |= {"seconds": load.seconds, "connections": CONNECTIONS, "refused": [*REFUSED]}
+    raw |= {"seconds": load.seconds, "connections": CONNECTIONS}
     keep("quick" if quick else "peers", raw)
     write(quick=quick)
 

@@ -10,7 +10,6 @@ the last full run are recorded in history.json as those of this version.
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Sequence
 from statistics import median
 
 from benchmarks import plot
@@ -27,142 +26,86 @@ from benchmarks.figures import (
     ratio,
     table,
 )
-from benchmarks.load import WRITES
 from benchmarks.subjects import BUILD, ROOT
-from benchmarks.targets import bar
 
 HISTORY = ROOT / "benchmarks" / "history.json"
-CAVEATS = """\
-- **Read CPU and ratios.** Other work shared this machine, and both cores may be threads of one.
-  Requests per second and latencies vary with that far more than CPU per request. A ratio is the
-  median over the rounds, so it may differ a little from the ratio of two medians.
-- petstore stands first as it is by default: with a log line for each request.
-- Frameworks run with their defaults (`pip install "uvicorn[standard]"`, access log off), but on
-  petstore's version of uvloop, as the raw function. The newer 0.23 writes a response with two
-  system calls instead of one, so petstore pins 0.22.
-- Peers do the work that is compared and no more: no safe retries, no limits on bodies and
-  connections, no drain. FastAPI takes the last of a repeated query parameter, Node.js 1.0 for 1.
-  nginx responds with a constant, the same to every request."""
-
-HEAD = "In each cell: get / list 20 / filtered list / create."
 
 
 def operations(raw: Raw) -> list[str]:
-    """Return the operations that are compared; errors are measured, but not in the report."""
-    names = dict.fromkeys(op for ops in raw["figures"].values() for op in ops)
-    return [name for name in names if name not in raw["refused"]]
+    """Return the operations of a run."""
+    return [*dict.fromkeys(op for ops in raw["figures"].values() for op in ops)]
 
 
-def overview(raw: Raw, what: str, form: str, base: str) -> str:
-    """Return the table of a figure of each operation, with its ratio to that of a subject."""
-    rows = [["subject", *operations(raw)]]
+def subjects(raw: Raw) -> str:
+    """Return the table of a run of `benchmarks.peers`."""
+    rows = [["CPU us of a request (over raw)", *operations(raw), "gets/s"]]
     for name in ordered(raw, operations(raw)[0]):
         cells = []
         for op in operations(raw):
-            over = ratio(raw, what, (name, op), (base, op))
-            figure = cell(middle(raw, name, op, what), form)
+            over = ratio(raw, "cpu", (name, op), (RAW, op))
+            figure = cell(middle(raw, name, op, "cpu"), ".1f")
             cells.append(figure if over is None else f"{figure} ({over:.2f})")
         mark = "**" if name == DEFAULT else ""
-        rows.append([f"{mark}{raw['titles'][name]}{mark}", *cells])
+        rate = cell(middle(raw, name, "get", "rate"), ",.0f")
+        rows.append([f"{mark}{raw['titles'][name]}{mark}", *cells, rate])
     return table(*rows)
 
 
-def text(raw: Raw, picture: str, holds: str) -> str:
-    """Return the report of one run of `benchmarks.peers`; `holds` is the bar."""
+def about(raw: Raw) -> str:
+    """Return where, when and how a run was measured."""
     facts = raw["about"]
-    turns = (
-        turn for cases in raw["figures"].values() for turns in cases.values() for turn in turns
-    )
+    turns = (turn for ops in raw["figures"].values() for turns in ops.values() for turn in turns)
     others = max(0.0, median(turn["others"] for turn in turns))  # clocks tick
-    where = (
+    text = (
         f"{facts['date']}, commit {facts['commit']}, Python {facts['python']}, {facts['machine']}; "
-        f"others used {others:.2f} of them in the median turn. "
-        "Server on the first core, wrk with "
+        f"others used {others:.2f} of them in the median turn. Server on the first core, wrk with "
         f"{raw['connections']} connections on the second; 10,000 pets; {raw['rounds']} "
         f"interleaved rounds, {raw['seconds']} s per turn, 1 s more for creates; medians. "
-        "Written by `make bench`."
+        "`benchmarks/README.md` says what is compared."
     )
-    return "\n\n".join(
-        [
-            "# Results",
-            textwrap.fill(where, 100),
-            f"```text\n{holds}\n```",
-            "\n".join([CAVEATS, *(f"- {line}." for line in raw["left out"])]),
-            f"![CPU per request]({picture})",
-            "## CPU microseconds per request (in brackets: over the raw ASGI function)",
-            overview(raw, "cpu", ".1f", RAW),
-            "## Requests per second (in brackets: over petstore by default)",
-            overview(raw, "rate", ",.0f", DEFAULT),
-        ]
-    )
+    return "\n".join([textwrap.fill(text, 100), *(f"- {line}." for line in raw["left out"])])
 
 
 def latency(raw: Raw) -> str:
-    """Return the tables of a run of `benchmarks.latency`."""
-    names = ("p50", "p99", "p999")
-    orders = raw["orders"]
-    note = (
-        f"Gets, in milliseconds: at {raw['rate']:,} a second, counted from when a request was due, "
-        "and at saturation, where the queue is most of it. *Not held*: more than one in a hundred, "
-        "or in a thousand, had no response half a second after the last was due."
-    )
-    parts = ["## Latency", textwrap.fill(note, 100)]
-    for count in raw["counts"]:
-        heads = ["subject", *(f"{name}, {raw['rate']:,}/s" for name in ("p50", "p99", "p99.9"))]
-        heads += ["p50, saturated", "p99", "p99.9", "requests/s", "CPU us", "CPU over raw"]
-        rows = []
-        at, full = f"{count} at rate", str(count)
-        for name in ordered(raw, full):
-            cells = [cell(middle(raw, name, case, p)) for case in (at, full) for p in names]
-            cells += [cell(middle(raw, name, full, "rate"), ",.0f")]
-            cells += [cell(middle(raw, name, full, "cpu"), ".1f")]
-            cells += [cell(ratio(raw, "cpu", (name, full), (RAW, full)))]
+    """Return the table of the gets in a run of `benchmarks.latency`."""
+    counts = operations(raw)
+    heads = [f"{p}, {int(count):,} connections" for count in counts for p in ("p50", "p99")]
+    rows = [[f"ms of a get, {raw['rate']:,}/s", *heads]]
+    for name in ordered(kept("peers") or raw, "get"):
+        if name in raw["figures"]:
+            cells = [cell(middle(raw, name, count, p)) for count in counts for p in ("p50", "p99")]
             rows.append([raw["titles"][name], *cells])
-        parts += [f"### {count:,} connections", table(heads, *rows)]
-    rows = [
-        [title, *(cell(middle(orders, name, "order", p)) for p in names)]
-        for name, title in orders["titles"].items()
-    ]
-    parts += [f"### Orders, {raw['order rate']:,}/s, durable on all but memory"]
-    parts += [table(["subject", "p50", "p99", "p99.9"], *rows)]
-    return "\n\n".join(parts)
+    return table(*rows)
 
 
 def backends(raw: Raw) -> str:
-    """Return the tables of a run of `benchmarks.backends`."""
+    """Return the table of a run of `benchmarks.backends`, with the orders of `benchmarks.latency`.
 
-    def rows(first: str, ops: Sequence[str], names: Iterable[tuple[str, str]]) -> str:
-        body = []
-        for name, title in names:
-            cells = [title]
-            for op in ops:
-                cpus = (middle(raw, name, op, what) for what in ("cpu", "server"))
-                shown = " + ".join(cell(one, ".1f") for one in cpus if one and one >= 0.05)
-                cells += [cell(middle(raw, name, op, "rate"), ",.0f"), shown]
-            if any(cells[1:]):
-                body.append(cells)
-        return table([first, *(word for op in ops for word in (op, "CPU"))], *body)
+    CPU of the service + that of the server of its storage.
+    """
+    slow = kept("latency")
+    heads = ["CPU us of a request: service + server", *operations(raw)]
+    rows = [[*heads, *([f"ms of an order, {slow['order rate']:,}/s: p50, p99"] if slow else [])]]
+    for name, title in raw["titles"].items():
+        row = [f"petstore, {title}"]
+        for op in operations(raw):
+            cpus = (middle(raw, name, op, what) for what in ("cpu", "server"))
+            row.append(" + ".join(cell(one, ".1f") for one in cpus if one))
+        if slow:
+            found = (middle(slow["orders"], name, "order", p) for p in ("p50", "p99"))
+            row.append(", ".join(map(cell, found)))
+        rows.append(row)
+    return table(*rows)
 
-    ones = [item for item in raw["titles"].items() if "workers" not in item[0]]
-    workers = [(name, name[-1]) for name in raw["titles"] if "workers" in name]
-    note = (
-        "Requests per second, and CPU microseconds of the service (or of the load generator, if "
-        "there is no service) + those of the database's server. Writes are durable on all but "
-        "memory. PostgreSQL alone has 8 connections, as petstore; Redis alone 48, SQLite one. The "
-        "workers share two cores with wrk."
+
+def start(raw: Raw) -> str:
+    """Return the line of a run of `benchmarks.start`."""
+    text = (
+        f"`petstore --help` takes {raw['help']:.2f} s of CPU, a start until the first response "
+        f"{raw['first']:.2f} s. The empty service takes {raw['empty']:.0f} MB, a pet on memory "
+        f"{raw['pet']:.0f} bytes; [docs/size.md](../docs/size.md) has the other backends."
     )
-    return "\n\n".join(
-        [
-            "## Backends over HTTP",
-            textwrap.fill(note, 100),
-            rows("reads", ("get", "list 20", "filtered list"), ones),
-            rows("writes", ("create", *WRITES), ones),
-            rows("workers on SQLite", ("list 20", "create"), workers),
-        ]
-    )
-
-
-PARTS = (("latency", latency), ("backends", backends))
+    return textwrap.fill(text, 100)
 
 
 def release(raw: Raw) -> dict[str, list[float]]:
@@ -184,34 +127,34 @@ def history(raw: Raw) -> str:
         [version, *(" / ".join(f"{x:.2f}" for x in row[name]) for name in (NAME, OBSERVED))]
         for version, row in rows.items()
     )
-    return table(["release", "CPU over raw, log off", "CPU over raw, log and metrics on"], *body)
+    heads = [f"CPU over raw: {' / '.join(operations(raw))}", "log off", "log and metrics on"]
+    return table(heads, *body)
+
+
+PARTS = (("latency", latency), ("backends", backends), ("start", start))
 
 
 def write(*, quick: bool) -> None:
-    """Write the report, and print the bar and where the report is."""
+    """Write the report, and print it."""
     raw = kept("quick" if quick else "peers")
     if raw is None:
         raise SystemExit("there are no figures: run benchmarks.peers first")
     directory = BUILD if quick else ROOT / "benchmarks"
     report = directory / ("quick.md" if quick else "RESULTS.md")
     picture = directory / ("quick.svg" if quick else "results.svg")
-    holds, more = bar(raw, quick=quick), []
+    parts = ["# Results", about(raw), f"![CPU per request]({picture.name})", subjects(raw)]
     if not quick:
-        more = [render(found) for name, render in PARTS if (found := kept(name))]
-        pages = BUILD / "pages.txt"
-        if pages.is_file():
-            title = "## Pages in small and large stores, microseconds"
-            more += [title, f"```text\n{pages.read_text().rstrip()}\n```"]
-        more += ["## Releases", HEAD, history(raw)]
-    report.write_text("\n\n".join([text(raw, picture.name, holds), *more]) + "\n")
+        parts += [render(found) for name, render in PARTS if (found := kept(name))]
+        parts += [history(raw)]
+    text = "\n\n".join(parts)
+    report.write_text(f"{text}\n")
     figures = {
         raw["titles"][name]: [middle(raw, name, op, "cpu") or 0.0 for op in operations(raw)]
         for name in ordered(raw, operations(raw)[0])
         if {*operations(raw)} <= raw["figures"][name].keys()
     }
     picture.write_text(plot.draw(figures, operations(raw), raw["titles"].get(DEFAULT, "")))
-    print(holds)
-    print(f"\nThe tables are in {report.relative_to(ROOT)}, the plot beside it.")
+    print(f"{text}\n\nThis is {report.relative_to(ROOT)}; the plot is beside it.")
 
 
 def main() -> None:

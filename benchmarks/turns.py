@@ -5,33 +5,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-
-from msgspec import Struct
 
 from benchmarks import smoke
 from benchmarks.figures import about
 from benchmarks.load import Load
 from benchmarks.subjects import BUILD, Running, Subject, cpu_seconds
 
-Measure = Callable[[str], dict[str, float]]
-
-
-class Floor(Struct, frozen=True):
-    """What takes turns with servers, but serves no HTTP.
-
-    measure -- performs an operation many times; returns rate, CPU of the client, and how often
-    """
-
-    subject: Subject
-    measure: Measure
-
-
-Cases = dict[str, Callable[[Any], dict[str, float]]]
-"""For each case, what measures one turn of a server or of a floor."""
+Cases = dict[str, Callable[[Running], dict[str, float]]]
+"""For each case, what measures one turn of a server."""
 
 
 def start(stack: ExitStack, subjects: list[Subject], left_out: list[str]) -> list[Running]:
@@ -64,30 +49,18 @@ def others_seconds() -> float:
     return busy - cpu_seconds(os.getpid())
 
 
-def compare(  # noqa: PLR0913 - what a comparison needs
-    subjects: list[Subject],
-    left_out: list[str],
-    cases: Cases,
-    rounds: int,
-    only: Callable[[str, Subject], bool] = lambda *_: True,
-    *,
-    others: Sequence[Floor] = (),
+def compare(
+    subjects: list[Subject], left_out: list[str], cases: Cases, rounds: int
 ) -> dict[str, Any]:
-    """Return all figures: subject -> case -> one set of figures for each round.
-
-    cases -- for each, what measures one turn of a server
-    only -- whether a case is for a subject
-    others -- what takes turns, too
-    """
+    """Return all figures: subject -> case -> one set of figures for each round."""
     with ExitStack() as stack:
-        servers: list[Running | Floor] = [*start(stack, subjects, left_out), *others]
+        servers = start(stack, subjects, left_out)
         plan = [
             (number, case, server)
             for number in range(1, rounds + 1)
             for case in cases
             for server in (servers if number % 2 else reversed(servers))
-            if only(case, server.subject)
-            and (not server.subject.only or case in server.subject.only)
+            if not server.subject.only or case in server.subject.only
         ]
         figures: dict[str, Any] = {server.subject.name: {} for server in servers}
         begin = time.monotonic()

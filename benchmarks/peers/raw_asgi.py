@@ -6,7 +6,7 @@ Run: python raw_asgi.py PORT
 import hashlib
 import re
 import sys
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote_plus
 
 import peer
@@ -93,15 +93,15 @@ async def create_pet(receive: Any, headers: list[tuple[bytes, bytes]]) -> bytes:
     return encode(pet)
 
 
-def serve(app: Any, lifespan: Literal["on", "off"]) -> None:
-    """Serve an application as petstore is served."""
+def main() -> None:
+    """Serve as petstore does."""
     uvicorn.run(
         app,
         port=int(sys.argv[1]),
         http="httptools",
         loop="uvloop",
         ws="none",
-        lifespan=lifespan,
+        lifespan="off",
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -112,4 +112,4 @@ def serve(app: Any, lifespan: Literal["on", "off"]) -> None:
 
 
 if __name__ == "__main__":
-    serve(app, "off")
+    main()

@@ -1,24 +1,16 @@
 // Fastify with its own JSON schemas for requests and responses.
 // Run: NODE_PATH=.../node_modules node server.js PORT
-// With DATABASE_URL, it uses a pool of node-postgres with its defaults, and takes orders.
 //
 // JSON numbers are doubles here: 1.0 is 1, and not every integer beyond 2^53 can be represented.
 'use strict'
 
 const { createHash, randomBytes } = require('node:crypto')
 const fastify = require('fastify')
-const { Pool } = require('pg')
 
 const STATUSES = ['available', 'pending', 'sold']
 const CLIENTS = new Set([createHash('sha256').update('benchmark-key-of-ours').digest('hex')])
 const process_ = randomBytes(6).toString('hex')
 const REALM = 'Bearer realm="petstore"'
-const INSERT = 'INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id'
-const SELECT = 'SELECT id, name, category_id AS "categoryId", status FROM pets WHERE id = $1'
-const RESERVE = "UPDATE pets SET status = 'pending' WHERE id = $1 AND status = 'available'"
-const PLACE = "INSERT INTO orders (pet_id, status, placed_at) VALUES ($1, 'placed', $2) RETURNING id"
-const url = process.env.DATABASE_URL
-const pool = url && new Pool({ connectionString: url })
 let requests = 0
 
 const pets = []
@@ -68,20 +60,6 @@ const schema = {
       name: { type: 'string' },
       categoryId: { type: 'integer' },
       status: { type: 'string' }
-    }
-  },
-  newOrder: {
-    type: 'object',
-    required: ['petId'],
-    properties: { petId: { type: 'integer', minimum: -(2 ** 63), exclusiveMaximum: 2 ** 63 } }
-  },
-  order: {
-    type: 'object',
-    properties: {
-      id: { type: 'integer' },
-      petId: { type: 'integer' },
-      status: { type: 'string' },
-      placedAt: { type: 'string' }
     }
   },
   query: {
@@ -152,48 +130,17 @@ app.post('/v1/pets', {
   schema: { body: schema.newPet, response: { 201: schema.pet } }
 }, async (request, reply) => {
   const { name, categoryId, status } = request.body
-  const pet = pool ? { name, categoryId, status } : add(name, categoryId, status)
-  if (pool) pet.id = (await pool.query(INSERT, [name, categoryId, status])).rows[0].id
+  const pet = add(name, categoryId, status)
   reply.code(201).header('location', `/v1/pets/${pet.id}`)
   return pet
 })
 
 app.get('/v1/pets/:id', { schema: { response: { 200: schema.pet } } }, async (request) => {
   const text = request.params.id
-  const good = /^[1-9][0-9]{0,15}$/.test(text)
-  const row = good && (pool ? (await pool.query(SELECT, [text])).rows[0] : pets[Number(text) - 1])
-  if (!row) throw refused(404, 'not_found', 'Pet not found.')
-  if (row.status === null) delete row.status
-  return row
+  const pet = /^[1-9][0-9]{0,15}$/.test(text) && pets[Number(text) - 1]
+  if (!pet) throw refused(404, 'not_found', 'Pet not found.')
+  return pet
 })
-
-if (pool) {
-  app.post('/v1/store/orders', {
-    schema: { body: schema.newOrder, response: { 201: schema.order } }
-  }, async (request, reply) => {
-    const { petId } = request.body
-    const placedAt = new Date().toISOString()
-    const client = await pool.connect()
-    try {
-      await client.query('BEGIN')
-      if ((await client.query(RESERVE, [petId])).rowCount === 0) {
-        if ((await client.query(SELECT, [petId])).rowCount === 0) {
-          throw refused(404, 'not_found', 'Pet not found.')
-        }
-        throw refused(409, 'conflict', 'The pet is not available.')
-      }
-      const { id } = (await client.query(PLACE, [petId, placedAt])).rows[0]
-      await client.query('COMMIT')
-      reply.code(201).header('location', `/v1/store/orders/${id}`)
-      return { id, petId, status: 'placed', placedAt }
-    } catch (error) {
-      await client.query('ROLLBACK')
-      throw error
-    } finally {
-      client.release()
-    }
-  })
-}
 
 app.setErrorHandler((error, request, reply) => {
   const status = error.statusCode ?? 500
