@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from petstore import __version__, completion, exit_status
+from petstore import __version__, exit_status
 
 if TYPE_CHECKING:
     from petstore.commands import Command
@@ -255,7 +255,6 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
     _add_further(commands, next((each for each in arguments if not each.startswith("-")), ""))
-    completion.add_command(parser, commands, key_commands)
     return parser
 
 
@@ -278,7 +277,7 @@ def _add_further(commands: Any, called: str) -> None:
 
 
 def _load_commands(called: str) -> dict[str, "Command"]:
-    """Return a command by its name; all of them for ``completion``."""
+    """Return a command by its name."""
     from importlib.metadata import entry_points
 
     from petstore.commands import COMMANDS
@@ -287,7 +286,7 @@ def _load_commands(called: str) -> dict[str, "Command"]:
     found: dict[str, Command] = {}
     points = {(point.name, point.value): point for point in entry_points(group=COMMANDS)}
     for (name, value), point in sorted(points.items()):
-        if called not in {name, "completion"}:
+        if called != name:
             continue
         if name in found:
             raise ConfigurationError(

@@ -21,7 +21,6 @@ from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
 from petstore.config.settings import Settings, settings_of
 from tests.support.command import COMMAND, SECRET, error_message, in_process, run_command
-from tests.support.environments import program
 from tests.support.services import KEY, Live, environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -287,46 +286,6 @@ class TestOtherCommands:
     def test_settings_prints_those_of_the_backend_that_is_set(self) -> None:
         assert "PETSTORE_SQLITE_PATH" in in_process("settings", backend="sqlite").stdout
         assert "PETSTORE_SQLITE_PATH" not in in_process("settings").stdout
-
-    @pytest.mark.parametrize(
-        ("words", "expected"),
-        [
-            ("petstore ser", "serve"),
-            ("petstore keys ", "--help new"),
-            ("petstore keys new ", "--help"),
-            ("petstore serve --l", "--listen"),
-            ("petstore serve --listen 127.0.0.1:0 --w", "--workers"),
-            ("petstore completion z", "zsh"),
-        ],
-    )
-    @pytest.mark.parametrize("shell", ["bash", pytest.param("fish", marks=pytest.mark.slow)])
-    def test_a_shell_completes_the_words_of_the_command(
-        self, shell: str, words: str, expected: str
-    ) -> None:
-        script = in_process("completion", shell).stdout
-        words_before = words.split(" ")[:-1]
-        listed = " ".join(f"'{word}'" for word in words.split(" "))
-        script += {
-            "bash": f"COMP_WORDS=({listed}) COMP_CWORD={len(words_before)}; _petstore\n"
-            'echo "${COMPREPLY[@]}"',
-            "fish": f"complete -C '{words}' | string match -r '^\\S+'",
-        }[shell]
-        done = subprocess.run(
-            [program(shell), "-c", script], capture_output=True, text=True, check=True
-        )
-        found = set(done.stdout.split())
-        if shell == "fish":  # it offers options only after a dash
-            assert set(expected.split()) - {"--help"} <= found
-        else:
-            assert found == set(expected.split())
-
-    @pytest.mark.slow
-    def test_zsh_accepts_the_script(self) -> None:
-        script = in_process("completion", "zsh").stdout + "(( $+functions[_petstore] ))"
-        done = subprocess.run(
-            [program("zsh"), "-f", "-c", script], capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
 
     def test_openapi_prints_the_document_that_a_service_returns(self, service: Live) -> None:
         printed = json.loads(in_process("openapi").stdout)
