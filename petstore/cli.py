@@ -12,19 +12,9 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from petstore import __version__, exit_status
-
-if TYPE_CHECKING:
-    from petstore.commands import Command
-
-_FROM_KIT: Final = {
-    "conformance": "run the conformance kit against a backend",
-    "new-backend": "write the project of a new backend",
-}
-"""The commands of the distribution petstore-conformance, which may not be installed."""
 
 _MEANT: Final = {
     "--bind": "--listen HOST:PORT",
@@ -100,7 +90,7 @@ def _reset_signals() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        options = _parser(arguments).parse_args(arguments)
+        options = _parser().parse_args(arguments)
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except Exception as error:
@@ -200,8 +190,7 @@ _SETTINGS: Final = (
 )
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser, with the arguments of a further command only if that is called."""
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="petstore",
         description="The pet store service.",
@@ -254,71 +243,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
-    _add_further(commands, next((each for each in arguments if not each.startswith("-")), ""))
     return parser
-
-
-def _add_further(commands: Any, called: str) -> None:
-    """Add the commands of other distributions (`petstore.commands`).
-
-    called -- the command that is called: no other one is loaded, and only the kit's are named
-        without looking, which would take longer than all the rest
-    """
-    if not called or called in commands.choices:
-        names = dict.fromkeys(_FROM_KIT)
-    else:
-        names = dict.fromkeys(_FROM_KIT) | _load_commands(called)
-    for name, command in names.items():
-        text = f"{_FROM_KIT[name]} (petstore-conformance)" if name in _FROM_KIT else None
-        parser = commands.add_parser(name, help=text)
-        if command is not None:
-            command.add_arguments(parser)
-            parser.set_defaults(command=partial(_further, command))
-
-
-def _load_commands(called: str) -> dict[str, "Command"]:
-    """Return a command by its name."""
-    from importlib.metadata import entry_points
-
-    from petstore.commands import COMMANDS
-    from petstore.config.errors import ConfigurationError
-
-    found: dict[str, Command] = {}
-    points = {(point.name, point.value): point for point in entry_points(group=COMMANDS)}
-    for (name, value), point in sorted(points.items()):
-        if called != name:
-            continue
-        if name in found:
-            raise ConfigurationError(
-                f"two distributions provide the command '{name}'; the second is {value}: uninstall"
-                " one of them"
-            )
-        try:
-            found[name] = point.load()
-        except ImportError as error:
-            raise ConfigurationError(f"cannot load the command '{name}': {error}") from None
-    if called in _FROM_KIT and called not in found:
-        raise ConfigurationError(
-            f"'petstore {called}' comes with the distribution petstore-conformance; install it, for"
-            " instance from a checkout: pip install ./conformance"
-        )
-    return found
-
-
-def _further(command: "Command", options: argparse.Namespace) -> int:
-    """Run a command of another distribution."""
-    from petstore.commands import Chosen, Host
-    from petstore.config.discovery import check_name
-    from petstore.config.loading import configure
-
-    def choose(name: str) -> Chosen:
-        configuration = configure(os.environ, {"PETSTORE_BACKEND": name}, keyless=True)
-        _warn(configuration.warnings)
-        plugin = configuration.plugin
-        origin = plugin.distribution, plugin.version
-        return Chosen(plugin.name, plugin.backend, configuration.storage, *origin)
-
-    return command.run(options, Host(choose, check_name))
 
 
 def _add_transfer(commands: Any) -> None:

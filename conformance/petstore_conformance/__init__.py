@@ -10,8 +10,8 @@ The tests of a backend need one class::
 
 pytest finds the clauses in it. A clause is skipped if it needs a capability that the backend does
 not claim. If the storage cannot be reached, all clauses are skipped; with
-``PETSTORE_REQUIRE_SERVICES=1`` they fail. ``petstore conformance NAME`` runs the same tests for
-those who do not use pytest. `FaultConformance` injects faults.
+``PETSTORE_REQUIRE_SERVICES=1`` they fail. ``petstore-conformance test NAME`` runs the same tests
+for those who do not use pytest. `FaultConformance` injects faults.
 """
 
 from typing import TYPE_CHECKING, Any, Final

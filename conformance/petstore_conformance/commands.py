@@ -1,6 +1,6 @@
-"""The commands ``petstore conformance`` and ``petstore new-backend``.
+"""The command ``petstore-conformance``: tests a backend, or writes the project of a new one.
 
-Each command imports what it needs when it runs: importing the kit takes half a second.
+It imports what it needs when it runs: pytest rewrites no module that it finds imported.
 """
 
 import asyncio
@@ -12,101 +12,144 @@ import sys
 import threading
 import traceback
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from petstore.commands import Chosen, Host
-from petstore.contract import Expected, SettingsError
+from petstore import exit_status
+from petstore.config.discovery import check_name
+from petstore.config.errors import ConfigurationError
+from petstore.config.loading import configure
+from petstore.contract import Expected, SettingsError, UnavailableError, WrongStoreError
 from petstore_conformance.faults.options import FaultOptions
+
+if TYPE_CHECKING:
+    from petstore_conformance.run import Chosen
 
 _FAULT_OPTIONS: Final = set(FaultOptions.__struct_fields__) - {"seed", "report"}
 
 
-class NewBackendCommand:
-    """``petstore new-backend NAME``: write the project of a new backend."""
-
-    @staticmethod
-    def add_arguments(parser: ArgumentParser) -> None:
-        """Add the name and the template."""
-        text = "its name: the project is written into a new folder of that name"
-        parser.add_argument("name", metavar="NAME", help=text)
-        text = "what to begin with: a blocking engine in a thread, or the client of a server"
-        parser.add_argument("--template", choices=("file", "server"), required=True, help=text)
-
-    @staticmethod
-    def run(options: Namespace, host: Host) -> int:
-        """Write the project. Raises `SettingsError` for an invalid name, or if it is taken."""
-        from petstore_conformance.templates import generator
-
-        host.check_name(options.name)
-        generator.write(options.name, options.template, Path(options.name))
-        print(f"{options.name}/ is a working backend; backends/README.md says how to go on")
-        return 0
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit with its status."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[Namespace], int] = options.command
+    try:
+        status = command(options)
+    except KeyboardInterrupt:
+        status = exit_status.INTERRUPTED
+    except (ConfigurationError, SettingsError) as error:
+        _warn(getattr(error, "warnings", ()))
+        _print(str(error))
+        status = exit_status.CONFIGURATION
+    except (UnavailableError, WrongStoreError) as error:
+        _print(f"the storage cannot be used: {error}")
+        status = exit_status.UNAVAILABLE
+    sys.exit(status)
 
 
-class ConformanceCommand:
-    """``petstore conformance NAME``: run the kit, or inject faults."""
+def _print(message: str) -> None:
+    print(f"petstore-conformance: {message}", file=sys.stderr)
 
-    @staticmethod
-    def add_arguments(parser: ArgumentParser) -> None:
-        """Add the options of the kit and of fault injection."""
-        subject = parser.add_mutually_exclusive_group(required=True)
-        text = "the backend, configured as for serving"
-        subject.add_argument("name", metavar="NAME", nargs="?", help=text)
-        text = "instead, print each clause and its sentence, one per line"
-        subject.add_argument("--list", action="store_true", help=text)
-        add = parser.add_argument
-        text = "run this clause only; may be repeated"
-        add("--clause", metavar="CLAUSE", action="append", default=[], help=text)
-        text = "try fewer values, sequences and cancelled calls; takes less than a minute"
-        add("--quick", action="store_true", help=text)
-        add("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
-        text = "write JSON (default: to standard output, the progress to standard error)"
-        add("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
-        text = "instead, kill services and search what their clients saw for contradictions"
-        add("--faults", action="store_true", help=text)
-        add = parser.add_argument_group("with --faults").add_argument
-        add("--minutes", metavar="N", type=float, help="how long it takes (default: 2)")
-        text = "run this fault only; may be repeated"
-        add("--fault", metavar="FAULT", action="append", dest="only", help=text)
-        text = "how long a call, and recovering, may take (default: 10)"
-        add("--timeout-seconds", metavar="N", type=float, help=text)
-        text = "the text in the settings that the proxy replaces (default: that of their URL)"
-        add("--server", metavar="HOST:PORT", help=text)
-        for verb in ("stop", "kill", "start", "empty"):
-            add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
 
-    @staticmethod
-    def run(options: Namespace, host: Host) -> int:
-        """Run what was chosen. Raises `SettingsError`, and the errors of opening a location."""
-        if not __debug__:
-            raise SettingsError(
-                "the conformance kit consists of assertions, which python -O and PYTHONOPTIMIZE"
-                " leave out: run it without them"
-            )
-        given = _fault_options(options)
-        if options.list:
-            return _list(options.report)
-        chosen = host.choose(options.name)
-        for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, _interrupt)
-        overdue = _open_scratch(chosen)
-        if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
-            sys.stdout.reconfigure(errors="backslashreplace")
-        if overdue:
-            print(f"petstore: {overdue}", file=sys.stderr)
-            status = 1
-        elif options.faults:
-            status = _inject_faults(options, chosen, given)
-        else:
-            status = _run_clauses(options, chosen)
-        if any(not thread.daemon for thread in threading.enumerate()[1:]):
-            sys.stdout.flush()
-            os._exit(status)  # the plugin has left threads, for which Python would wait for ever
-        return status
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        _print(f"warning: {warning}")
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="petstore-conformance", description="For authors of backends.")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    test = commands.add_parser("test", help="test a backend, clause by clause or by faults")
+    _add_test_options(test)
+    test.set_defaults(command=_test)
+    new = commands.add_parser("new", help="write the project of a new backend")
+    text = "its name: the project is written into a new folder of that name"
+    new.add_argument("name", metavar="NAME", help=text)
+    text = "what to begin with: a blocking engine in a thread, or the client of a server"
+    new.add_argument("--template", choices=("file", "server"), required=True, help=text)
+    new.set_defaults(command=_new)
+    return parser
+
+
+def _add_test_options(parser: ArgumentParser) -> None:
+    subject = parser.add_mutually_exclusive_group(required=True)
+    text = "the backend, configured as for serving"
+    subject.add_argument("name", metavar="NAME", nargs="?", help=text)
+    text = "instead, print each clause and its sentence, one per line"
+    subject.add_argument("--list", action="store_true", help=text)
+    add = parser.add_argument
+    text = "run this clause only; may be repeated"
+    add("--clause", metavar="CLAUSE", action="append", default=[], help=text)
+    text = "try fewer values, sequences and cancelled calls; takes less than a minute"
+    add("--quick", action="store_true", help=text)
+    add("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
+    text = "write JSON (default: to standard output, the progress to standard error)"
+    add("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
+    text = "instead, kill services and search what their clients saw for contradictions"
+    add("--faults", action="store_true", help=text)
+    add = parser.add_argument_group("with --faults").add_argument
+    add("--minutes", metavar="N", type=float, help="how long it takes (default: 2)")
+    text = "run this fault only; may be repeated"
+    add("--fault", metavar="FAULT", action="append", dest="only", help=text)
+    text = "how long a call, and recovering, may take (default: 10)"
+    add("--timeout-seconds", metavar="N", type=float, help=text)
+    text = "the text in the settings that the proxy replaces (default: that of their URL)"
+    add("--server", metavar="HOST:PORT", help=text)
+    for verb in ("stop", "kill", "start", "empty"):
+        add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
+
+
+def _new(options: Namespace) -> int:
+    """Write the project. Raises an error for an invalid name, or if it is taken."""
+    from petstore_conformance.templates import generator
+
+    check_name(options.name)
+    generator.write(options.name, options.template, Path(options.name))
+    print(f"{options.name}/ is a working backend; backends/README.md says how to go on")
+    return 0
+
+
+def _test(options: Namespace) -> int:
+    """Run what was chosen. Raises `SettingsError`, and the errors of opening a location."""
+    if not __debug__:
+        raise SettingsError(
+            "the conformance kit consists of assertions, which python -O and PYTHONOPTIMIZE"
+            " leave out: run it without them"
+        )
+    given = _fault_options(options)
+    if options.list:
+        return _list(options.report)
+    chosen = _choose(options.name)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # no service and no location is left
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _interrupt)
+    overdue = _open_scratch(chosen)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a message may hold any characters
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if overdue:
+        _print(overdue)
+        status = 1
+    elif options.faults:
+        status = _inject_faults(options, chosen, given)
+    else:
+        status = _run_clauses(options, chosen)
+    if any(not thread.daemon for thread in threading.enumerate()[1:]):
+        sys.stdout.flush()
+        os._exit(status)  # the plugin has left threads, for which Python would wait for ever
+    return status
+
+
+def _choose(name: str) -> "Chosen":
+    """Return a backend and its settings, which are read as for serving."""
+    from petstore_conformance.run import Chosen
+
+    configuration = configure(os.environ, {"PETSTORE_BACKEND": name}, keyless=True)
+    _warn(configuration.warnings)
+    plugin = configuration.plugin
+    origin = plugin.distribution, plugin.version
+    return Chosen(plugin.name, plugin.backend, configuration.storage, *origin)
 
 
 def _fault_options(options: Namespace) -> dict[str, Any]:
@@ -139,7 +182,7 @@ def _list(report: str | None) -> int:
     return 0
 
 
-def _run_clauses(options: Namespace, chosen: Chosen) -> int:
+def _run_clauses(options: Namespace, chosen: "Chosen") -> int:
     from petstore_conformance import run
     from petstore_conformance.harness.kit import sentences
     from petstore_conformance.reporter import Reporter
@@ -148,15 +191,15 @@ def _run_clauses(options: Namespace, chosen: Chosen) -> int:
         name = min(unknown)
         close = get_close_matches(name, sentences(), 1)
         raise SettingsError(
-            f"--clause: the contract has no clause {name} ('petstore conformance --list' prints"
-            f" them).{f' Did you mean {close[0]}?' if close else ''}"
+            f"--clause: the contract has no clause {name} ('petstore-conformance test --list'"
+            f" prints them).{f' Did you mean {close[0]}?' if close else ''}"
         )
     clauses = set(options.clause)
     reporter = Reporter(chosen.backend, chosen.settings, clauses, quick=options.quick)
     return run.run(chosen, reporter, options.seed, options.report)
 
 
-def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) -> int:
+def _inject_faults(options: Namespace, chosen: "Chosen", given: dict[str, Any]) -> int:
     from petstore_conformance.faults import session
     from petstore_conformance.faults.subjects import Subject
 
@@ -170,7 +213,7 @@ def _inject_faults(options: Namespace, chosen: Chosen, given: dict[str, Any]) ->
     return session.run(subject, fault_options)
 
 
-def _open_scratch(chosen: Chosen) -> str:
+def _open_scratch(chosen: "Chosen") -> str:
     """Check that an empty location can be opened; the configured data is not touched.
 
     Returns a message if that, or closing it, has not ended in time.

@@ -1,4 +1,4 @@
-"""`petstore conformance NAME`: runs the kit, and prints a line per clause.
+"""`petstore-conformance test NAME`: runs the kit, and prints a line per clause.
 
 Nobody needs to know pytest for it. pytest runs the tests, because it shows what was compared.
 """
@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -20,8 +20,7 @@ from msgspec import Struct
 from pluggy import PluggyTeardownRaisedWarning
 
 from petstore import __version__
-from petstore.commands import Chosen
-from petstore.contract import CONTRACT
+from petstore.contract import CONTRACT, Backend
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.signals import signals_to_stop
@@ -29,6 +28,19 @@ from petstore_conformance.reporter import ClauseResult, Reporter
 
 PROMISES: Final = ("shared", "durable", "snapshots")
 """The fields of `Backend` that promise something."""
+
+
+class Chosen(NamedTuple):
+    """An installed backend, its settings from environment and file, and its origin.
+
+    distribution, version -- of the installed distribution that provides it
+    """
+
+    name: str
+    backend: Backend
+    settings: Any
+    distribution: str
+    version: str
 
 
 class Report(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The test class that `petstore conformance NAME` runs; the command sets its attributes."""
+"""The test class that `petstore-conformance test NAME` runs; the command sets its attributes."""
 
 from petstore_conformance import Conformance
 

@@ -1,4 +1,4 @@
-"""`petstore conformance NAME`: a line per clause, a verdict, an exit status, no files left over."""
+"""`petstore-conformance test`: a line per clause, a verdict, a status, no files left over."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import platform
 import re
 import signal
 import subprocess
-import sys
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +19,7 @@ from petstore_conformance.harness.kit import clauses, sentences
 
 import petstore
 from petstore.contract import CONTRACT
-from tests.support.installed import conformance, install, judged
+from tests.support.installed import KIT, conformance, install, judged
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
 
@@ -50,7 +49,7 @@ def test_an_interrupted_run_is_no_verdict_and_leaves_no_location(
     tmp_path: Path, number: int
 ) -> None:
     run = subprocess.Popen(
-        [sys.executable, "-m", "petstore", "conformance", "sqlite"],
+        [KIT, "test", "sqlite"],
         env=environment(sqlite_path=str(tmp_path / "pets.sqlite")) | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -197,7 +196,7 @@ def test_a_location_that_is_never_open_or_closed_is_a_failure(tmp_path: Path, ha
     run = conformance("waits", tmp_path, "--clause", "page-empty")
     assert (run.returncode, run.stdout) == (1, "")
     message = "opening and closing an empty location has not ended within"
-    assert re.match(rf"petstore: {message} (0\.2|60) s; it waits here:\n", run.stderr)
+    assert re.match(rf"petstore-conformance: {message} (0\.2|60) s; it waits here:\n", run.stderr)
     assert f"{tmp_path}/petstore_waits.py" in run.stderr
 
 
@@ -391,5 +390,14 @@ def test_a_storage_that_cannot_be_reached_exits_with_69(
     run = conformance("sqlite", tmp_path, *options, sqlite_path=path)
     assert run.returncode == 69
     assert run.stdout == ""
-    assert run.stderr.startswith("petstore: the storage cannot be used: sqlite at ")
+    assert run.stderr.startswith("petstore-conformance: the storage cannot be used: sqlite at ")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_the_kit_refuses_to_run_without_assertions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    run = conformance("memory", tmp_path, "--quick")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("petstore-conformance: the conformance kit consists of assertions")

@@ -9,7 +9,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ from petstore_conformance.harness.cores import INCONCLUSIVE
 from conformance.tests import filed
 from petstore.contract import SettingsError, UnavailableError
 from tests.support.documents import ROOT
-from tests.support.installed import conformance, install
+from tests.support.installed import KIT, conformance, install
 from tests.support.services import alive, environment
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -298,7 +297,7 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     run = conformance("memory", tmp_path, *options)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith(f"petstore: {message}")
+    assert run.stderr.startswith(f"petstore-conformance: {message}")
     assert len(run.stderr.splitlines()) == 1
 
 
@@ -309,7 +308,7 @@ def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> N
     settings = {"tried_location": "x", "tried_url": url, "tried_down": str(down)}
     run = conformance("tried", tmp_path, "--faults", "--minutes=0.01", *commands, **settings)
     assert run.returncode == 2
-    assert run.stderr == "petstore: --server-stop has ended with the status 3: exit 3\n"
+    assert run.stderr == "petstore-conformance: --server-stop has ended with the status 3: exit 3\n"
 
 
 @pytest.mark.parametrize(("minutes", "rounds"), [(1000, 3), (0, 1)])
@@ -368,7 +367,7 @@ def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, nu
     locations = tmp_path / "places"
     locations.mkdir()
     run = subprocess.Popen(
-        [sys.executable, "-m", "petstore", "conformance", "sqlite", "--faults"],
+        [KIT, "test", "sqlite", "--faults"],
         env=environment(sqlite_path=str(tmp_path / "pets.sqlite")) | {"TMPDIR": str(locations)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`petstore new-backend`: each template is a project whose backend keeps the contract."""
+"""`petstore-conformance new`: each template is a project whose backend keeps the contract."""
 
 import asyncio
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from petstore_conformance.commands import main
 from petstore_conformance.templates import generator
 from petstore_conformance.templates.common.repository import AnyTemplateRepository
 from petstore_conformance.templates.file.thread import EngineThread
 
-from petstore.cli import main
 from petstore.contract import CONTRACT, UnavailableError, WrongStoreError
-from tests.support.installed import conformance, judged
+from tests.support.installed import KIT, conformance, judged
 
 each_template = pytest.mark.parametrize("template", generator.TEMPLATES)
 
@@ -99,13 +99,13 @@ def test_a_name_that_no_backend_can_have_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="2"):
-        main(["new-backend", name, "--template=file"])
+        main(["new", name, "--template=file"])
     assert "has an invalid name" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "petstore", "new-backend", "acme", "--template=server"]
+    command = [KIT, "new", "acme", "--template=server"]
     first, second = (
         subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         for _ in range(2)
@@ -113,7 +113,7 @@ def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
     assert first.returncode == 0, first.stderr
     assert "acme/ is a working backend" in first.stdout
     assert (second.returncode, second.stdout) == (2, "")
-    assert second.stderr == "petstore: cannot create acme: File exists\n"
+    assert second.stderr == "petstore-conformance: cannot create acme: File exists\n"
 
 
 class Another:

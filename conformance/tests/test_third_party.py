@@ -205,7 +205,7 @@ def test_its_own_tests_pass(author: Author) -> None:
 
 def test_the_recipe_for_a_ci_passes_with_the_other_template(author: Author) -> None:
     home = author.directory.parent
-    run(author.venv / "bin/petstore", "new-backend", "disk", "--template=file", cwd=home)
+    run(author.venv / "bin/petstore-conformance", "new", "disk", "--template=file", cwd=home)
     run("./ci.sh", cwd=home / "disk", env=author.env)
     report = json.loads((home / "disk/conformance.json").read_text())
     assert report["verdict"] == "compliant"

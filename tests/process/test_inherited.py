@@ -216,11 +216,3 @@ def test_without_standard_error_messages_do_not_go_to_standard_output() -> None:
     shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", *COMMAND, "keys", "new"]
     printed = subprocess.run(shell, stdout=subprocess.PIPE, check=True, timeout=HANG_SECONDS)
     assert len(printed.stdout.splitlines()) == 2
-
-
-def test_the_conformance_kit_refuses_to_run_without_assertions() -> None:
-    kit = [*COMMAND, "conformance", "memory", "--quick"]
-    env = environment() | {"PYTHONOPTIMIZE": "1"}
-    done = subprocess.run(kit, env=env, capture_output=True, check=False, timeout=HANG_SECONDS)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"petstore: the conformance kit consists of assertions")

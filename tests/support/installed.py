@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 from petstore_conformance.harness.cores import INCONCLUSIVE
@@ -11,6 +12,9 @@ from petstore_conformance.harness.cores import INCONCLUSIVE
 from tests.support.documents import ROOT
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS
+
+KIT: Final = str(Path(sys.executable).with_name("petstore-conformance"))
+"""The kit's command."""
 
 SECONDS = 5 * HANG_SECONDS + 60 * float(os.environ.get("PETSTORE_FAULT_MINUTES", "0"))
 """How long a command may take, on a busy machine."""
@@ -21,7 +25,7 @@ def conformance(
 ) -> subprocess.CompletedProcess[str]:
     """Run the kit in a directory that may hold a plugin; the checkout is importable, too."""
     return subprocess.run(
-        [sys.executable, "-m", "petstore", "conformance", name, *options],
+        [KIT, "test", name, *options],
         cwd=directory,
         env=environment(**settings) | {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"},
         capture_output=True,

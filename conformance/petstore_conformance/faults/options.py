@@ -13,7 +13,7 @@ ServerCommand = str | Callable[[], object]
 
 
 class FaultOptions(Struct, frozen=True, kw_only=True):
-    """The options of ``petstore conformance NAME --faults``.
+    """The options of ``petstore-conformance test NAME --faults``.
 
     minutes -- how long the run takes; the last round is completed
     seed -- determines all random choices

@@ -1,4 +1,4 @@
-"""`petstore conformance NAME --faults`: rounds until the time is over, a verdict, a status."""
+"""`petstore-conformance test NAME --faults`: rounds until the time is over, and a verdict."""
 
 import sys
 from collections.abc import Iterable

@@ -13,7 +13,7 @@ from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, Kit, in_scratc
 
 
 class FaultConformance(Kit):
-    """Starts services on scratch locations and kills them: `petstore conformance NAME --faults`.
+    """Starts services on scratch locations and kills them, as the option ``--faults`` does.
 
     name -- that of the entry point, by which a service finds the backend
     minutes, timeout_seconds, server, faults -- those options of the command

@@ -1,4 +1,4 @@
-"""`petstore new-backend NAME`: a template under another name, as a project of its own."""
+"""`petstore-conformance new NAME`: a template under another name, as a project of its own."""
 
 from collections.abc import Iterator
 from importlib.metadata import distribution

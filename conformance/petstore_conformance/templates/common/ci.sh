@@ -10,4 +10,4 @@ rm -rf dist
 pip wheel --no-build-isolation --no-deps --wheel-dir dist .
 pip install dist/petstore_any_template-*.whl
 PETSTORE_REQUIRE_SERVICES=1 pytest tests
-petstore conformance any_template --json=conformance.json
+petstore-conformance test any_template --json=conformance.json
