@@ -253,16 +253,15 @@ def _add_transfer(commands: Any) -> None:
     )
     text = "the target; replaced once the export is complete (default: standard output)"
     export.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    export.add_argument("--from", dest="url", metavar="URL", help="read from a running service")
-    export.set_defaults(command=_transfer)
+    export.set_defaults(command=_transfer, call="export")
     import_ = commands.add_parser("import", help="store what an export has")
     text = "checked completely before anything is stored (default: standard input)"
     import_.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    import_.set_defaults(command=_transfer, compares=False)
+    import_.set_defaults(command=_transfer, call="import_")
     verify = commands.add_parser("verify", help="compare an export with the store")
     text = "the export (default: standard input)"
     verify.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    verify.set_defaults(command=_transfer, compares=True)
+    verify.set_defaults(command=_transfer, call="verify")
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -371,9 +370,8 @@ def _new_key(options: argparse.Namespace) -> int:
 def _transfer(options: argparse.Namespace) -> int:
     from petstore.transfer import command
 
-    if "url" in options:
-        return command.export(options.file, options.url)
-    return (command.verify if options.compares else command.import_)(options.file)
+    call: Callable[[str], int] = getattr(command, options.call)
+    return call(options.file)
 
 
 def _settings(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import sys
 import time
 from asyncio import Runner
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from secrets import token_hex
@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from petstore import exit_status
 from petstore.config.errors import ConfigurationError, count, shorten
 from petstore.config.loading import Configuration, configure
-from petstore.config.settings import Settings, gather
 from petstore.contract import (
     MAX_ID,
     Access,
@@ -37,7 +36,7 @@ from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress
 from petstore.transfer.records import Records
-from petstore.transfer.sources import ItemType, ServiceSource, Source, StorageSource, highest, pages
+from petstore.transfer.sources import ItemType, Source
 
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
@@ -63,27 +62,16 @@ _Numbered = tuple[int, Transferred]
 """An item, and the number of its line."""
 
 
-def export(file: str, url: str | None) -> int:
+def export(file: str) -> int:
     """Write everything to a file or standard output (``-``). Return the exit status.
-
-    url -- a running service to read from, instead of the configured storage
 
     Raises `ConfigurationError` and `UnavailableError`.
     """
+    configuration = _configured("there is nothing to export")
+    remark = "" if configuration.plugin.backend.snapshots else _MOMENT
     try:
-        if url is not None:
-            keys = Settings.read(gather(os.environ, {}).values).api_keys
-            if not keys:
-                raise ConfigurationError("PETSTORE_API_KEYS is not set: --from needs an API key")
-            with closing(ServiceSource(url, keys[0])) as service:
-                _export(service, file, _MOMENT)
-        else:
-            configuration = _configured(
-                "there is nothing to export. Read from the running service: --from URL"
-            )
-            with _opened(configuration, READING) as (runner, repository):
-                remark = "" if configuration.plugin.backend.snapshots else _MOMENT
-                _export(StorageSource(runner, repository), file, remark)
+        with _opened(configuration, READING) as (runner, repository):
+            _export(Source(runner, repository), file, remark)
     except KeyboardInterrupt:
         report("interrupted; the export is incomplete")
         return exit_status.INTERRUPTED
@@ -123,7 +111,7 @@ def verify(file: str) -> int:
             _opened(configuration, READING) as (runner, repository),
             Progress("compared", lines.size) as progress,
         ):
-            items, source = lines.watched(progress), StorageSource(runner, repository)
+            items, source = lines.watched(progress), Source(runner, repository)
             found = differences(items, lines.records, lines.name, source, int(time.time()))
             shown = list(islice(found, MAX_SHOWN))
             more = sum(1 for _ in found)
@@ -164,7 +152,7 @@ def _opened(
 
 
 def _export(source: Source, file: str, remark: str) -> None:
-    total = sum(highest(source, type_) for type_ in ITEM_TYPES)
+    total = sum(source.highest(type_) for type_ in ITEM_TYPES)
     with _output(file) as output, Progress("exported", total) as progress:
 
         def write(items: Sequence[Transferred], work: int) -> None:
@@ -173,15 +161,14 @@ def _export(source: Source, file: str, remark: str) -> None:
 
         for type_ in ITEM_TYPES:
             last = 0
-            for page in pages(source, type_):
+            for page in source.pages(type_):
                 write(page, page[-1].id - last)
                 last = page[-1].id
-        tokens = source.tokens(int(time.time()))
-        for records in tokens or ():
+        for records in source.tokens(int(time.time())):
             write(records, 0)
         output.write(ndjson.encode_end(progress.counts))
         output.flush()
-        progress.finish(remark if tokens else _RETRIED + remark)
+        progress.finish(remark)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from petstore.config.errors import shorten
 from petstore.contract import Order, Pet, TokenRecord
 from petstore.transfer.ndjson import MEMBERS, InvalidLineError, Transferred, encode
 from petstore.transfer.records import Records
-from petstore.transfer.sources import StorageSource, pages
+from petstore.transfer.sources import Source
 
 _STORE: Final = "the store"
 
@@ -24,7 +24,7 @@ def differences(
     lines: Iterable[tuple[int, Transferred]],
     records: Records,
     name: str,
-    source: StorageSource,
+    source: Source,
     now: int,
 ) -> Iterator[str]:
     """Yield a line for each difference.
@@ -69,8 +69,8 @@ def _in_file(
             yield _key(record), f"{name}, line {number}", record
 
 
-def _in_store(source: StorageSource, now: int) -> Iterator[_Entry]:
-    for page in chain(pages(source, Pet), pages(source, Order)):
+def _in_store(source: Source, now: int) -> Iterator[_Entry]:
+    for page in chain(source.pages(Pet), source.pages(Order)):
         for item in page:
             yield _key(item), _STORE, item
     with closing(Records()) as records:

@@ -14,9 +14,9 @@ import pytest
 
 from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from petstore.transfer.sources import PAGE_CHARACTERS, PAGE_ITEMS, ServiceSource, pages
+from petstore.transfer.sources import PAGE_CHARACTERS, PAGE_ITEMS, Source
 from tests.support.command import COMMAND, in_process, run_streams
-from tests.support.services import KEY, environment, process
+from tests.support.services import environment
 from tests.support.transfer import (
     AT,
     DURABLE,
@@ -180,56 +180,9 @@ def stored_pets(target: dict[str, str]) -> int:
     return len(with_repository(target, contents)[0])
 
 
-def test_a_running_service_is_exported(tmp_path: Path) -> None:
-    target, file = place_settings(DURABLE[0], tmp_path / "other"), tmp_path / "file"
-    with process(tmp_path, root_path="/shop") as live:
-        report = run("export", "--from", live.url, str(file), api_keys=KEY)
-        assert "exported 0 pets and 0 orders" in report
-        assert "; it shows one moment only if nobody wrote meanwhile" in report
-        assert file.read_bytes() == export_of([])
-        pets, orders = [], []
-        for pet_id in range(1, 231):
-            new = {"name": f"{pet_id}", "categoryId": pet_id, "status": "available"}
-            pets.append(live.client.post("/v1/pets", json=new).content)
-            if pet_id % 2 == 0:
-                order = live.client.post("/v1/store/orders", json={"petId": pet_id})
-                orders.append(order.content)
-                pets[-1] = live.client.get(f"/v1/pets/{pet_id}").content
-        expected = [b'{"pet":%b}' % pet for pet in pets]
-        expected += [b'{"order":%b}' % order for order in orders]
-        for url in (live.url, f"{live.url}/", f"{live.url}/v1", f"{live.url}/v1/"):
-            report = run("export", "--from", url, str(file), api_keys=f"{KEY},x")
-            assert "exported 230 pets and 115 orders" in report
-            assert file.read_bytes().splitlines()[:-1] == expected
-        for url, key, status, reason in (
-            (live.url, "wrong", 2, "does not accept the first key of PETSTORE_API_KEYS"),
-            (live.url, "", 2, "PETSTORE_API_KEYS is not set: --from needs an API key"),
-            (f"{live.url}/x", KEY, 2, "responded to GET /x/v1/pets with 404"),
-            ("http://127.0.0.1:1", KEY, 69, "Connection refused"),
-            ("https" + live.url[4:], KEY, 69, "SSL"),
-            ("ftp://host", KEY, 2, "--from must be a URL such as"),
-            ("http://user:pass@host", KEY, 2, "--from must be a URL such as"),
-        ):
-            outcome = in_process("export", "--from", url, str(tmp_path / "none"), api_keys=key)
-            assert (outcome.status, outcome.stdout) == (status, "")
-            assert re.fullmatch(f"petstore: .*{re.escape(reason)}.*\n", outcome.stderr)
-    assert not (tmp_path / "none").exists()
-    run("import", str(file), **target)
-    again = in_process("export", **target)
-    assert again.stdout.encode().splitlines()[:-1] == expected
-
-
-@pytest.mark.slow
-def test_an_export_waits_for_the_rate_limit_of_the_service_and_says_so(tmp_path: Path) -> None:
-    with process(tmp_path, rate_limit="50/s") as live:  # the highest ids take some hundred requests
-        report = run("export", "--from", live.url, str(tmp_path / "file"), api_keys=KEY)
-    assert "exported 0 pets" in report
-    assert report.count("limits the rate of requests") == 1
-
-
 def test_a_backend_that_is_not_durable_is_refused() -> None:
     for arguments, reason in (
-        (["export"], "there is nothing to export. Read from the running service: --from URL"),
+        (["export"], "there is nothing to export"),
         (["import"], "everything would be lost at the end"),
     ):
         outcome = in_process(*arguments, backend="memory")
@@ -275,15 +228,15 @@ def read(terminal: int) -> bytes:
 def test_pages_of_long_names_have_fewer_items() -> None:
     names = ["x" * 65_000] * 300 + [""] * 2000
 
-    class Stored(ServiceSource):
+    class Stored(Source):
         def __init__(self) -> None:
-            """Connect to nothing."""
+            """Open nothing."""
 
         def page(self, _: object, after: int, count: int) -> list[Pet]:
             numbered = enumerate(names[after : after + count], after + 1)
             return [Pet(pet_id, name, 7) for pet_id, name in numbered]
 
-    found = list(pages(Stored(), Pet))
+    found = list(Stored().pages(Pet))
     assert [item.id for page in found for item in page] == [*range(1, 2301)]
     assert max(sum(len(names[pet.id - 1]) for pet in page) for page in found) <= PAGE_CHARACTERS
     assert max(map(len, found)) == PAGE_ITEMS
