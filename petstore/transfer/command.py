@@ -8,9 +8,9 @@ import stat
 import sys
 import time
 from asyncio import Runner
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, BinaryIO, Final
@@ -152,20 +152,11 @@ def _opened(
 
 
 def _export(source: Source, file: str, remark: str) -> None:
-    total = sum(source.highest(type_) for type_ in ITEM_TYPES)
-    with _output(file) as output, Progress("exported", total) as progress:
-
-        def write(items: Sequence[Transferred], work: int) -> None:
+    now = int(time.time())
+    with _output(file) as output, Progress("exported", None) as progress:
+        for items in chain(source.pages(Pet), source.pages(Order), source.tokens(now)):
             output.write(b"".join(map(ndjson.encode, items)))
-            progress.add(items, work)
-
-        for type_ in ITEM_TYPES:
-            last = 0
-            for page in source.pages(type_):
-                write(page, page[-1].id - last)
-                last = page[-1].id
-        for records in source.tokens(int(time.time())):
-            write(records, 0)
+            progress.add(items)
         output.write(ndjson.encode_end(progress.counts))
         output.flush()
         progress.finish(remark)

@@ -18,7 +18,7 @@ class Progress:
     """Counts transferred items and shows the progress until the block is left.
 
     verb -- what happens to the items, as a participle: "exported"
-    total -- the total amount of work, in any unit; None if unknown
+    total -- how many bytes there are to read; None if unknown
     counts -- how many of each type were added
     """
 
@@ -33,7 +33,7 @@ class Progress:
     def __enter__(self) -> Self:
         """Start; on a terminal, show a bar."""
         if sys.stderr.isatty():
-            self._bar = _bar()
+            self._bar = _bar(self._total)
             self._bar.start()
             self._task = self._bar.add_task(self._verb, total=self._total, text="")
         return self
@@ -43,25 +43,22 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def add(self, items: Iterable[Transferred], work: int) -> None:
+    def add(self, items: Iterable[Transferred], size: int = 0) -> None:
         """Count transferred items, and report the progress if a report is due.
 
-        work -- how much of `total` they were, in the same unit
+        size -- how many bytes were read for them
         """
         for item in items:
             self.counts[type(item)] += 1
-        self._done += work
+        self._done += size
         now = monotonic()
         if self._bar is not None:
             text = f"{self._counted()}, {self._rate()}"
             self._bar.update(self._task, completed=self._done, text=text)
         elif now - self._shown >= REPORT_SECONDS:
             self._shown = now
-            text = f"{self._counted()}, {self._rate()}"
-            if self._total and self._done:
-                left = (now - self._begin) * (self._total - self._done) / self._done
-                text += f", {self._done / self._total:.0%}, {max(left, 0):.0f} s left"
-            report(text)
+            share = f", {self._done / self._total:.0%}" if self._total else ""
+            report(f"{self._counted()}, {self._rate()}{share}")
 
     def finish(self, remark: str = "") -> None:
         """Report the totals, and a remark after them."""
@@ -80,16 +77,17 @@ class Progress:
         return f"{sum(self.counts.values()) / seconds:,.0f}/s"
 
 
-def _bar() -> Any:
-    """Return a bar with counts, rate, share and time left, which disappears at the end."""
+def _bar(total: int | None) -> Any:
+    """Return counts and rate, and with a total a bar; they disappear at the end."""
     from rich import progress  # noqa: PLC0415 - slow to import
     from rich.console import Console  # noqa: PLC0415 - slow to import
 
-    columns = (
-        progress.TextColumn("{task.fields[text]}"),
-        progress.BarColumn(),
-        progress.TaskProgressColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("left"),
-    )
+    columns: list[progress.ProgressColumn] = [progress.TextColumn("{task.fields[text]}")]
+    if total is not None:
+        columns += [
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("left"),
+        ]
     return progress.Progress(*columns, console=Console(stderr=True), transient=True)

@@ -4,7 +4,7 @@ from asyncio import Runner
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from petstore.contract import MAX_ID, Order, OrderQuery, Pet, PetQuery, Repository, TokenRecord
+from petstore.contract import Order, OrderQuery, Pet, PetQuery, Repository, TokenRecord
 
 PAGE_ITEMS: Final = 500
 """The maximum number of items that are read from the storage at once."""
@@ -40,17 +40,6 @@ class Source:
         if type_ is Pet:
             return self._runner.run(self._repository.list_pets(PetQuery(after, count)))
         return self._runner.run(self._repository.list_orders(OrderQuery(after, count)))
-
-    def highest(self, type_: ItemType) -> int:
-        """Return the highest id, found by bisection in some fifty steps; 0 if there is none."""
-        low, high = 0, MAX_ID
-        while low < high:
-            middle = (low + high) // 2
-            if found := self.page(type_, middle, 1):
-                low = found[0].id
-            else:
-                high = middle
-        return low
 
     def tokens(self, now: int) -> Iterator[list[TokenRecord]]:
         """Yield the records that have not expired now, each at least once.

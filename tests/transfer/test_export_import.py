@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repository, TokenRecord
-from petstore.transfer import ndjson
+from petstore.transfer import ndjson, progress
+from petstore.transfer.progress import Progress
 from petstore.transfer.sources import PAGE_CHARACTERS, PAGE_ITEMS, Source
 from tests.support.command import COMMAND, in_process, run_streams
 from tests.support.services import environment
@@ -192,7 +193,7 @@ def test_a_backend_that_is_not_durable_is_refused() -> None:
         )
 
 
-def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress(tmp_path: Path) -> None:
     chosen, file = place_settings(DURABLE[0], tmp_path / "one"), tmp_path / "file"
     with_repository(chosen, lambda repository: fill(repository, 3000))
     for arguments, verb in ((["export", str(file)], "exported"), (["import", str(file)], "import")):
@@ -210,11 +211,26 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
             assert popen.stdout.read() == b""
         os.close(reader)
         text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-        assert "\u2501\u2501\u2501" in text
         counted = rf"{verb}\w* [\d,]+ pets(,| and) [\d,]+ orders( and \d+ records)?"
-        assert re.search(rf"{counted}, [\d,]+/s .* 100%", text)
-        assert re.search(r" \d:\d\d:\d\d left", text)
+        bar = r" .*\u2501\u2501\u2501.* 100% \d:\d\d:\d\d left" if verb == "import" else r" *[\r\n]"
+        assert re.search(rf"{counted}, [\d,]+/s{bar}", text)
         assert re.search(rf"petstore: {verb}\w* 3,000 pets, .*/s\)(; all .*)?\r\n$", text)
+
+
+@pytest.mark.parametrize(("total", "share"), [(None, ""), (10, ", 50%")])
+def test_a_pipe_gets_a_line_now_and_then(
+    total: int | None,
+    share: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Progress("exported", total) as shown:
+        shown.add([Pet(1, "Rex", 7)], 4)
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(progress, "REPORT_SECONDS", 0)
+        shown.add([Pet(2, "Rex", 7)], 1)
+    pattern = rf"petstore: exported 2 pets and 0 orders, [\d,]+/s{share}\n"
+    assert re.fullmatch(pattern, capsys.readouterr().err)
 
 
 def read(terminal: int) -> bytes:
