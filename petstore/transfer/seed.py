@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from petstore.config.errors import ConfigurationError, shorten
+from petstore.config.errors import ConfigurationError
 from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.loading import Configuration
 from petstore.contract import Access, Expected, RefusedError, Repository
@@ -19,11 +19,14 @@ from petstore.transfer import ndjson
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 
 _NDJSON: Final = re.compile(rb'\s*\{\s*"(pet|order|token|end)"\s*:')
-_BYTE: Final = re.compile(r"\(byte ([0-9]+)\)")
+_EXPECTED: Final = (
+    "expected NDJSON as petstore export writes it, an array of pets, or an object with the arrays"
+    " pets and orders"
+)
 
 _Open = Callable[[Any, Expected], AbstractAsyncContextManager[Repository]]
-_Items = list[tuple[int, Transferred]]
-"""Items, each with the number of the line where it begins."""
+_Items = list[tuple[str, Transferred]]
+"""Items, each with the place where it is."""
 
 
 class _Document(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +40,7 @@ def seeded(configuration: Configuration, file: str) -> Configuration:
     file -- NDJSON as `petstore export` writes it; or JSON: an array of pets, or an object with the
         arrays ``pets`` and ``orders``
 
-    Raises `InvalidLineError` for a line that is malformed or, when the backend is opened, refused;
+    Raises `InvalidLineError` for an item that is malformed or, when the backend is opened, refused;
     `ConfigurationError` if the file cannot be read, or the backend keeps or shares what it stores.
     """
     plugin = configuration.plugin
@@ -51,19 +54,19 @@ def seeded(configuration: Configuration, file: str) -> Configuration:
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
     items = _read(content, file)
-    backend = replace(plugin.backend, open=_opening(plugin.backend.open, items, file))
+    backend = replace(plugin.backend, open=_opening(plugin.backend.open, items))
     return replace(configuration, plugin=replace(plugin, backend=backend))
 
 
-def _opening(open_: _Open, items: _Items, file: str) -> _Open:
+def _opening(open_: _Open, items: _Items) -> _Open:
     @asynccontextmanager
     async def opened(settings: Any, expected: Expected) -> AsyncIterator[Repository]:
         async with open_(settings, replace(expected, access=Access.CREATE)) as repository:
-            for number, item in items:
+            for where, item in items:
                 try:
                     await repository.restore([item])
                 except RefusedError as refusal:
-                    raise InvalidLineError(f"{file}, line {number}: {refusal}") from None
+                    raise InvalidLineError(f"{where}: {refusal}") from None
             yield repository
 
     return opened
@@ -72,38 +75,25 @@ def _opening(open_: _Open, items: _Items, file: str) -> _Open:
 def _read(content: bytes, file: str) -> _Items:
     if not content.strip() or _NDJSON.match(content):
         lines = ndjson.read(BytesIO(content), file, len(content) + 1, needs_end=False)
-        return [(number, item) for number, _, item in lines]
+        return [(f"{file}, line {number}", item) for number, _, item in lines]
     return list(_read_json(content, file))
 
 
-def _read_json(content: bytes, file: str) -> Iterator[tuple[int, Transferred]]:
+def _read_json(content: bytes, file: str) -> Iterator[tuple[str, Transferred]]:
     try:
         check_depth(content)
         if content.lstrip().startswith(b"["):
             found = _Document(msgspec.json.decode(content, type=list[Raw]))
         else:
             found = msgspec.json.decode(content, type=_Document)
+        check_members(content.decode())
     except (msgspec.DecodeError, ValueError) as error:
-        place = _BYTE.search(str(error))
-        line = content.count(b"\n", 0, int(place[1]) if place else 0) + 1
-        expected = (
-            "expected NDJSON as petstore export writes it, an array of pets, or an object with the"
-            " arrays pets and orders"
-        )
         reason = why_malformed(content, error)
-        raise InvalidLineError(f"{file}, line {line}: {reason}; {expected}") from None
+        raise InvalidLineError(f"{file}: {reason}; {_EXPECTED}") from None
     for member, raws in (("pet", found.pets), ("order", found.orders)):
-        end, number = 0, 1
-        for raw in map(bytes, raws):
-            begin = content.index(raw, end)
-            number += content.count(b"\n", end, begin)
+        for position, raw in enumerate(raws):
+            where = f"{file}, {member}s[{position}]"
             try:
-                yield number, ndjson.decode(b'{"%b":%b}\n' % (member.encode(), raw))
+                yield where, ndjson.decode(b'{"%b":%b}\n' % (member.encode(), bytes(raw)))
             except ValueError as error:
-                raise InvalidLineError(f"{file}, line {number}: {shorten(str(error))}") from None
-            number += raw.count(b"\n")
-            end = begin + len(raw)
-    try:
-        check_members(content.decode())  # of what is around the items
-    except ValueError as error:
-        raise InvalidLineError(f"{file}, line 1: {error}") from None
+                raise InvalidLineError(f"{where}: {error}") from None
