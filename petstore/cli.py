@@ -29,7 +29,14 @@ _MEANT: Final = {
 """What other programs call some of the arguments."""
 
 
-_CANNOT_WRITE: Final = {errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
+_CANNOT_WRITE: Final = (
+    errno.EBADF,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EPIPE,
+)
 """Errors of a command that mean that its output cannot be written."""
 
 
@@ -38,26 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _open_closed_streams()
     _reset_signals()
     warnings.showwarning = lambda message, *_: _report(logging.WARNING, str(message))
-    status: int | str | None = 0
     try:
         status = _run(sys.argv[1:] if arguments is None else arguments)
-    except SystemExit as ended:  # --help, --version, a wrong option
-        status = ended.code
+        sys.stdout.flush()  # so that a failure is noticed here, not at interpreter exit
     except KeyboardInterrupt:
         status = exit_status.INTERRUPTED
-    except BrokenPipeError:  # the reader of the pipe has closed it
-        pass
     except OSError as error:
         if error.errno not in _CANNOT_WRITE:
             raise
-        status = _fail_to_write(error)
-    finally:
-        try:
-            sys.stdout.flush()  # so that a failure is noticed here, not at interpreter exit
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if not status and not isinstance(error, BrokenPipeError):
-                status = _fail_to_write(error)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
+        closed = isinstance(error, BrokenPipeError)  # by the reader of the pipe
+        status = 0 if closed else _fail_to_write(error)
     sys.exit(status)
 
 
@@ -165,23 +163,12 @@ class _Parser(argparse.ArgumentParser):
             found[2], choices if "choice" in found[1] else self._option_string_actions
         )
 
-    def print_help(self, file: Any = None) -> None:
-        """Print the help; argparse's own method hides that it cannot be written."""
-        print(self.format_help(), end="", file=file)
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here: the parser of a subcommand names its own help."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Print the version; argparse's own action would hide that it cannot be written."""
-        print(f"petstore {__version__}")
-        parser.exit()
 
 
 _SETTINGS: Final = (
@@ -197,8 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_SETTINGS,
         allow_abbrev=False,
     )
-    text = "show program's version number and exit"
-    parser.add_argument("--version", action=_Version, nargs=0, help=text)
+    parser.add_argument("--version", action="version", version=f"petstore {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     text = "serve until SIGTERM or SIGINT"
