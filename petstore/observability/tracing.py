@@ -1,15 +1,12 @@
 """OpenTelemetry traces: one span per request, in the trace that its ``traceparent`` names.
 
 They are on where the extra ``tracing`` is installed and OTEL_EXPORTER_OTLP_ENDPOINT says where to
-send them, by OTLP over HTTP. Everything else is set by OpenTelemetry's own variables; one that
-cannot work is an error of the configuration.
+send them, by OTLP over HTTP. Everything else is set by OpenTelemetry's own variables.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
-from importlib.util import find_spec
 from threading import Thread
 from typing import Any, Final, Self
 
@@ -17,9 +14,7 @@ from litestar.types import ASGIApp, Receive, Send
 
 from petstore import __version__
 from petstore.config.errors import ConfigurationError
-from petstore.observability import trace_variables
 
-_PREFIX: Final = "OTEL_"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _SANITIZE: Final = "OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SANITIZE_FIELDS"
 
@@ -33,21 +28,15 @@ _log = logging.getLogger("petstore")
 
 
 class Tracing:
-    """The traces of one process. Raises `ModuleNotFoundError` where the extra is not installed.
+    """The traces of one process. Raises `ModuleNotFoundError` where the extra is not installed."""
 
-    variables -- OpenTelemetry's, which take the place of those in the environment
-    """
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        for name in [name for name in os.environ if name.startswith(_PREFIX)]:
-            del os.environ[name]
-        os.environ.update(variables)
+    def __init__(self) -> None:
         # The stable semantic conventions; read when the middleware is created.
         os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
         if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
             os.environ.setdefault("OTEL_SERVICE_NAME", "petstore")
-        # Of a malformed header they log the client's own text, in a line for each request.
-        for name in ("opentelemetry.baggage", "opentelemetry.trace"):
+        # Of a malformed header they log the text: a client's own, or a key of the collector.
+        for name in ("opentelemetry.baggage", "opentelemetry.trace", "opentelemetry.util.re"):
             logging.getLogger(name).setLevel(logging.ERROR)
         # Imported only here: they belong to an extra, and take 0.3 s of a start.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -71,36 +60,28 @@ class Tracing:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
+    def from_environment(cls) -> Self | None:
         """Return the traces that the environment asks for, or None.
 
         If OpenTelemetry is not installed, that is logged, and the service runs without them.
 
-        Raises `ConfigurationError` for a variable that cannot work.
+        Raises `ConfigurationError` if it cannot start.
         """
-        given = {name: text.strip() for name, text in environ.items() if name.startswith(_PREFIX)}
-        given = {name: text for name, text in given.items() if text}  # as OpenTelemetry specifies
-        off = given.get("OTEL_SDK_DISABLED", "").lower() == "true"
-        off = off or given.get("OTEL_TRACES_EXPORTER", "").lower() == "none"
-        if off or not any(name in given for name in _ENDPOINTS):
+        off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        off = off or os.environ.get("OTEL_TRACES_EXPORTER", "").lower() == "none"
+        if off or not any(map(os.environ.get, _ENDPOINTS)):
             return None
         try:
-            if find_spec("opentelemetry.sdk"):  # its plugins are installed with it
-                trace_variables.check(given)
-            return cls(given)
+            return cls()
         except ModuleNotFoundError as error:
             _log.warning(
                 "no traces: %s is missing; install the service with its extra 'tracing'",
                 error.name,
             )
             return None
-        except ConfigurationError:
-            raise
-        except Exception as error:  # noqa: BLE001 - of a variable that only this release reads
-            raise ConfigurationError(
-                f"OpenTelemetry cannot start: {str(error) or repr(error)}; check"
-                f" {', '.join(sorted(given))}"
-            ) from None
+        except Exception as error:  # noqa: BLE001 - whatever its variables lead to
+            reason = str(error) or repr(error)
+            raise ConfigurationError(f"OpenTelemetry cannot start: {reason}") from None
 
     @classmethod
     def check(cls) -> None:
