@@ -98,11 +98,11 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator
         from prometheus_client.exposition import choose_encoder
         from prometheus_client.multiprocess import MultiProcessCollector
 
-        from petstore.observability.processes import ProcessCollector
+        from petstore.observability.processes import ServiceCollector
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types
-        registry.register(ProcessCollector(workers, build))
+        registry.register(ServiceCollector(workers, build))
 
         async def app(scope: Any, _: Any, send: Any) -> None:
             accepted = b",".join([value for name, value in scope["headers"] if name == b"accept"])
