@@ -28,7 +28,6 @@ _MEANT: Final = {
 }
 """What other programs call some of the arguments."""
 
-
 _CANNOT_WRITE: Final = (
     errno.EBADF,
     errno.EDQUOT,
@@ -225,29 +224,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     new.set_defaults(command=_new_key)
 
-    _add_transfer(commands)
+    for name, (text, file) in _TRANSFERS.items():
+        transfer = commands.add_parser(name, help=text)
+        transfer.add_argument("file", metavar="FILE", nargs="?", default="-", help=file)
+        transfer.set_defaults(command=_transfer, name=name)
 
     document = commands.add_parser("openapi", help="print the OpenAPI document")
     document.set_defaults(command=_openapi)
     return parser
 
 
-def _add_transfer(commands: Any) -> None:
-    """Add the commands that move a store, and compare the result."""
-    export = commands.add_parser(
-        "export", help="write all pets, orders and records of idempotency keys as NDJSON"
-    )
-    text = "the target; replaced once the export is complete (default: standard output)"
-    export.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    export.set_defaults(command=_transfer, call="export")
-    import_ = commands.add_parser("import", help="store what an export has")
-    text = "checked completely before anything is stored (default: standard input)"
-    import_.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    import_.set_defaults(command=_transfer, call="import_")
-    verify = commands.add_parser("verify", help="compare an export with the store")
-    text = "the export (default: standard input)"
-    verify.add_argument("file", metavar="FILE", nargs="?", default="-", help=text)
-    verify.set_defaults(command=_transfer, call="verify")
+_TRANSFERS: Final = {
+    "export": (
+        "write all pets, orders and records of idempotency keys as NDJSON",
+        "the target; replaced once the export is complete (default: standard output)",
+    ),
+    "import": (
+        "store what an export has",
+        "checked completely before anything is stored (default: standard input)",
+    ),
+    "verify": ("compare an export with the store", "the export (default: standard input)"),
+}
+"""The commands that move a store and compare the result: what each does, and what its file is."""
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -356,8 +354,8 @@ def _new_key(options: argparse.Namespace) -> int:
 def _transfer(options: argparse.Namespace) -> int:
     from petstore.transfer import command
 
-    call: Callable[[str], int] = getattr(command, options.call)
-    return call(options.file)
+    calls = {"export": command.export, "import": command.import_, "verify": command.verify}
+    return calls[options.name](options.file)
 
 
 def _settings(options: argparse.Namespace) -> int:
