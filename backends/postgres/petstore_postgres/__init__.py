@@ -74,7 +74,7 @@ async def open_postgres(
         writes=expected.access is not Access.READ,
     )
     if servers.ignored and parent_process() is None:  # else the parent has said so
-        _log.info("no effect: %s in PETSTORE_POSTGRES_URL", ", ".join(servers.ignored))
+        _log.info("no effect: %s", ", ".join(servers.ignored))
     store = Store(servers.name, settings.schema, expected)
     try:
         first = await servers.connect()

@@ -1,4 +1,4 @@
-"""`PETSTORE_POSTGRES_URL`: the servers that it names, and what becomes of its parameters."""
+"""`PETSTORE_POSTGRES_URL`: the servers that it names, and its parameters, as libpq reads them."""
 
 import configparser
 import os
@@ -6,115 +6,79 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from petstore.contract import SettingsError
 
 URL: Final = "PETSTORE_POSTGRES_URL"
 
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_TLS: Final = "ssl_max_protocol_version ssl_min_protocol_version sslcert sslcrl sslkey sslpassword"
+_HONORED: Final = (
+    f"{_TLS} application_name datestyle dbname geqo gsslib host krbsrvname options passfile"
+    " password port sslmode sslnegotiation sslrootcert timezone user"
+)
+# Connecting and each call have a time limit, the servers are checked each second, and the primary
+# is used.
+_NO_EFFECT: Final = (
+    "connect_timeout fallback_application_name keepalives keepalives_count keepalives_idle"
+    " keepalives_interval load_balance_hosts max_protocol_version sslcompression tcp_user_timeout"
+)
+_HARMLESS: Final = re.compile(
+    "channel_binding=(disable|prefer)|client_encoding=(utf-?8|unicode|auto)"
+    "|gssencmode=(disable|prefer)|pgbouncer=(false|0)"
+    "|target_session_attrs=(any|read-write|primary)",
+    re.IGNORECASE,
+)
+_REMEDIES: Final = {
+    "channel_binding": "the client library has none. sslmode=verify-full, with sslrootcert=system"
+    " or the provider's certificate, makes sure of the server, too",
+    "client_encoding": "the service needs UTF8",
+    "connection_limit": "set PETSTORE_POSTGRES_CONNECTIONS instead",
+    "currentSchema": "set PETSTORE_POSTGRES_SCHEMA instead",
+    "hostaddr": "name the server only as the host",
+    "pgbouncer": "set PETSTORE_POSTGRES_PGBOUNCER=true instead",
+    "require_auth": "with sslmode=verify-full, only the right server gets the password",
+    "schema": "set PETSTORE_POSTGRES_SCHEMA instead",
+    "ssl": "use sslmode=require, verify-ca or verify-full instead",
+    "target_session_attrs": "the service needs the primary",
+}
+_REFUSED_VARIABLES: Final = (
+    "channel_binding client_encoding gssdelegation gssencmode hostaddr min_protocol_version"
+    " require_auth requirepeer requiressl sslcertmode sslcrldir sslsni target_session_attrs"
+)
+_OWN_NAMES: Final = {
+    "application_name": "PGAPPNAME",
+    "connect_timeout": "PGCONNECT_TIMEOUT",
+    "dbname": "PGDATABASE",
+    "sslpassword": "",  # has no variable
+    "timezone": "PGTZ",
+}
+_VARIABLES: Final = {
+    name: _OWN_NAMES.get(name, f"PG{name.replace('_', '').upper()}")
+    for name in f"{_HONORED} {_NO_EFFECT} {_REFUSED_VARIABLES}".split()
+}
 
 
 class DatabaseUrl(NamedTuple):
-    """What a URL says.
+    """What a URL says, with what the variables and the service file of libpq add.
 
-    url -- what asyncpg gets: without the parameters that it does not know
-    hosts -- the servers, as libpq reads them: "host:port", "[::1]:port", "/path"
+    dsn -- what asyncpg gets besides the server
+    servers -- where to connect, as arguments of `asyncpg.connect`
     application_name -- of the sessions
     tls -- a context that takes the place of the parameters for TLS, or None
-    ignored -- the parameters that have no effect
+    ignored -- the parameters that have no effect, and where they stand
     """
 
-    url: str
-    hosts: list[str]
+    dsn: str
+    servers: list[dict[str, Any]]
     application_name: str
     tls: ssl.SSLContext | None
     ignored: list[str]
 
 
-class _Parameter(NamedTuple):
-    """A parameter that asyncpg would take for a setting of the server, or not use as libpq does.
-
-    ignored -- the values that need no effect here, as a regular expression; "" for none
-    remedy -- what to do about any other value
-    """
-
-    ignored: str
-    remedy: str = ""
-
-
-_LIMIT: Final = "set PETSTORE_POSTGRES_TIMEOUT_SECONDS instead"
-_NO: Final = "0|off|no|false"
-_NO_KERBEROS: Final = "the service does not encrypt with GSSAPI; use sslmode=verify-full instead"
-_VERIFY: Final = "with sslmode=verify-full, only the right server gets the password"
-_NO_OAUTH: Final = "the service does not log in by OAuth; use a password"
-_MODES: Final = "use sslmode=require, verify-ca or verify-full instead"
-
-_PARAMETERS: Final[dict[str, _Parameter]] = {
-    # What libpq documents (PostgreSQL 18, "Parameter Key Words"), except what asyncpg honors.
-    "hostaddr": _Parameter("", "name the server only as the host"),
-    "require_auth": _Parameter("", f"the client library accepts what the server asks; {_VERIFY}"),
-    "channel_binding": _Parameter(
-        "disable|prefer",
-        "the client library has no channel binding. sslmode=verify-full, with sslrootcert=system or"
-        " the provider's certificate, makes sure of the server, too",
-    ),
-    # Connecting and each call have a time limit, and the servers are checked each second.
-    "connect_timeout": _Parameter(".*"),
-    "keepalives": _Parameter(".*"),
-    "keepalives_idle": _Parameter(".*"),
-    "keepalives_interval": _Parameter(".*"),
-    "keepalives_count": _Parameter(".*"),
-    "tcp_user_timeout": _Parameter(".*"),
-    "client_encoding": _Parameter("utf-?8|unicode|auto", "the service needs UTF8"),
-    "fallback_application_name": _Parameter(".*"),
-    "replication": _Parameter(_NO, "the service needs an ordinary session"),
-    "gssencmode": _Parameter("disable|prefer", _NO_KERBEROS),
-    "gssdelegation": _Parameter("0", "the service delegates no credentials"),
-    "requiressl": _Parameter("0", _MODES),
-    "sslcompression": _Parameter(".*"),  # libpq ignores it, too
-    "sslkeylogfile": _Parameter("", "set the variable SSLKEYLOGFILE instead"),
-    "sslcertmode": _Parameter("allow", "set sslcert and sslkey, or neither"),
-    "sslcrldir": _Parameter("", "name one file with sslcrl instead"),
-    "sslsni": _Parameter("1", "the name of the server is always sent"),
-    "requirepeer": _Parameter("", "protect the folder of the socket instead"),
-    "min_protocol_version": _Parameter(r"3\.0", "the client library has version 3.0 only"),
-    "max_protocol_version": _Parameter(".*"),
-    "scram_client_key": _Parameter("", "use a password"),
-    "scram_server_key": _Parameter("", "use a password"),
-    "servicefile": _Parameter("", "set the variable PGSERVICEFILE instead"),
-    "target_session_attrs": _Parameter("any|read-write|primary", "the service needs the primary"),
-    "load_balance_hosts": _Parameter(".*"),  # the primary is used
-    "oauth_issuer": _Parameter("", _NO_OAUTH),
-    "oauth_client_id": _Parameter("", _NO_OAUTH),
-    "oauth_client_secret": _Parameter("", _NO_OAUTH),
-    "oauth_scope": _Parameter("", _NO_OAUTH),
-    # What other programs put into a URL: Supabase and Prisma, JDBC, SQLAlchemy.
-    "pgbouncer": _Parameter(_NO, "set PETSTORE_POSTGRES_PGBOUNCER=true instead"),
-    "schema": _Parameter("", "set PETSTORE_POSTGRES_SCHEMA instead"),
-    "currentSchema": _Parameter("", "set PETSTORE_POSTGRES_SCHEMA instead"),
-    "connection_limit": _Parameter("", "set PETSTORE_POSTGRES_CONNECTIONS instead"),
-    "pool_timeout": _Parameter("", _LIMIT),
-    "socket_timeout": _Parameter("", _LIMIT),
-    "socketTimeout": _Parameter("", _LIMIT),
-    "loginTimeout": _Parameter("", _LIMIT),
-    "ssl": _Parameter("", _MODES),
-    "sslaccept": _Parameter("", _MODES),
-}
-
-_VARIABLES: Final = {
-    # Variables of libpq that asyncpg does not read, and that must not be ignored in silence.
-    "PGCHANNELBINDING": "channel_binding",
-    "PGGSSENCMODE": "gssencmode",
-    "PGREQUIREAUTH": "require_auth",
-    "PGREQUIREPEER": "requirepeer",
-    "PGSSLCERTMODE": "sslcertmode",
-    "PGSSLCRLDIR": "sslcrldir",
-}
-
-
 def parse(url: str, environ: Mapping[str, str] = os.environ) -> DatabaseUrl:
-    """Return what a URL says, with what the variables of libpq and its service file add.
+    """Return what a URL says.
 
     Raises `SettingsError`, without a password in it, for a URL that is not valid, and for a
     parameter that can be neither honored nor ignored, with what to do about it.
@@ -123,120 +87,114 @@ def parse(url: str, environ: Mapping[str, str] = os.environ) -> DatabaseUrl:
         parts = urlsplit(url)
         if parts.scheme not in ("postgres", "postgresql"):
             raise invalid(f"it begins with {url.partition('//')[0]}//, as other programs have it")
-        begun = f"{parts.path}{parts.fragment}{parts.query.partition('=')[0]}"
-        if "@" in begun or parts.netloc.count("@") > 1:
+        if parts.fragment or "@" in parts.path + parts.query or parts.netloc.count("@") > 1:
             raise invalid(
-                "in a user or password, write '/', '?', '#' and '@' as %2F, %3F, %23, %40"
+                "in a name or password, write '/', '?', '#' and '@' as %2F, %3F, %23, %40"
             )
-        query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        query = parts.query.replace("+", "%2B")  # which libpq does not take for a space
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:  # its message may show a password
         raise invalid("it is not a URL") from None
-    for name, text in query.items():
-        _check(f"{URL} has {name}", name, text)
-    for variable, name in _VARIABLES.items():
-        if value := environ.get(variable):
-            _check(f"{variable} sets {name}", name, value)
-    service = _service(query, environ)
-    for name, text in service.items():
-        _check(f"the service {query['service']} of {URL} has {name}", name, text)
-    before, mark, pairs = url.partition("?")
-    if parts.path == "/":  # asyncpg takes it for the name of the database, and no other one then
-        before = before.removesuffix("/")
-    given = {**service, **query}
-    kept = [pair for pair in pairs.split("&") if unquote(pair.partition("=")[0]) not in _PARAMETERS]
+    named = {**_before_the_query(parts), **dict(pairs)}
+    service = named.pop("service", "") or environ.get("PGSERVICE", "")
+    file = named.pop("servicefile", "") or environ.get("PGSERVICEFILE", "")
+    found = {  # as in libpq, the last one wins
+        **{name: (variable, environ.get(variable, "")) for name, variable in _VARIABLES.items()},
+        **{
+            name: (f"the service {service}", value)
+            for name, value in _read_service(service, file, environ).items()
+        },
+        **{name: (URL, value) for name, value in named.items()},
+    }
+    given, ignored = dict[str, str](), list[str]()
+    for name, (where, value) in found.items():
+        if value and _is_honored(name, value, where):
+            given[name] = value
+        elif value:
+            ignored.append(f"{name} in {where}")
+    servers = list(_servers(given.pop("host", ""), given.pop("port", "")))
     return DatabaseUrl(
-        before + (mark if kept else "") + "&".join(kept),
-        list(_hosts(parts.netloc, given)),
-        given.get("application_name") or environ.get("PGAPPNAME") or "petstore",
-        _tls(given, environ),
-        sorted(name for name in query if name in _PARAMETERS),
+        f"postgresql://?{urlencode(given, quote_via=quote)}",  # in which there is one of a name
+        servers,
+        given.get("application_name", "petstore"),
+        _tls(given),
+        sorted(ignored),
     )
 
 
-def _check(where: str, name: str, text: str) -> None:
-    """Raise `SettingsError` unless a parameter can be honored or ignored.
+def _before_the_query(parts: SplitResult) -> dict[str, str]:
+    """Return the parameters that have a place of their own in a URL, if they are there."""
+    login, _, servers = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    pairs = [re.findall(r"^(?:\[(.*)\]|([^:]*)):?(.*)", server)[0] for server in servers.split(",")]
+    found = {
+        "user": user,
+        "password": password,
+        "host": ",".join(address or name for address, name, _ in pairs),
+        "port": ",".join(port for _, _, port in pairs),
+        "dbname": parts.path.removeprefix("/"),
+    }
+    return {name: unquote(value) for name, value in found.items() if value}
+
+
+def _read_service(name: str, file: str, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the parameters of a service, from the user's file, or from the system's."""
+    if not name:
+        return {}
+    user = file or os.path.expanduser("~/.pg_service.conf")  # noqa: PTH111 - Path raises without a home
+    for place in (user, f"{environ.get('PGSYSCONFDIR', '')}/pg_service.conf"):
+        services = configparser.RawConfigParser(delimiters="=", default_section="")
+        try:
+            services.read(place)
+        except (configparser.Error, UnicodeDecodeError):
+            raise SettingsError(f"{place} is not a service file of PostgreSQL") from None
+        if name in services:
+            return services[name]
+    raise SettingsError(f"the service {name} is not in {user}")
+
+
+def _is_honored(name: str, value: str, where: str) -> bool:
+    """Return whether a parameter is honored. If not, it makes no difference here.
+
+    Raises `SettingsError` if it would make one.
 
     where -- what has it, for the message
     """
-    system = (name, text) == ("sslrootcert", "system")
-    if name in _FILES and not system and not os.access(text, os.R_OK):
-        raise SettingsError(f"{where}={text}, which cannot be read")
-    if (parameter := _PARAMETERS.get(name)) is None:
-        return
-    if not re.fullmatch(parameter.ignored, text, re.IGNORECASE):
-        value = f"={text[:60]}" if parameter.ignored else ""  # any other may be a secret
-        raise SettingsError(
-            f"{where}{value}, which cannot be honored. Leave it out: {parameter.remedy}"
-        )
+    is_file = name in _FILES and (name, value) != ("sslrootcert", "system")
+    if is_file and not os.access(value, os.R_OK):
+        raise SettingsError(f"{name}={value} in {where} cannot be read")
+    if name in _HONORED.split():
+        return True
+    if name in _NO_EFFECT.split() or _HARMLESS.fullmatch(f"{name}={value}"):
+        return False
+    remedy = _REMEDIES.get(name, "a setting of the server is options=-c%20name%3Dvalue")
+    raise SettingsError(f"{name} in {where} cannot be honored. Leave it out: {remedy}")
 
 
-def _service(query: Mapping[str, str], environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the parameters of the service that a URL names, read as asyncpg reads them."""
-    if "service" not in query:
-        return {}
-    file = environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")  # noqa: PTH111 - Path raises without a home
-    services = configparser.ConfigParser()
-    try:
-        services.read(file)
-        return dict(services[query["service"]]) if query["service"] in services else {}
-    except configparser.Error:
-        raise SettingsError(f"{file} is not a service file of PostgreSQL") from None
+def _servers(hosts: str, ports: str) -> Iterator[dict[str, Any]]:
+    """Yield the servers. Without a host, asyncpg tries the usual sockets, and then localhost."""
+    names, numbers = hosts.split(","), ports.split(",")
+    if len(numbers) == 1:
+        numbers *= len(names)
+    if len(numbers) != len(names) or ("" in names and hosts):
+        raise invalid(f"it has {len(numbers)} ports and {len(list(filter(None, names)))} hosts")
+    for name, number in zip(names, numbers, strict=True):
+        if not re.fullmatch("[0-9]{0,5}", number) or not 0 < int(number or 5432) < 65536:
+            raise invalid("a port is not a number from 1 to 65535")  # it may be a password
+        yield {**({"host": name} if name else {}), "port": int(number or 5432)}
 
 
-def _hosts(named: str, query: Mapping[str, str]) -> Iterator[str]:
-    """Yield the servers. A host between // and / wins over one that is a parameter."""
-    if hosts := named.rpartition("@")[2]:
-        yield from map(unquote, hosts.split(","))
-        return
-    names = query.get("host", "").split(",")
-    ports = query.get("port", "").split(",")
-    if len(ports) == 1:
-        ports *= len(names)
-    for name, port in zip(names, ports, strict=False):
-        if name:
-            yield f"{name}:{port}" if port else name
-
-
-def _tls(query: Mapping[str, str], environ: Mapping[str, str]) -> ssl.SSLContext | None:
+def _tls(given: Mapping[str, str]) -> ssl.SSLContext | None:
     """Return the context for `sslrootcert=system`, which asyncpg takes for the name of a file."""
-    given = {
-        name: query.get(name) or environ.get(f"PG{name.upper().replace('_', '')}") or ""
-        for name in (*_FILES, "sslmode", "ssl_min_protocol_version", "ssl_max_protocol_version")
-    }
-    if given["sslrootcert"] != "system":
+    if given.get("sslrootcert") != "system":
         return None
-    if given["sslmode"] not in ("", "verify-full"):
-        raise SettingsError(
-            f"sslrootcert=system, in {URL} or PGSSLROOTCERT, needs sslmode=verify-full: anybody can"
-            " get a certificate for some name"
-        )
+    if given.get("sslmode", "verify-full") != "verify-full":
+        raise invalid("sslrootcert=system needs sslmode=verify-full: anybody can get a certificate")
+    if unused := given.keys() & _TLS.split():
+        raise invalid(f"{', '.join(sorted(unused))}: sslrootcert must name a file, not system")
     context = ssl.create_default_context()
     context.set_alpn_protocols(["postgresql"])
-    try:
-        if given["sslcert"]:
-            password = query.get("sslpassword", "")
-            context.load_cert_chain(given["sslcert"], given["sslkey"] or None, password)
-        if given["sslcrl"]:
-            context.load_verify_locations(given["sslcrl"])
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
-        if version := given["ssl_min_protocol_version"]:
-            context.minimum_version = ssl.TLSVersion[version.replace(".", "_")]
-        if version := given["ssl_max_protocol_version"]:
-            context.maximum_version = ssl.TLSVersion[version.replace(".", "_")]
-    except (OSError, KeyError) as error:
-        raise invalid(f"a parameter for TLS cannot be used: {error}") from None
     return context
-
-
-def to_arguments(host: str) -> dict[str, Any]:
-    """Return the arguments of `asyncpg.connect` for one of several servers."""
-    name, colon, port = host.rpartition(":")
-    if not colon or "]" in port:
-        name, port = host, "5432"
-    try:
-        return {"host": name.strip("[]"), "port": int(port)}
-    except ValueError:
-        raise invalid("a port is not a number") from None  # it may be a part of a password
 
 
 def invalid(reason: str) -> SettingsError:

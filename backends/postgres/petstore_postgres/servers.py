@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from petstore.contract import SettingsError, StorageError, UnavailableError, WrongStoreError
-from petstore_postgres.address import invalid, parse, to_arguments
+from petstore_postgres.address import parse
 
 OTHERS_SECONDS: Final = 0.3
 """How long to wait for the other servers once a writable one has been found."""
@@ -107,20 +107,18 @@ class Servers:
     writes -- whether a server must accept writes; if not, a connection to a standby will do when no
         primary is found
     timeline -- the highest one of a primary so far: one of a lower timeline was replaced
-    ignored -- the parameters of the URL that have no effect
+    ignored -- the parameters that have no effect, and where they stand
     """
 
     def __init__(
         self, url: str, seconds: float, *, pgbouncer: bool = False, writes: bool = True
     ) -> None:
         address = parse(url)
-        self._url = address.url
+        self._dsn = address.dsn
         self._seconds = seconds
         self._writes = writes
-        addresses = [to_arguments(host) for host in address.hosts]
-        self._addresses = addresses if len(addresses) > 1 else [{}]
-        hosts = address.hosts or [os.environ.get("PGHOST", "the default socket")]  # as libpq does
-        self.name = f"postgres at {','.join(hosts)}"
+        self._addresses = address.servers
+        self.name = ", ".join(map(_name, address.servers))
         self.ignored = address.ignored
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()
@@ -129,6 +127,7 @@ class Servers:
         self._kept: dict[int, ReachedServer] = {}
         milliseconds = f"{max(1, round(seconds * 800))}"
         self._options: dict[str, Any] = {"timeout": seconds, "ssl": address.tls}
+        self._options["target_session_attrs"] = "any"  # whatever the environment says
         if pgbouncer:  # it gives each transaction another session
             self._options["statement_cache_size"] = 0
         else:
@@ -284,8 +283,8 @@ class Servers:
     async def _reach(self, address: dict[str, Any]) -> ReachedServer:
         with translated_errors(self.name, self._seconds, opening=True):
             async with asyncio.timeout(self._seconds):
-                connection = await asyncpg.connect(self._url, **address, **self._options)
-        return ReachedServer(_name(address) or self.name, await self._read(connection), connection)
+                connection = await asyncpg.connect(self._dsn, **address, **self._options)
+        return ReachedServer(_name(address), await self._read(connection), connection)
 
     async def _ask(self, number: int) -> ReachedServer | None:
         """Return what a server is now, over its open connection if there is one, or None."""
@@ -318,7 +317,7 @@ def _terminate(task: asyncio.Task[ReachedServer]) -> None:
 
 
 def _name(address: dict[str, Any]) -> str:
-    return f"postgres at {address['host']}:{address['port']}" if address else ""
+    return f"postgres at {address.get('host', 'the default socket')}:{address['port']}"
 
 
 def _combine(failures: list[StorageError]) -> StorageError:
@@ -353,14 +352,15 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
         if opening and (_is_refusal(error) or _lacks_tls(error)):
             raise SettingsError(message) from None
         raise UnavailableError(message) from None
-    except AttributeError:
-        if opening:  # asyncpg, if the connection is lost between two steps
+    except Exception as error:
+        if not opening or isinstance(error, StorageError):
+            raise
+        if isinstance(error, AttributeError):  # asyncpg's, between two of its steps
             raise UnavailableError(f"{name}: {LOST}") from None
-        raise
-    except ValueError:
-        if opening:  # asyncpg does not understand the URL; its message may show a password
-            raise invalid("it is not a URL") from None
-        raise
+        reason = "" if isinstance(error, ValueError) else f": {error}"  # it may show a password
+        raise SettingsError(
+            f"{name}: cannot connect ({type(error).__name__}{reason}); check PETSTORE_POSTGRES_URL"
+        ) from None
 
 
 def _remedy(error: Exception) -> str:

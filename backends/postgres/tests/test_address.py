@@ -1,7 +1,8 @@
-"""`PETSTORE_POSTGRES_URL`: the servers it names, and every parameter that libpq documents."""
+"""`PETSTORE_POSTGRES_URL`: the servers that it names, and what becomes of its parameters."""
 
 import asyncio
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from petstore_postgres.address import parse
@@ -13,82 +14,45 @@ from tests.support.command import SECRET
 
 URL = "postgresql://u:hunter2@db/pets"
 
-IGNORED = {
-    "channel_binding": ["prefer", "disable"],
-    "client_encoding": ["UTF8", "utf-8", "auto"],
-    "connect_timeout": ["10"],
-    "fallback_application_name": ["shop"],
-    "gssdelegation": ["0"],
-    "gssencmode": ["prefer", "disable"],
-    "keepalives": ["1"],
-    "keepalives_count": ["3"],
-    "keepalives_idle": ["30"],
-    "keepalives_interval": ["10"],
-    "load_balance_hosts": ["disable", "random"],
-    "max_protocol_version": ["latest"],
-    "min_protocol_version": ["3.0"],
-    "pgbouncer": ["false"],
-    "replication": ["false"],
-    "requiressl": ["0"],
-    "sslcertmode": ["allow"],
-    "sslcompression": ["1"],
-    "sslsni": ["1"],
-    "target_session_attrs": ["any", "read-write", "primary"],
-    "tcp_user_timeout": ["1000"],
-}
+IGNORED = (
+    "channel_binding=prefer",
+    "client_encoding=utf-8",
+    "connect_timeout=10",
+    "gssencmode=disable",
+    "keepalives_idle=30",
+    "pgbouncer=false",
+    "target_session_attrs=read-write",
+)
 REFUSED = {
-    "channel_binding": ("require", "sslmode=verify-full, with sslrootcert=system or"),
-    "client_encoding": ("LATIN1", "the service needs UTF8"),
-    "gssdelegation": ("1", "delegates no credentials"),
-    "gssencmode": ("require", "use sslmode=verify-full instead"),
-    "hostaddr": ("192.0.2.1", "name the server only as the host"),
-    "min_protocol_version": ("3.2", "version 3.0 only"),
-    "oauth_client_id": ("f02c6361", "use a password"),
-    "oauth_client_secret": (SECRET, "use a password"),
-    "oauth_issuer": ("https://idp.example", "use a password"),
-    "oauth_scope": ("openid", "use a password"),
-    "replication": ("database", "an ordinary session"),
-    "require_auth": ("scram-sha-256", "with sslmode=verify-full, only the right server"),
-    "requirepeer": ("postgres", "protect the folder of the socket"),
-    "requiressl": ("1", "use sslmode=require"),
-    "scram_client_key": (SECRET, "use a password"),
-    "scram_server_key": (SECRET, "use a password"),
-    "servicefile": ("/etc/pg_service.conf", "set the variable PGSERVICEFILE"),
-    "sslcertmode": ("require", "set sslcert and sslkey, or neither"),
-    "sslcrldir": ("/etc/crls", "with sslcrl"),
-    "sslkeylogfile": ("/etc/keys", "set the variable SSLKEYLOGFILE"),
-    "sslsni": ("0", "is always sent"),
-    "target_session_attrs": ("read-only", "needs the primary"),
-    # Of Supabase and Prisma, JDBC, SQLAlchemy.
-    "connection_limit": ("5", "PETSTORE_POSTGRES_CONNECTIONS"),
-    "currentSchema": ("pets", "PETSTORE_POSTGRES_SCHEMA"),
-    "loginTimeout": ("5", "PETSTORE_POSTGRES_TIMEOUT_SECONDS"),
-    "pgbouncer": ("true", "PETSTORE_POSTGRES_PGBOUNCER=true"),
-    "pool_timeout": ("5", "PETSTORE_POSTGRES_TIMEOUT_SECONDS"),
-    "schema": ("public", "PETSTORE_POSTGRES_SCHEMA"),
-    "socketTimeout": ("5", "PETSTORE_POSTGRES_TIMEOUT_SECONDS"),
-    "socket_timeout": ("5", "PETSTORE_POSTGRES_TIMEOUT_SECONDS"),
-    "ssl": ("true", "use sslmode=require"),
-    "sslaccept": ("strict", "use sslmode=require"),
+    "channel_binding=require": "sslmode=verify-full, with sslrootcert=system or",
+    "client_encoding=LATIN1": "the service needs UTF8",
+    "hostaddr=192.0.2.1": "name the server only as the host",
+    f"oauth_client_secret={SECRET}": "options=-c%20name%3Dvalue",
+    "pgbouncer=true": "PETSTORE_POSTGRES_PGBOUNCER=true",
+    "schema=public": "PETSTORE_POSTGRES_SCHEMA",
+    "search_path=public": "options=-c%20name%3Dvalue",
+    "ssl=true": "use sslmode=require",
+    "target_session_attrs=standby": "needs the primary",
 }
 
 
-def test_parameters_that_asyncpg_does_not_honor_are_ignored_or_refused() -> None:
-    for name, values in IGNORED.items():
-        for value in values:
-            address = parse(f"{URL}?{name}={value}&sslmode=require", {})
-            assert (address.url, address.ignored) == (f"{URL}?sslmode=require", [name])
-    for name, (value, remedy) in REFUSED.items():
-        message = refusal(f"{URL}?{name}={value}")
-        assert message.startswith(f"PETSTORE_POSTGRES_URL has {name}"), message
-        assert ", which cannot be honored. Leave it out: " in message
+def test_a_parameter_that_is_not_honored_is_ignored_or_refused_by_name() -> None:
+    for pair in IGNORED:
+        address = parse(f"{URL}?{pair}&sslmode=require", {})
+        assert address.ignored == [f"{pair.partition('=')[0]} in PETSTORE_POSTGRES_URL"]
+        assert dict(parse_qsl(urlsplit(address.dsn).query))["sslmode"] == "require"
+        assert pair not in address.dsn
+    for pair, remedy in REFUSED.items():
+        message = refusal(f"{URL}?{pair}")
+        name = pair.partition("=")[0]
+        assert message.startswith(f"{name} in PETSTORE_POSTGRES_URL cannot be honored. Leave it")
         assert remedy in message
         assert "hunter2" not in message
 
 
 async def test_a_server_is_sent_what_is_left(server: Server) -> None:
-    ignored = {name: values[0] for name, values in IGNORED.items()}
-    url = server.url(**ignored, options="-c%20work_mem%3D1MB", application_name="shop", jit="off")
+    options = "-c%20work_mem%3D1MB%20-c%20search_path%3Dpublic"
+    url = f"{server.url(options=options, application_name='shop')}&{'&'.join(IGNORED)}"
     async with opened(url):
         sql = "SELECT FROM pg_stat_activity WHERE application_name = 'shop'"
         assert await asyncio.to_thread(server.fetch, sql)
@@ -97,11 +61,56 @@ async def test_a_server_is_sent_what_is_left(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "given"),
+    [  # What `PQconninfoParse` of libpq 18 makes of them.
+        ("postgresql://u:p@h:1/d?port=2", "user=u password=p host=h port=2 dbname=d"),
+        ("postgresql://u:p@h/d?host=g&user=v&password=a+b&dbname=e", "user=v password=a+b host=g"),
+        ("postgresql://u:p@h/d?user=v&user=w", "user=w password=p host=h dbname=d"),
+        ("postgresql://h/d?host=", "dbname=d"),
+    ],
+)
+def test_a_parameter_wins_over_what_is_before_it(url: str, given: str) -> None:
+    address = parse(url, {})
+    found = dict(parse_qsl(urlsplit(address.dsn).query.replace("+", "%2B")))
+    found |= {name: str(value) for name, value in address.servers[0].items()}
+    assert found.items() >= dict(pair.split("=") for pair in given.split()).items()
+    assert ("host" in found) == ("host" in given)
+
+
+def test_a_url_wins_over_its_service_and_that_over_variables(tmp_path: Path) -> None:
+    file, system = tmp_path / "services", tmp_path / "pg_service.conf"
+    file.write_text("[shop]\nhost=service\npassword=50%#;\nport=2\n# comment\n[empty]\n")
+    system.write_text("[system]\nhost=far\n")
+    environ = {"PGSERVICE": "shop", "PGSERVICEFILE": str(file), "PGSYSCONFDIR": str(tmp_path)}
+    environ |= {"PGHOST": "variable", "PGUSER": "v", "PGOPTIONS": "-c jit=off", "PGPORT": "9"}
+    environ |= {"PGTZ": "UTC", "PGAPPNAME": "app", "PGCONNECT_TIMEOUT": "1"}
+    address = parse("postgresql://:5/d", environ)
+    assert address.servers == [{"host": "service", "port": 5}]
+    assert dict(parse_qsl(urlsplit(address.dsn).query)) == {
+        "application_name": "app",
+        "dbname": "d",
+        "options": "-c jit=off",
+        "password": "50%#;",
+        "timezone": "UTC",
+        "user": "v",
+    }
+    assert address.ignored == ["connect_timeout in PGCONNECT_TIMEOUT"]
+    assert address.application_name == "app"
+    assert parse("postgresql://?service=system", environ).servers[0]["host"] == "far"
+    assert parse("postgresql://?service=empty", environ).servers[0] == {
+        "host": "variable",
+        "port": 9,
+    }
+    with pytest.raises(SettingsError, match="the service none is not in"):
+        parse("postgresql://?service=none", environ)
+
+
+@pytest.mark.parametrize(
     ("url", "words"),
     [
         (
             "postgresql://u:hunter2@ep-1.neon.tech/p?sslmode=require&channel_binding=require",
-            "channel_binding=require",
+            "channel_binding in PETSTORE_POSTGRES_URL cannot be honored. Leave it out: the client",
         ),
         (
             "postgres://u:hunter2@pooler.supabase.com:6543/postgres?pgbouncer=true",
@@ -122,22 +131,29 @@ def test_what_providers_show_is_recognized(url: str, words: str) -> None:
     assert "hunter2" not in message
 
 
-def test_the_variables_and_services_of_libpq_are_not_ignored_in_silence(
+def test_a_variable_or_a_service_that_cannot_be_honored_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PGREQUIREAUTH", "scram-sha-256")
-    assert refusal(URL).startswith("PGREQUIREAUTH sets require_auth, which cannot be honored.")
-    monkeypatch.setenv("PGREQUIREAUTH", "")
-    monkeypatch.setenv("PGCHANNELBINDING", "require")
-    assert "PGCHANNELBINDING sets channel_binding=require, which cannot" in refusal(URL)
-    monkeypatch.delenv("PGCHANNELBINDING")
+    for variable in ("PGREQUIREAUTH", "PGCHANNELBINDING", "PGHOSTADDR", "PGSSLCRLDIR"):
+        monkeypatch.setenv(variable, "require")
+        assert f" in {variable} cannot be honored. Leave it out: " in refusal(URL)
+        monkeypatch.setenv(variable, "")
     file = tmp_path / "services"
     monkeypatch.setenv("PGSERVICEFILE", str(file))
     file.write_text("[shop]\nhost=db\ngssencmode=require\n")
-    message = refusal("postgresql:///?service=shop")
-    assert "the service shop of PETSTORE_POSTGRES_URL has gssencmode=require, which" in message
+    assert "gssencmode in the service shop cannot" in refusal("postgresql:///?service=shop")
     file.write_text("host=db\n")
     assert "is not a service file" in refusal("postgresql:///?service=shop")
+
+
+def test_what_nobody_foresaw_while_connecting_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_a_name() -> str:
+        raise KeyError("getpwuid(): uid not found: 4242")
+
+    monkeypatch.setattr("getpass.getuser", without_a_name)
+    assert "cannot connect (KeyError: 'getpwuid(): uid" in refusal("postgresql://127.0.0.1:1/pets")
+    message = refusal("postgresql://u@127.0.0.1:1/pets?sslmode=require&ssl_min_protocol_version=1")
+    assert "No such TLS version: 1" in message
 
 
 @pytest.mark.parametrize(
@@ -151,6 +167,11 @@ def test_the_variables_and_services_of_libpq_are_not_ignored_in_silence(
         ("postgresql:///pets?host=/nowhere", UnavailableError, "no such file or directory; check"),
         ("postgresql://nowhere.invalid/pets", UnavailableError, "not known; check PETSTORE_"),
         ("postgresql://u:hunter2@127.0.0.1:port/pets", SettingsError, "a port is not a number"),
+        ("postgresql://u:hunter2@127.0.0.1:65536/pets", SettingsError, "a port is not a number"),
+        ("postgresql://u:hunter2@127.0.0.1:-1/pets", SettingsError, "a port is not a number"),
+        ("postgresql://u:hunter2@127.0.0.1/pets?port=0", SettingsError, "a port is not a number"),
+        ("postgresql://u:hunter2@a,b/pets?port=1,2,3", SettingsError, "3 ports and 2 hosts"),
+        ("postgresql://u:hunter2@a,/pets", SettingsError, "2 ports and 1 hosts"),
         ("postgresql://u:p@a,b:hunter2/pets", SettingsError, "a port is not a number"),
         ("postgresql://u:hunter2@[::1/pets", SettingsError, "it is not a URL"),
         ("postgresql://u:hunter2@127.0.0.1/pets?sslmode", SettingsError, "it is not a URL"),
@@ -159,6 +180,7 @@ def test_the_variables_and_services_of_libpq_are_not_ignored_in_silence(
         ("postgresql://u:hunter2/w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
         ("postgresql://u:hunter2?w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
         ("postgresql://u:hunter2#w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
+        ("postgresql://u:p?hunter2=w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused(url: str, error: type[StorageError], words: str) -> None:
@@ -170,16 +192,19 @@ def test_a_url_that_cannot_work_is_refused(url: str, error: type[StorageError], 
 @pytest.mark.parametrize(
     ("url", "found"),
     [
-        ("postgresql://", []),
-        ("postgresql:///pets", []),
-        ("postgresql://u:p@db/pets", ["db"]),
-        ("postgres://db-1,db-2:5433/pets", ["db-1", "db-2:5433"]),
-        ("postgresql://u@[::1]:5433,[::2]/pets", ["[::1]:5433", "[::2]"]),
-        ("postgresql://%2Frun%2Fpostgresql/pets", ["/run/postgresql"]),
-        ("postgresql:///pets?host=/run/postgresql", ["/run/postgresql"]),
-        ("postgresql:///pets?host=a,b&port=1,2", ["a:1", "b:2"]),
-        ("postgresql:///pets?host=a,b&port=1", ["a:1", "b:1"]),
+        ("postgresql://", [(None, 5432)]),
+        ("postgresql:///pets", [(None, 5432)]),
+        ("postgresql://u:p@db/pets", [("db", 5432)]),
+        ("postgres://db-1,db-2:5433/pets", [("db-1", 5432), ("db-2", 5433)]),
+        ("postgresql://u@[::1]:5433,[::2]/pets", [("::1", 5433), ("::2", 5432)]),
+        ("postgresql://%2Frun%2Fpostgresql/pets", [("/run/postgresql", 5432)]),
+        ("postgresql:///pets?host=/run/postgresql", [("/run/postgresql", 5432)]),
+        ("postgresql:///pets?host=::1", [("::1", 5432)]),
+        ("postgresql:///pets?host=a,b&port=1,2", [("a", 1), ("b", 2)]),
+        ("postgresql:///pets?host=a,b&port=1", [("a", 1), ("b", 1)]),
     ],
 )
-def test_the_servers_of_a_url_are_those_that_libpq_would_use(url: str, found: list[str]) -> None:
-    assert parse(url).hosts == found
+def test_the_servers_of_a_url_are_those_that_libpq_would_use(
+    url: str, found: list[tuple[str | None, int]]
+) -> None:
+    assert [(server.get("host"), server["port"]) for server in parse(url, {}).servers] == found

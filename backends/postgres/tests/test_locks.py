@@ -123,7 +123,7 @@ async def test_a_deadlock_is_repeated(server: Server) -> None:
 
 async def test_a_serialization_failure_is_repeated(server: Server) -> None:
     """A role may have a stricter isolation level; the backend sets the one that it needs."""
-    url = server.url(default_transaction_isolation="serializable")
+    url = server.url(options="-c%20default_transaction_isolation%3Dserializable")
     async with opened(url, pgbouncer=True) as repository:
         ids = [(await repository.create_pet(REX)).id for _ in range(40)]
         placing = [repository.place_order(pet_id, AT) for pet_id in ids for _ in range(3)]
