@@ -18,7 +18,7 @@ from petstore.config.loading import Configuration, configure
 from petstore.contract import Access, Expected, PetQuery
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
-from petstore.server import resources, sockets
+from petstore.server import sockets
 from petstore.server.process import Server
 
 _BANNER: Final = """
@@ -47,7 +47,6 @@ def serve(configuration: Configuration) -> None:
     """
     Tracing.check()  # here, so that no worker fails, and before a store is created
     settings = configuration.settings
-    resources.check_limits(settings.workers)
     opened = open_once(configuration)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
         settings = replace(settings, store=opened.store)

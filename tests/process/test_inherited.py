@@ -70,13 +70,6 @@ QUICK: Final = ("no signal and no stream", "2")
 NEED_ROOT: Final = ("umask 0777", "unshare", "setpriv")
 
 REFUSED: Final = {
-    "few files": ("ulimit -n 32", "the limit is 32 open files (ulimit -n); at least "),
-    "few processes": (
-        'exec prlimit --nproc=5 "$@"',
-        "the limit is 5 processes and threads (ulimit -u); at least ",
-    ),
-    "little memory": ("ulimit -v 204800", "the limit is 209,715,200 bytes of address space"),
-    "no files": ("ulimit -f 0", "the limit is 0 bytes in a file (ulimit -f); at least "),
     "directory deleted, relative path": (
         f"{DELETED} && export PETSTORE_SQLITE_PATH=pets",
         "PETSTORE_SQLITE_PATH is 'pets', and the working directory was deleted",

@@ -26,7 +26,6 @@ from petstore_redis.replies import UnusableError
 from petstore_redis.repository import RedisRepository
 from petstore_redis.scripts import Scripts, keys
 from petstore_redis.store import RedisStore
-from petstore_redis.transport import check_transport
 
 __all__ = ["RedisRepository", "RedisSettings", "backend"]
 
@@ -85,7 +84,6 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
         except (WrongStoreError, ChangeNeededError):
             raise
         except UnavailableError as error:
-            await check_transport(masters.target, settings.timeout_seconds)
             hint = "" if "PETSTORE_" in str(error) else " (PETSTORE_REDIS_URL)"
             raise UnavailableError(f"{error}{hint}") from None
         except StorageError as error:  # at start-up, any other is the deployer's to solve
