@@ -76,7 +76,7 @@ def rate_guard(limiter: RateLimiter) -> Guard:
 
     @service_guard
     def limit_rate(request: ServiceRequest, _: Any) -> None:
-        wait, request.limit_headers = limiter.take(request.auth)
+        wait, request.limit_headers = limiter.take(request.scope["auth"])
         if wait:
             raise ApiError(
                 ErrorCode.RATE_LIMITED,

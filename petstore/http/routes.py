@@ -9,6 +9,7 @@ why, and has the measurements.
 
 import inspect
 import sys
+import warnings
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -101,7 +102,7 @@ class Operation(Struct, frozen=True, eq=False):
     path: str
     handler: HTTPRouteHandler
     scope: dict[str, Any]
-    guards: tuple[Callable[[ServiceRequest, Any], Awaitable[None] | None], ...]
+    guards: tuple[Callable[[Any, Any], Awaitable[None] | None], ...]
     function: Callable[..., Awaitable[Any]]
     takes_request: bool
     parameter: str
@@ -133,8 +134,9 @@ class Routes:
         for field in fields(AppConfig):
             if getattr(config, field.name) != getattr(AppConfig(), field.name):
                 _require_supported(field.name, "the application")
-        config.request_class = ServiceRequest
-        with _left_out("litestar.plugins.opentelemetry"):
+        with _left_out("litestar.plugins.opentelemetry"), warnings.catch_warnings():
+            # Litestar would pass a request of its own; here it passes none.
+            warnings.filterwarnings("ignore", r".*Reserved kwarg 'request'")
             self.app: Final = Litestar.from_config(config)
         self.operations: Final[list[Operation]] = []
         self._fixed: dict[str, dict[str, Operation]] = {}
@@ -254,8 +256,6 @@ def _compile(
         path=route.path_format,
         handler=handler,
         scope={
-            "app": app,
-            "litestar_app": app,
             "route_handler": handler,
             "path_params": {},
             "path_template": route.path_format,

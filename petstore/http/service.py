@@ -114,7 +114,7 @@ class Service:
                 if operation.body is not None:
                     content = request.whole_body(operation.max_body_bytes)
                     if content is None:
-                        content = await request.body()
+                        content = await request.body(operation.max_body_bytes)
                     arguments["data"] = decode(content, operation.body)
                 result = await operation.function(**arguments)
                 code, headers, fixed = operation.status, [], operation.fixed
@@ -183,7 +183,7 @@ class Service:
             headers += self._cors.headers(request.scope)
         if self._state.draining:
             headers.append(CLOSE)
-        id_: bytes = request.scope["request_id"]  # type: ignore[typeddict-item] # it is ours
+        id_: bytes = request.scope["request_id"]
         respond = getattr(request.send, "respond", None)
         if respond is None:
             headers = [*fixed.headers, *headers, (b"x-request-id", id_)]
