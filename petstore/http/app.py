@@ -70,8 +70,6 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
 
     configuration -- if it is for trying out, clients may ask for errors, to test what they do then
     shared -- what several workers share; None if there is one
-
-    Raises `UnsupportedOptionError` if a declaration would have no effect.
     """
     settings, keys = configuration.settings, configuration.keys
     shared = shared or Shared(

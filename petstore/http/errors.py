@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
 
 import msgspec
-from litestar.exceptions import HTTPException
 
 from petstore.contract import (
     ChangeNeededError,
@@ -153,9 +152,6 @@ def to_api_error(error: Exception) -> ApiError:
     """
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, HTTPException) and error.status_code < 500:  # one of Litestar's
-        code = CODES.get(error.status_code, ErrorCode.INVALID_REQUEST)
-        return ApiError(code, f"{error.detail}.", error.headers, reason=name_of(error))
     rows = (TABLE[class_] for class_ in type(error).__mro__ if class_ in TABLE)
     response = ApiError(*next(rows, _INTERNAL))
     if response.status >= 500:
