@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.mismatch import explain
-from petstore.http.errors import ApiError, ErrorCode, invalid
+from petstore.http.errors import NOT_JSON, ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
 from petstore.http.shares import SMALL_BODY_BYTES, Share
 
@@ -94,7 +94,7 @@ def _check_head(headers: Iterable[Header], limit: int) -> int:
             encoded = encoded or value.lower() != b"identity"
     type_ = types[0] if len(types) == 1 else b""
     if type_ != b"application/json" and (not _JSON.fullmatch(type_) or _CHARSET.search(type_)):
-        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, "Content-Type: expected application/json.")
+        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, NOT_JSON)
     if encoded:
         message = "Content-Encoding: not supported; send the body uncompressed."
         raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, message)

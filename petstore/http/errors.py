@@ -24,6 +24,16 @@ from petstore.contract import (
 RETRY_AFTER_SECONDS: Final = 1
 """The value of ``Retry-After`` in a 503."""
 
+# Messages that the OpenAPI document shows, too.
+KEY_MISSING: Final = "API key missing: send Authorization: Bearer <API_KEY>."
+KEY_INVALID: Final = "Invalid API key."
+NOT_JSON: Final = "Content-Type: expected application/json."
+OVER_RATE_LIMIT: Final = "Too many requests with this API key. Wait as long as Retry-After says."
+OVER_SLOTS: Final = "Too many requests in flight."
+PET_NOT_AVAILABLE: Final = "The pet is not available."
+ORDER_NOT_PLACED: Final = "The order is no longer placed."
+SERVICE_STOPPING: Final = "The service is stopping."
+
 
 class ErrorCode(StrEnum):
     """The closed set of error codes."""
@@ -119,7 +129,7 @@ def overloaded(message: str) -> ApiError:
     return ApiError(ErrorCode.UNAVAILABLE, message, refusal="overloaded")
 
 
-_INTERNAL: Final = (
+INTERNAL: Final = (
     ErrorCode.INTERNAL_ERROR,
     "Internal server error. The log has the cause under this X-Request-Id.",
 )
@@ -138,9 +148,9 @@ TABLE: Final[dict[type[StorageError], tuple[ErrorCode, str]]] = {
     RefusedError: (ErrorCode.CONFLICT, "The storage refused this request."),
     UnavailableError: (ErrorCode.UNAVAILABLE, "The storage is unavailable. Try again."),
     WrongStoreError: (ErrorCode.UNAVAILABLE, "The storage is unavailable."),
-    ChangeNeededError: _INTERNAL,
-    SettingsError: _INTERNAL,
-    StorageError: _INTERNAL,
+    ChangeNeededError: INTERNAL,
+    SettingsError: INTERNAL,
+    StorageError: INTERNAL,
 }
 """The errors of the storage contract. A controller that knows more raises a more specific one."""
 
@@ -153,7 +163,7 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     rows = (TABLE[class_] for class_ in type(error).__mro__ if class_ in TABLE)
-    response = ApiError(*next(rows, _INTERNAL))
+    response = ApiError(*next(rows, INTERNAL))
     if response.status >= 500:
         response.reason = name_of(error)
     return response

@@ -9,6 +9,9 @@ from litestar.types import Guard
 from petstore.config.keys import Keys
 from petstore.http.errors import (
     CODES,
+    KEY_INVALID,
+    KEY_MISSING,
+    OVER_RATE_LIMIT,
     RETRY_AFTER_SECONDS,
     ApiError,
     ErrorCode,
@@ -52,11 +55,10 @@ def key_guard(keys: Keys) -> Guard:
                 sent += 1
                 bearer = _BEARER.fullmatch(value) or bearer
         if bearer is None:
-            message = "API key missing: send Authorization: Bearer <API_KEY>."
-            raise _unauthorized(message, "no_key")
+            raise _unauthorized(KEY_MISSING, "no_key")
         client = keys.client(bearer[1]) if sent == 1 else None
         if client is None:
-            raise _unauthorized("Invalid API key.", "invalid_key", ', error="invalid_token"')
+            raise _unauthorized(KEY_INVALID, "invalid_key", ', error="invalid_token"')
         scope["auth"] = client
 
     return require_key
@@ -80,7 +82,7 @@ def rate_guard(limiter: RateLimiter) -> Guard:
         if wait:
             raise ApiError(
                 ErrorCode.RATE_LIMITED,
-                "Too many requests with this API key. Wait as long as Retry-After says.",
+                OVER_RATE_LIMIT,
                 {"retry-after": str(wait)},
                 "rate_limited",
             )

@@ -12,6 +12,9 @@ Header = tuple[bytes, bytes]
 
 JSON: Final = "application/json"
 
+REQUEST_ID_PATTERN: Final = "[A-Za-z0-9._-]{1,128}"
+"""What an ``X-Request-Id`` of a client must match to be used."""
+
 _NO_SNIFF: Final[Header] = (b"x-content-type-options", b"nosniff")
 """On every response: browsers must not guess another content type (Fetch standard)."""
 

@@ -14,10 +14,8 @@ from petstore.contract import IdempotencyToken
 from petstore.http.errors import invalid
 from petstore.http.request import ServiceRequest
 
-MAX_KEY: Final = 255
-"""The maximum length of a key in characters."""
-
-_KEY: Final = re.compile(rb"[!-~]{1,%d}" % MAX_KEY)
+KEY_PATTERN: Final = "[!-~]{1,255}"
+_KEY: Final = re.compile(KEY_PATTERN.encode())
 
 
 def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
@@ -32,9 +30,7 @@ def to_token(request: ServiceRequest, body: object) -> IdempotencyToken | None:
     for name, value in scope["headers"]:
         if name == b"idempotency-key":
             if key is not None or not _KEY.fullmatch(value):
-                raise invalid(
-                    f"Idempotency-Key: expected once, 1 to {MAX_KEY} visible ASCII characters."
-                )
+                raise invalid("Idempotency-Key: expected once, 1 to 255 visible ASCII characters.")
             key = value
     if key is None:
         return None

@@ -13,7 +13,7 @@ class Response(Struct, Generic[Content], gc=False):
     """What a handler returns if its content does not say everything.
 
     headers -- beside those of every response of the operation, names in lower case; it is changed
-    status -- from 200 to 599; None for that of the operation
+    status -- None for that of the operation
     media_type -- None for that of the operation
     """
 

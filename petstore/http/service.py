@@ -22,6 +22,7 @@ from petstore.contract import StorageError, UnavailableError, WrongStoreError
 from petstore.http.body import decode
 from petstore.http.cors import Cors
 from petstore.http.errors import (
+    SERVICE_STOPPING,
     ApiError,
     ErrorCode,
     encode,
@@ -30,7 +31,14 @@ from petstore.http.errors import (
     to_api_error,
     unavailable,
 )
-from petstore.http.headers import CLOSE, JSON, FixedHeaders, Header, fixed_headers
+from petstore.http.headers import (
+    CLOSE,
+    JSON,
+    REQUEST_ID_PATTERN,
+    FixedHeaders,
+    Header,
+    fixed_headers,
+)
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
 from petstore.http.routes import Operation, Routes
@@ -46,7 +54,7 @@ _METHODS: Final = frozenset(map(str, HTTPMethod))
 
 _WRITES: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
-_WELL_FORMED_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_WELL_FORMED_ID: Final = re.compile(REQUEST_ID_PATTERN.encode())
 _process: Final = secrets.token_hex(6)
 _numbers: Final = count(1)
 
@@ -121,7 +129,7 @@ class Service:
                 if type(result) is Response:
                     headers = result.headers
                     if result.status is not None:
-                        code = _final(result.status)
+                        code = result.status
                     if result.media_type is not None:
                         fixed = fixed_headers(result.media_type, cacheable=fixed.cacheable)
                     result = result.content
@@ -133,7 +141,7 @@ class Service:
             status = code
         except asyncio.CancelledError:  # the time for requests in flight is over
             if not status:
-                failure = unavailable("The service is stopping.")
+                failure = unavailable(SERVICE_STOPPING)
                 status = failure.status
                 await self._fail(request, operation, failure)
             raise
@@ -281,13 +289,6 @@ def request_id(headers: Iterable[Header]) -> bytes:
         if name == b"x-request-id" and _WELL_FORMED_ID.fullmatch(value):
             return value
     return f"{_process}-{next(_numbers):x}".encode()  # `b"%b-%x"` takes 0.2 us more
-
-
-def _final(status: int) -> int:
-    """Return a status that a handler has chosen. Raises `ValueError` if it ends no request."""
-    if not 200 <= status < 600:
-        raise ValueError(f"a handler returned the status {status}; expected 200 to 599")
-    return status
 
 
 async def _send_messages(

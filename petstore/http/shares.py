@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from petstore.http.errors import overloaded
+from petstore.http.errors import OVER_SLOTS, overloaded
 
 FACTOR: Final = 8
 """How many times what is left for others a client may hold."""
@@ -157,7 +157,7 @@ class Shares:
     """
 
     def __init__(self, max_in_flight: int, max_body_bytes: int) -> None:
-        self.slots = Share(max_in_flight, "Too many requests in flight.")
+        self.slots = Share(max_in_flight, OVER_SLOTS)
         self.bodies = Share(
             max(LARGE_BODIES_BYTES, max_body_bytes), "Too many large request bodies in flight."
         )

@@ -16,6 +16,7 @@ from petstore import __version__
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
 from petstore.contract import Access, Expected, PetQuery
+from petstore.interface import API_PREFIX
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
 from petstore.server import sockets
@@ -24,7 +25,7 @@ from petstore.server.process import Server
 _BANNER: Final = """
 petstore in development mode; press Ctrl-C to stop. {kept}
 
-  service    {base}/v1
+  service    {api}
   reference  {base}/docs
   API key    {key}
   errors     on demand: -H 'Prefer: code=503', or any other code that is documented
@@ -32,7 +33,7 @@ petstore in development mode; press Ctrl-C to stop. {kept}
 Add a pet, in another terminal:
 
   export KEY={key}
-  curl -i{via} {base}/v1/pets -w '\\n' -H "Authorization: Bearer $KEY" \\
+  curl -i{via} {api}/pets -w '\\n' -H "Authorization: Bearer $KEY" \\
     -H 'Content-Type: application/json' \\
     -d '{{"name": "Rex", "categoryId": 7, "status": "available"}}'
 """
@@ -119,7 +120,7 @@ def _announce(configuration: Configuration, sock: socket.socket, metrics: str) -
     local = sock.family == socket.AF_UNIX
     settings, plugin = configuration.settings, configuration.plugin
     parts = [
-        f"serving on {base}{'' if local else '/v1'} with {plugin.title}",
+        f"serving on {base}{'' if local else API_PREFIX} with {plugin.title}",
         f"workers: {settings.workers}",
         f"keys: {len(configuration.keys)}",
     ]
@@ -135,6 +136,8 @@ def _announce(configuration: Configuration, sock: socket.socket, metrics: str) -
         kept = f"Data is kept in {plugin.name}." if durable else "All data is then lost."
         via = f" --unix-socket {sock.getsockname()}" if local else ""
         base = "http://localhost" if local else base
-        banner = _BANNER.format(base=base, via=via, key=configuration.dev_key, kept=kept)
+        banner = _BANNER.format(
+            base=base, api=base + API_PREFIX, via=via, key=configuration.dev_key, kept=kept
+        )
         with suppress(OSError):  # nobody can read it, and the service serves nevertheless
             os.write(1, banner.encode())

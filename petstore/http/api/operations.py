@@ -13,7 +13,7 @@ from litestar.params import FromPath
 
 from petstore.contract import PetQuery, StorageError
 from petstore.http.api.reference import PARTS, render_page
-from petstore.http.errors import name_of, not_found, unavailable
+from petstore.http.errors import SERVICE_STOPPING, name_of, not_found, unavailable
 from petstore.http.headers import JSON, Header
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
@@ -67,7 +67,7 @@ class OperationsController(Controller):
         """Show that the storage responds and the service is not stopping; otherwise 503."""
         service = request.service
         if service.draining:
-            raise unavailable("The service is stopping.")
+            raise unavailable(SERVICE_STOPPING)
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await service.repository.list_pets(PetQuery(0, 1))

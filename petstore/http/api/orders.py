@@ -16,15 +16,16 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore.http.api.resources import created, parse_id
-from petstore.http.errors import ApiError, ErrorCode, not_found
+from petstore.http.errors import ORDER_NOT_PLACED, PET_NOT_AVAILABLE, ApiError, ErrorCode, not_found
 from petstore.http.guards import service_guard
 from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
 from petstore.http.state import ServiceState
+from petstore.interface import API_PREFIX
 
-ORDERS_PATH: Final = "/v1/store/orders"
+ORDERS_PATH: Final = f"{API_PREFIX}/store/orders"
 
 ORDERS: Final = Collection("o", OrderQuery, ORDERS_PATH)
 
@@ -91,7 +92,7 @@ class OrdersController(Controller):
         except NotFoundError:
             raise not_found("Pet") from None
         except ConflictError:
-            raise ApiError(ErrorCode.CONFLICT, "The pet is not available.") from None
+            raise ApiError(ErrorCode.CONFLICT, PET_NOT_AVAILABLE) from None
         if receipt.replayed:  # the first response again, whatever became of the order since
             first = await service.repository.get_order(receipt.id)
             if first is None:
@@ -132,7 +133,7 @@ class OrdersController(Controller):
         try:
             return await repository.update_order(int(order_id), data.status)
         except ConflictError:
-            raise ApiError(ErrorCode.CONFLICT, "The order is no longer placed.") from None
+            raise ApiError(ErrorCode.CONFLICT, ORDER_NOT_PLACED) from None
 
 
 async def _find(service: ServiceState, order_id: str) -> Order:

@@ -14,8 +14,9 @@ from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
+from petstore.interface import API_PREFIX
 
-PETS_PATH: Final = "/v1/pets"
+PETS_PATH: Final = f"{API_PREFIX}/pets"
 
 PETS: Final = Collection("p", PetQuery, PETS_PATH)
 

@@ -2,6 +2,22 @@
 
 from typing import Any, Final
 
+from petstore.contract import TokenReusedError, UnavailableError
+from petstore.http.errors import (
+    INTERNAL,
+    KEY_INVALID,
+    KEY_MISSING,
+    NOT_JSON,
+    ORDER_NOT_PLACED,
+    OVER_RATE_LIMIT,
+    OVER_SLOTS,
+    PET_NOT_AVAILABLE,
+    SERVICE_STOPPING,
+    TABLE,
+)
+from petstore.http.headers import REQUEST_ID_PATTERN
+from petstore.http.idempotency import KEY_PATTERN
+
 KEY: Final = {
     "type": "http",
     "scheme": "bearer",
@@ -43,23 +59,21 @@ RESPONSES: Final[dict[str, Any]] = {
 
 _NO_PET: Final = {"unknown": "Pet not found."}
 _NO_ORDER: Final = {"unknown": "Order not found."}
-_KEY_REUSED: Final = {
-    "Idempotency-Key": "Idempotency-Key: already used with a different body; use a new key."
-}
+_KEY_REUSED: Final = {"Idempotency-Key": TABLE[TokenReusedError][1]}
 
 MESSAGES: Final[dict[int, dict[str, str]]] = {
     401: {
-        "missing": "API key missing: send Authorization: Bearer <API_KEY>.",
-        "invalid": "Invalid API key.",
+        "missing": KEY_MISSING,
+        "invalid": KEY_INVALID,
     },
     413: {"size": "body: expected at most 65536 bytes."},
-    415: {"media type": "Content-Type: expected application/json."},
-    429: {"rate": "Too many requests with this API key. Wait as long as Retry-After says."},
-    500: {"bug": "Internal server error. The log has the cause under this X-Request-Id."},
+    415: {"media type": NOT_JSON},
+    429: {"rate": OVER_RATE_LIMIT},
+    500: {"bug": INTERNAL[1]},
     503: {
-        "storage": "The storage is unavailable. Try again.",
-        "overload": "Too many requests in flight.",
-        "stop": "The service is stopping.",
+        "storage": TABLE[UnavailableError][1],
+        "overload": OVER_SLOTS,
+        "stop": SERVICE_STOPPING,
     },
 }
 """The messages of each status, by cause."""
@@ -81,7 +95,7 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
             "type": "body.petId: expected an integer, got a string.",
         },
         404: _NO_PET,
-        409: {"pet": "The pet is not available.", **_KEY_REUSED},
+        409: {"pet": PET_NOT_AVAILABLE, **_KEY_REUSED},
     },
     "getOrder": {404: _NO_ORDER},
     "updateOrder": {
@@ -90,7 +104,7 @@ OPERATION_MESSAGES: Final[dict[str, dict[int, dict[str, str]]]] = {
             "status": "body.status: expected one of `cancelled`, `completed`, `placed`.",
         },
         404: _NO_ORDER,
-        409: {"order": "The order is no longer placed."},
+        409: {"order": ORDER_NOT_PLACED},
     },
 }
 """The messages that depend on the operation. Those of lists are `Collection.messages`."""
@@ -131,7 +145,7 @@ IDEMPOTENCY_KEY: Final = {
     " remembered for 24 hours, per client and operation.",
     "schema": {
         "type": "string",
-        "pattern": "^[!-~]{1,255}$",
+        "pattern": f"^{KEY_PATTERN}$",
         "examples": ["6f1a1f0e-6c0f-4e43-9d2a-2f0f5a3c7f11"],
     },
 }
@@ -139,7 +153,7 @@ IDEMPOTENCY_KEY: Final = {
 HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "X-Request-Id": (
         "The request's id: your own (1 to 128 letters, digits, `.`, `_` or `-`), or a new one",
-        {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+        {"type": "string", "pattern": f"^{REQUEST_ID_PATTERN}$"},
     ),
     "Cache-Control": ("Responses must not be stored", {"type": "string", "const": "no-store"}),
     "WWW-Authenticate": ("The challenge (RFC 6750)", {"type": "string"}),
