@@ -48,20 +48,20 @@ class Statement(NamedTuple):
     """A statement that calls send.
 
     sql -- with a parameter for each argument of a call
+    split -- takes the rows and the arguments of all calls; returns a result for each call
     writes -- whether it may have to wait for locks
     joined -- how many calls may share it; with more than 1, each parameter is an array of the
         arguments of all calls
     serialized -- whether only one call with the same first argument, the id of what it locks, is
         sent at a time, with one more parameter: the milliseconds for which it may wait
-    split -- takes the rows and the arguments of all calls; returns a result for each call
     waiting -- sends calls again whose result is `LOCKED`; without it, the same statement does
     """
 
     sql: str
-    writes: bool
-    joined: int
-    serialized: bool
     split: Callable[[Sequence[Any], Sequence[tuple[Any, ...]]], Sequence[Any]]
+    writes: bool = False
+    joined: int = 1
+    serialized: bool = False
     waiting: "Statement | None" = None
 
 

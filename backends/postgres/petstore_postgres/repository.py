@@ -83,37 +83,32 @@ class PostgresRepository(Repository):
         self._check = check
         self._schema = schema = store.schema
 
-        def single(function: str, parameters: int) -> Statement:
-            return Statement(_select(schema, function, parameters), True, 1, False, split_rows)
+        def statement(function: str, parameters: int, split: Any, **kind: Any) -> Statement:
+            return Statement(_select(schema, function, parameters), split, **kind)
 
         def skipping(function: str, parameters: int) -> Statement:
             """Return a statement that skips what is locked, with the one that waits for it."""
-            wait = _select(schema, function, parameters + 1)
+            kind: dict[str, Any] = {"writes": True, "joined": 100}
+            waiting = statement(function, parameters + 1, split_unlocked, serialized=True, **kind)
             skip = _select(schema, function, parameters, "0")
-            waiting = Statement(wait, True, 100, True, split_unlocked)
-            return Statement(skip, True, 100, False, split_unlocked, waiting)
+            return Statement(skip, split_unlocked, waiting=waiting, **kind)
 
-        def reading(function: str, parameters: int, split: Any) -> Statement:
-            return Statement(_select(schema, function, parameters), False, 100, False, split)
-
-        self._create_pets = Statement(
-            _select(schema, "create_pets", 3), True, 500, False, split_ids
-        )
-        self._create_pets_once = Statement(
-            _select(schema, "create_pets_once", 7), True, 100, False, split_each
+        self._create_pets = statement("create_pets", 3, split_ids, writes=True, joined=500)
+        self._create_pets_once = statement(
+            "create_pets_once", 7, split_each, writes=True, joined=100
         )
         self._place_orders = skipping("place_orders", 6)
         self._update_orders = skipping("update_orders", 3)
-        self._restore_pets = single("restore_pets", 4)
-        self._restore_orders = single("restore_orders", 5)
-        self._restore_tokens = single("restore_tokens", 4)
-        self._list_tokens = Statement(
-            _select(schema, "list_tokens", 3), False, 1, False, lambda rows, _: [rows]
-        )
-        self._get_pets = reading("get_pets", 1, split_items(to_pet))
-        self._get_orders = reading("get_orders", 1, split_items(to_order))
-        self._list_pets = reading("list_pets", 3, split_pages(to_pet))
-        self._list_orders = reading("list_orders", 3, split_pages(to_order))
+        self._restores: dict[type, Statement] = {
+            Pet: statement("restore_pets", 4, split_rows, writes=True),
+            Order: statement("restore_orders", 5, split_rows, writes=True),
+            TokenRecord: statement("restore_tokens", 4, split_rows, writes=True),
+        }
+        self._list_tokens = statement("list_tokens", 3, lambda rows, _: [rows])
+        self._get_pets = statement("get_pets", 1, split_items(to_pet), joined=100)
+        self._get_orders = statement("get_orders", 1, split_items(to_order), joined=100)
+        self._list_pets = statement("list_pets", 3, split_pages(to_pet), joined=100)
+        self._list_orders = statement("list_orders", 3, split_pages(to_order), joined=100)
 
     async def check(self) -> None:
         """Check all servers, what the primary promises, and the identity of the store."""
@@ -176,16 +171,14 @@ class PostgresRepository(Repository):
         """Store items in batches, each of one kind, in the order given."""
         if not items:
             await self._call(self._get_pets, 1)  # it may be closed
-        restore: dict[type, Callable[[Any], Awaitable[None]]] = {
-            Pet: self._restore_pet_batch,
-            Order: self._restore_order_batch,
-            TokenRecord: self._restore_token_batch,
-        }
         for kind, group in groupby(items, type):
             run = list(group)
             for start in range(0, len(run), RESTORED_TOGETHER):
-                batch: Any = run[start : start + RESTORED_TOGETHER]
-                await restore[kind](batch)
+                batch = run[start : start + RESTORED_TOGETHER]
+                columns = [list(column) for column in zip(*map(_to_row, batch), strict=True)]
+                refused, *outcome = await self._call(self._restores[kind], *columns) or (None,)
+                if refused is not None:
+                    raise _refusal(batch[refused - 1], *outcome)
 
     def _receipt(self, row: Any, kind: str, token: IdempotencyToken | None) -> Receipt:
         outcome, id_ = row
@@ -200,47 +193,29 @@ class PostgresRepository(Repository):
         _check(outcome)
         return Receipt(id_)
 
-    async def _restore_pet_batch(self, pets: Sequence[Pet]) -> None:
-        (refused,) = await self._call(
-            self._restore_pets,
-            [pet.id for pet in pets],
-            [pet.category_id for pet in pets],
-            [pet.name.encode() for pet in pets],
-            [pet.status or None for pet in pets],
-        )
-        if refused is not None:
-            raise ConflictError(f"a different pet has the id {pets[refused - 1].id}")
 
-    async def _restore_order_batch(self, orders: Sequence[Order]) -> None:
-        row = await self._call(
-            self._restore_orders,
-            [order.id for order in orders],
-            [order.pet_id for order in orders],
-            [order.placed_at for order in orders],
-            [order.status for order in orders],
-            [PET_STATUS_BY_ORDER[order.status] for order in orders],
-        )
-        if row is not None:
-            refused, outcome = row
-            order = orders[refused - 1]
-            if outcome == WriteOutcome.MISSING:
-                raise NotFoundError(f"there is no pet {order.pet_id}")
-            raise ConflictError(
-                f"a different order has the id {order.id}, or pet {order.pet_id} has another"
-                " status, or is in another order"
-            )
+def _to_row(item: Pet | Order | TokenRecord) -> tuple[Any, ...]:
+    """Return the columns of an item that is restored."""
+    if isinstance(item, Pet):
+        return item.id, item.category_id, item.name.encode(), item.status or None
+    if isinstance(item, Order):
+        pet_status = PET_STATUS_BY_ORDER[item.status]
+        return item.id, item.pet_id, item.placed_at, item.status, pet_status
+    return item.value, item.fingerprint, item.until, item.id
 
-    async def _restore_token_batch(self, records: Sequence[TokenRecord]) -> None:
-        (refused,) = await self._call(
-            self._restore_tokens,
-            [record.value for record in records],
-            [record.fingerprint for record in records],
-            [record.until for record in records],
-            [record.id for record in records],
-        )
-        if refused is not None:
-            token = records[refused - 1].value.hex()
-            raise ConflictError(f"a different record has the token {token}")
+
+def _refusal(item: Pet | Order | TokenRecord, outcome: str = "") -> RefusedError:
+    """Return the error for an item that is not restored."""
+    if isinstance(item, Pet):
+        return ConflictError(f"a different pet has the id {item.id}")
+    if isinstance(item, TokenRecord):
+        return ConflictError(f"a different record has the token {item.value.hex()}")
+    if outcome == WriteOutcome.MISSING:
+        return NotFoundError(f"there is no pet {item.pet_id}")
+    return ConflictError(
+        f"a different order has the id {item.id}, or pet {item.pet_id} has another status, or is in"
+        " another order"
+    )
 
 
 def _select(schema: str, function: str, parameters: int, *constants: str) -> str:

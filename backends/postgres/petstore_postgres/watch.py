@@ -17,7 +17,7 @@ async def check(servers: Servers, store: Store, pool: Pool) -> None:
     """
 
     async def fetch_row(sql: str) -> Any:
-        return await pool.call(Statement(sql, False, 1, False, split_rows))
+        return await pool.call(Statement(sql, split_rows))
 
     pool.check_refused()
     try:

@@ -2,9 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -31,6 +29,14 @@ class Topology(Enum):
     SINGLE = 6379
     SENTINEL = 26379
     CLUSTER = 7000
+
+
+_TOPOLOGIES: Final = {
+    "redis": Topology.SINGLE,
+    "unix": Topology.SINGLE,
+    "redis+sentinel": Topology.SENTINEL,
+    "redis+cluster": Topology.CLUSTER,
+}
 
 
 class Target(Struct, frozen=True):
@@ -60,30 +66,14 @@ class Target(Struct, frozen=True):
         loop = asyncio.get_running_loop()
         host, port = address
         if not port:
-            return partial(_connect_unix, loop, host)
-        return partial(_connect_tcp, loop, host, port, self.tls)
-
-
-async def _connect_unix(
-    loop: asyncio.AbstractEventLoop, path: str, protocol: Callable[[], asyncio.Protocol]
-) -> tuple[Any, Any]:
-    return await loop.create_unix_connection(protocol, path)
-
-
-async def _connect_tcp(
-    loop: asyncio.AbstractEventLoop,
-    host: str,
-    port: int,
-    tls: ssl.SSLContext | None,
-    protocol: Callable[[], asyncio.Protocol],
-) -> tuple[Any, Any]:
-    return await loop.create_connection(protocol, host, port, ssl=tls)
+            return lambda protocol: loop.create_unix_connection(protocol, host)
+        return lambda protocol: loop.create_connection(protocol, host, port, ssl=self.tls)
 
 
 def parse(url: str) -> Target:
     """Parse the URL. Raises `SettingsError`, without a password in it, if it is not valid."""
     parts, options = _split(url)
-    secure, topology = _scheme(parts.scheme)
+    secure, topology = parts.scheme.startswith("rediss"), _topology(parts.scheme)
     known = [
         *(_TLS_OPTIONS if secure else ()),
         *(_SENTINEL_OPTIONS if topology is Topology.SENTINEL else ()),
@@ -96,19 +86,10 @@ def parse(url: str) -> Target:
     user, _, password = (unquote(part) for part in login.partition(":"))
     if login and not password:
         raise _error("a user needs a password; a password without a user is :password@")
-    masked = parts._replace(
-        netloc=f"{login.partition(':')[0]}:***@{hosts}" if login else hosts,
-        query="&".join(
-            f"{option}={'***' if 'password' in option else text}"
-            for option, text in options.items()
-        ),
-    ).geturl()
     path = [unquote(part) for part in parts.path.split("/")[1:]]
-    service = ""
-    if topology is Topology.SENTINEL:
-        service = path.pop(0) if path else ""
-        if not service:
-            raise _error("the path must begin with the name of the master that Sentinel monitors")
+    service = path.pop(0) if path and topology is Topology.SENTINEL else ""
+    if topology is Topology.SENTINEL and not service:
+        raise _error("the path must begin with the name of the master that Sentinel monitors")
     if parts.scheme == "unix":
         if hosts or not parts.path:
             raise _error("the path of the socket must begin with a slash: unix:///path")
@@ -118,7 +99,7 @@ def parse(url: str) -> Target:
         if topology is Topology.SINGLE and len(addresses) > 1:
             raise _error("only redis+sentinel:// and redis+cluster:// take several hosts")
     return Target(
-        name=f"redis at {masked}",
+        name=f"redis at {_masked(parts, options)}",
         topology=topology,
         addresses=tuple(addresses),
         service=service,
@@ -145,14 +126,19 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     return parts, options
 
 
-def _scheme(scheme: str) -> tuple[bool, Topology]:
-    first, _, second = scheme.partition("+")
-    topologies = {"": Topology.SINGLE, "sentinel": Topology.SENTINEL, "cluster": Topology.CLUSTER}
-    if scheme == "unix":
-        return False, Topology.SINGLE
-    if first not in ("redis", "rediss") or second not in topologies or scheme.endswith("+"):
+def _topology(scheme: str) -> Topology:
+    found = _TOPOLOGIES.get(scheme.replace("rediss", "redis", 1))
+    if found is None:
         raise _error("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
-    return first == "rediss", topologies[second]
+    return found
+
+
+def _masked(parts: SplitResult, options: dict[str, str]) -> str:
+    """Return the URL without its passwords."""
+    login, at, hosts = parts.netloc.rpartition("@")
+    shown = (f"{name}={'***' if 'password' in name else options[name]}" for name in options)
+    user = f"{login.partition(':')[0]}:***@" if at else ""
+    return parts._replace(netloc=user + hosts, query="&".join(shown)).geturl()
 
 
 def _address(text: str, topology: Topology) -> ServerAddress:
@@ -160,7 +146,9 @@ def _address(text: str, topology: Topology) -> ServerAddress:
         parts: SplitResult = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise _error("the port is not a number from 1 to 65535") from None
+        port = 0
+    if port == 0:
+        raise _error("the port is not a number from 1 to 65535")
     if not host:
         raise _error("a host is missing")
     try:
@@ -169,8 +157,6 @@ def _address(text: str, topology: Topology) -> ServerAddress:
         usable = False
     if not usable:
         raise _error("a host is not a valid name or address")
-    if port == 0:
-        raise _error("the port is not a number from 1 to 65535")
     return host, port or topology.value
 
 

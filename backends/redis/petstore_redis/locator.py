@@ -38,6 +38,14 @@ class MasterLocator:
         self._clients: dict[ServerAddress, RedisClient] = {}
         self._epochs = [0] * len(slots)
         self._masters: set[ServerAddress] = set()
+        sentinel = target.topology is Topology.SENTINEL
+        one = "for one server, PETSTORE_REDIS_URL is redis://host:port"
+        self._refusals = {
+            **({"unknown command": f"is not a Sentinel: {one}"} if sentinel else {}),
+            "cluster support disabled": f"is not a cluster node: {one}",
+            "No such master": f"monitors no master named {target.service!r}: PETSTORE_REDIS_URL"
+            " must name one that it does (SENTINEL MASTERS lists them)",
+        }
 
     async def locate(self, known: Iterable[ServerAddress]) -> list[ServerAddress]:
         """Return the master of each partition.
@@ -121,9 +129,8 @@ class MasterLocator:
             ("SENTINEL", "MASTER", service),
         )
         state = dict(zip(fields[::2], fields[1::2], strict=True))
-        return [(int(state[b"config-epoch"]), (found[0].decode(), int(found[1])))] * len(
-            self._slots
-        )
+        claim = int(state[b"config-epoch"]), (found[0].decode(), int(found[1]))
+        return [claim] * len(self._slots)  # it is the master of all partitions
 
     async def _ask_node(self, address: ServerAddress) -> list[Claim]:
         ranges, nodes = await self._call(
@@ -164,21 +171,9 @@ class MasterLocator:
         try:
             return await asyncio.gather(*(client.call(*command) for command in commands))
         except hiredis.ReplyError as error:
-            if "unknown command" in str(error) and self._target.topology is Topology.SENTINEL:
-                raise SettingsError(
-                    f"{name} is not a Sentinel: for one server, PETSTORE_REDIS_URL is"
-                    " redis://host:port"
-                ) from None
-            if "cluster support disabled" in str(error):
-                raise SettingsError(
-                    f"{name} is not a cluster node: for one server, PETSTORE_REDIS_URL is"
-                    " redis://host:port"
-                ) from None
-            if "No such master" in str(error):
-                raise SettingsError(
-                    f"{name} monitors no master named {self._target.service!r}: PETSTORE_REDIS_URL"
-                    " must name one that it does (SENTINEL MASTERS lists them)"
-                ) from None
+            for said, means in self._refusals.items():
+                if said in str(error):
+                    raise SettingsError(f"{name} {means}") from None
             if not DENIED.search(str(error)):
                 raise UnavailableError(f"{name}: {error}") from None
             raise storage_error(name, error) from None

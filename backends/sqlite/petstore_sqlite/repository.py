@@ -1,10 +1,10 @@
 """The repository: its reads are the reader's, its writes the writer's."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Final, Self
 
 import apsw
 
@@ -29,8 +29,6 @@ from petstore_sqlite.store import OpenStore
 from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
 from petstore_sqlite.writes import Creation, Placement
-
-_Result = TypeVar("_Result")
 
 _PAGE: Final = "WHERE id > ? ORDER BY id LIMIT ?"
 _STATUS_PAGE: Final = "WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
@@ -69,7 +67,8 @@ class SqliteRepository(Repository):
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Insert a row."""
-        return await self._write(Creation(new, token))
+        receipt: Receipt = await self._writer.submit(Creation(new, token))
+        return receipt
 
     async def get_pet(self, pet_id: int) -> Pet | None:
         """Look up the row by its primary key."""
@@ -87,7 +86,8 @@ class SqliteRepository(Repository):
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
         """Make the pet pending and insert its order."""
-        return await self._write(Placement(pet_id, at, token))
+        receipt: Receipt = await self._writer.submit(Placement(pet_id, at, token))
+        return receipt
 
     async def get_order(self, order_id: int) -> Order | None:
         """Look up the row by its primary key."""
@@ -104,7 +104,9 @@ class SqliteRepository(Repository):
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         """Complete or cancel the order and change the status of its pet."""
-        return await self._write(partial(writes.update_order, order_id=order_id, status=status))
+        write = partial(writes.update_order, order_id=order_id, status=status)
+        order: Order = await self._writer.submit(write)
+        return order
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         """Read records in the order in which they were written; the cursor is a number.
@@ -118,7 +120,7 @@ class SqliteRepository(Repository):
     async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Insert rows in one transaction, up to the first that is refused."""
         write = partial(writes.restore, items=tuple(items), clock=self._clock)
-        if refusal := await self._write(write):
+        if refusal := await self._writer.submit(write):
             raise refusal
 
     @asynccontextmanager
@@ -130,13 +132,3 @@ class SqliteRepository(Repository):
             finally:
                 self._open_store.close()
                 await self._reader.close()
-
-    @overload
-    async def _write(self, write: Creation | Placement) -> Receipt: ...
-
-    @overload
-    async def _write(self, write: Callable[[apsw.Connection], _Result]) -> _Result: ...
-
-    async def _write(self, write: Any) -> Any:
-        self._open_store.check_open()
-        return await self._writer.submit(write)

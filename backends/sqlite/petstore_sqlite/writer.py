@@ -5,11 +5,11 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Final, NamedTuple, Self, TypeVar, overload
+from typing import Any, Final, NamedTuple, Self
 
 import apsw
 
-from petstore.contract import Receipt, StorageError
+from petstore.contract import StorageError
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.schema import translated_errors
 from petstore_sqlite.store import OpenStore
@@ -19,7 +19,6 @@ from petstore_sqlite.writes import Creation, Placement, create_pets, place_order
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
 
-_Result = TypeVar("_Result")
 _Write = Creation | Placement | Callable[[apsw.Connection], Any]
 
 
@@ -71,13 +70,7 @@ class Writer:
         self._waiting.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    @overload
-    async def submit(self, write: Creation | Placement) -> Receipt: ...
-
-    @overload
-    async def submit(self, write: Callable[[apsw.Connection], _Result]) -> _Result: ...
-
-    async def submit(self, write: Any) -> Any:
+    async def submit(self, write: _Write) -> Any:
         """Wait until the write is on disk and return its result.
 
         write -- a call, executed by the same statements as others of its kind that wait, or what
@@ -86,6 +79,7 @@ class Writer:
         Raises the `StorageError` that the write raised, or `UnavailableError` for an error of
         SQLite. A cancelled caller stops waiting, but its write still takes effect.
         """
+        self._store.check_open()
         future = self._loop.create_future()
         self._waiting.put(_Entry(write, future, monotonic()))
         return await future
