@@ -45,20 +45,12 @@ def sqlite(directory: Path, run: Run) -> Outcomes:
         for file in directory.glob("pets.sqlite.scratch-*"):
             file.unlink()
 
-    def move(away: bool) -> None:
-        for file in directory.glob("pets.sqlite.scratch-*"):
-            if away and not file.name.endswith(("-wal", "-shm", ".away")):
-                file.rename(f"{file}.away")
-            elif not away and file.suffix == ".away":
-                file.rename(file.with_suffix(""))
-
     set_up = Topology(
         name="sqlite",
         backend=petstore_sqlite.backend,
         settings=settings,
-        faults=(*WORKERS, "move-away"),
+        faults=WORKERS,
         empty=empty,
-        move=move,
     )
     yield from rounds(set_up, run, directory)
 
@@ -136,36 +128,22 @@ def one_postgres(directory: Path, run: Run) -> Outcomes:
             name="postgres",
             backend=petstore_postgres.backend,
             settings=PostgresSettings(url, timeout_seconds=TIMEOUT_SECONDS),
-            faults=(*WORKERS, "stall-server", "move-away"),
+            faults=(*WORKERS, "stall-server"),
             kill=server.kill,
             start=server.start,
             empty=partial(postgres_servers.until, lambda: dropped(server)),
-            move=partial(move, server),
             stalled=lambda _: [server],
             stall_seconds=(SHORT[0], 1.5 * TIMEOUT_SECONDS),
         )
         yield from rounds(set_up, run, directory, front)
 
 
-def locations(server: postgres_servers.Server, mark: str) -> list[str]:
-    """Return the schemas of all locations."""
-    sql = f"SELECT nspname FROM pg_namespace WHERE nspname LIKE '%\\_{mark}\\_%'"
-    return [name for (name,) in server.fetch(sql)]
-
-
 def dropped(server: postgres_servers.Server) -> bool:
     """Drop the schemas of all locations; return True. It may lose a deadlock with a write."""
-    for name in locations(server, "scratch"):
+    sql = "SELECT nspname FROM pg_namespace WHERE nspname LIKE '%\\_scratch\\_%'"
+    for (name,) in server.fetch(sql):
         server.fetch(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
     return True
-
-
-def move(server: postgres_servers.Server, away: bool) -> None:
-    """Rename the schemas of all locations, or rename them back."""
-    old, new = ("scratch", "away") if away else ("away", "scratch")
-    for name in locations(server, old):
-        renamed = name.replace(f"_{old}_", f"_{new}_")
-        server.fetch(f'ALTER SCHEMA "{name}" RENAME TO "{renamed}"')
 
 
 def with_a_standby(directory: Path, run: Run) -> Outcomes:

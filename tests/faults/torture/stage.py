@@ -33,9 +33,6 @@ from tests.support.waiting import until
 SHORT: Final = (0.02, 0.3)
 """Seconds of a stall: less than a server may be silent before it counts as down."""
 
-AWAY: Final = (0.2, 2.5)
-"""Seconds: one worker notices it, or all do, or none."""
-
 HOUR: Final = 3600
 DAY: Final = int(timedelta(hours=25).total_seconds())
 """Longer than a key is remembered."""
@@ -70,7 +67,6 @@ class Topology(Struct, frozen=True, kw_only=True):
     empty -- removes the store from the server: the fault server-empty
     stalled -- returns servers that may be suspended together
     stall_seconds -- the bounds of how long
-    move -- moves the store away, or back: the fault move-away
     cut_off -- cuts a server off from the others, and ends that: the fault cut-off
     masters -- returns who is master: if that changes, only what was acknowledged must last
     lossless -- whether that much lasts if it changes
@@ -87,7 +83,6 @@ class Topology(Struct, frozen=True, kw_only=True):
     empty: Callable[[], object] | None = None
     stalled: Callable[[Random], Sequence[Suspendable]] = lambda _: ()
     stall_seconds: tuple[float, float] = SHORT
-    move: Callable[[bool], object] | None = None
     cut_off: Callable[[Random], object] | None = None
     masters: Callable[[], list[str]] = list
     lossless: bool = True
@@ -202,14 +197,6 @@ class TortureStage(Stage):
 
         await self._to_servers(stall)
         await self.recover("a server was suspended")
-
-    async def move_away(self) -> None:
-        """Move the store away for a moment: all workers refuse it, then serve it again."""
-        assert self._set_up.move is not None
-        await self._to_servers(partial(self._set_up.move, True))
-        await asyncio.sleep(self.random.uniform(*AWAY))
-        await self._to_servers(partial(self._set_up.move, False))
-        await self.recover("the store was moved away and back")
 
     async def cut_off(self) -> None:
         """Cut a server off from the others."""
