@@ -81,7 +81,7 @@ def split(text: str) -> tuple[str, ...]:
 def parse_origins(text: str) -> tuple[str, ...]:
     """Return the origins of a setting, or ``*`` alone. Raises `ValueError` if one is malformed."""
     origins = split(text)
-    if origins != ("*",) and not all(map(_ORIGIN.fullmatch, origins)):
+    if origins != ("*",) and not all(_ORIGIN.fullmatch(origin) for origin in origins):
         raise ValueError(text)
     return origins
 
