@@ -20,9 +20,12 @@ class ServiceRequest:
     slot -- where the request holds a slot; None before it has one, and once it was released
     page_bytes -- how large the page may be that is being fetched for it
     limit_headers -- say in the response what the client has left of its rate limit
+    writing -- whether the storage was asked to write for it
     """
 
-    __slots__ = ("limit_headers", "page_bytes", "receive", "scope", "send", "service", "slot")
+    __slots__ = (
+        *("limit_headers", "page_bytes", "receive", "scope", "send", "service", "slot", "writing"),
+    )
 
     def __init__(self, scope: Any, receive: Receive, send: Send, service: ServiceState) -> None:
         self.scope: Final = scope
@@ -32,6 +35,7 @@ class ServiceRequest:
         self.slot: Share | None = None
         self.page_bytes = 0
         self.limit_headers: tuple[Header, ...] = ()
+        self.writing = False
 
     def whole_body(self, limit: int | None) -> bytes | None:
         """Return the body if all of it has arrived and it is small; None if `body` must wait.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from litestar.types import Receive, Send
 
 from petstore.config.keys import short_name
-from petstore.contract import StorageError, UnavailableError, WrongStoreError
+from petstore.contract import RefusedError, StorageError, UnavailableError, WrongStoreError
 from petstore.http.body import decode
 from petstore.http.cors import Cors
 from petstore.http.errors import (
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
 _METHODS: Final = frozenset(map(str, HTTPMethod))
 """Those that the log names; a client may make up others."""
-
-_WRITES: Final = frozenset({"DELETE", "PATCH", "POST", "PUT"})
 
 _WELL_FORMED_ID: Final = re.compile(REQUEST_ID_PATTERN.encode())
 _process: Final = secrets.token_hex(6)
@@ -147,7 +145,7 @@ class Service:
             raise
         except Exception as error:  # noqa: BLE001 - every exception becomes a response
             response = to_api_error(error)
-            self._report(error, response, scope)
+            self._report(error, response, request)
             if not status:
                 failure = response
                 await self._fail(request, operation, response)
@@ -240,16 +238,17 @@ class Service:
         cors = [] if self._cors is None else self._cors.headers(sent)
         return [*fixed_headers(JSON).headers, *cors, (b"x-request-id", id_)], encode(error)
 
-    def _report(self, error: Exception, response: ApiError, scope: Any) -> None:
+    def _report(self, error: Exception, response: ApiError, request: ServiceRequest) -> None:
         """Log what the client does not get to see; count failures of the storage and refusals."""
+        scope = request.scope
         if self._metrics is not None:
-            if isinstance(error, StorageError):
+            if isinstance(error, StorageError) and not isinstance(error, RefusedError):
                 self._metrics.storage_failed()
             elif response.refusal is not None:
                 self._metrics.refuse(response.refusal, short_name(scope.get("auth") or ""))
         id_ = scope["request_id"].decode()
         if isinstance(error, UnavailableError):
-            self._state.storage_health.failed(str(error), id_, write=scope["method"] in _WRITES)
+            self._state.storage_health.failed(str(error), id_, write=request.writing)
             if isinstance(error, WrongStoreError):
                 self._state.suspect()
         elif response.status >= 500 and not isinstance(error, ApiError):

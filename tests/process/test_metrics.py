@@ -24,7 +24,7 @@ from petstore.server import metrics_port
 from tests.support.documents import ROOT
 from tests.support.key_files import replace
 from tests.support.metrics import metrics_url, scrape
-from tests.support.pets import REX
+from tests.support.pets import AVAILABLE_REX, REX
 from tests.support.raw_http import begin_body
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, OTHER_KEY, Live, Start
 from tests.support.waiting import HANG_SECONDS, until
@@ -165,6 +165,46 @@ def test_requests_in_flight_storage_failures_and_refused_writes_are_shown(
         assert scrape(url)["petstore_storage_writable",] == 1
     assert "a write failed: redis at" in live.log.read_text()
     assert live.log.read_text().count("the storage accepts writes again") == 1
+
+
+def test_only_failures_of_the_storage_count_and_only_those_of_writes_concern_writes(
+    start: Start, tmp_path: Path
+) -> None:
+    """A client's own 409 counted, a read within a PATCH was a failed write, a PATCH no success."""
+    with single(tmp_path, *AOF) as server:
+        place = {"redis_url": url_of(server), "redis_timeout_seconds": "1"}
+        live = start(backend="redis", **place, metrics_listen="127.0.0.1:0")
+        url = metrics_url(live.log.read_text())
+
+        def shown() -> tuple[float, float]:
+            samples = scrape(url)
+            return (
+                samples["petstore_storage_failures_total",],
+                samples["petstore_storage_writable",],
+            )
+
+        def post(path: str, **body: object) -> int:
+            headers = {"Idempotency-Key": path}
+            return live.client.post(f"/v1/{path}", json=body, headers=headers).status_code
+
+        def complete() -> int:
+            body = {"status": "completed"}
+            return live.client.patch("/v1/store/orders/1", json=body).status_code
+
+        assert [post("pets", **AVAILABLE_REX), post("pets", **REX)] == [201, 409]
+        assert post("store/orders", petId=1) == 201
+        assert shown() == (0, 1)
+        server.freeze()
+        assert complete() == 503
+        server.resume()
+        until(lambda: live.client.get("/v1/pets").status_code == 200)
+        assert shown()[1] == 1
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        assert complete() == 503
+        assert shown()[1] == 0
+        server.call("CONFIG", "SET", "maxmemory", 0)
+        assert complete() == 200
+        assert shown()[1] == 1
 
 
 def test_requests_over_the_limits_are_counted_by_reason_and_client(start: Start) -> None:

@@ -45,7 +45,7 @@ class OrderUpdate(Struct, frozen=True):
 @service_guard
 async def order_guard(request: ServiceRequest, _: Any) -> None:
     """Refuse a request for an unknown order with 404 before its body is looked at."""
-    await _find(request.service, request.scope["path_params"]["order_id"])
+    request.scope["order"] = await _find(request.service, request.scope["path_params"]["order_id"])
 
 
 class OrdersController(Controller):
@@ -87,6 +87,7 @@ class OrdersController(Controller):
         """
         service = request.service
         at = service.clock()
+        request.writing = True
         try:
             receipt = await service.repository.place_order(data.pet_id, at, to_token(request, data))
         except NotFoundError:
@@ -94,6 +95,7 @@ class OrdersController(Controller):
         except ConflictError:
             raise ApiError(ErrorCode.CONFLICT, PET_NOT_AVAILABLE) from None
         if receipt.replayed:  # the first response again, whatever became of the order since
+            request.writing = False
             first = await service.repository.get_order(receipt.id)
             if first is None:
                 raise UnavailableError(
@@ -129,11 +131,15 @@ class OrdersController(Controller):
         `completed`: its pet becomes `sold`. `cancelled`: its pet becomes `available` again. The
         status that the order already has changes nothing.
         """
-        repository = request.service.repository
+        service = request.service
+        request.writing = True
         try:
-            return await repository.update_order(int(order_id), data.status)
+            order = await service.repository.update_order(int(order_id), data.status)
         except ConflictError:
             raise ApiError(ErrorCode.CONFLICT, ORDER_NOT_PLACED) from None
+        if order != request.scope["order"]:
+            service.storage_health.wrote()
+        return order
 
 
 async def _find(service: ServiceState, order_id: str) -> Order:
