@@ -125,6 +125,7 @@ async def test_too_many_clients_is_unavailable(server: Server, front: Proxy) -> 
             assert "max number of clients" in str(messages) or "lost" in str(messages)
             admin.config_set("maxclients", "1000")
         await again(lambda: repository.create_pet(REX))
+        await again(lambda: pets(repository))  # over another connection
         assert len(await pets(repository)) == 2
 
 
