@@ -172,10 +172,12 @@ class HttpConnection(asyncio.Protocol):
                 self.transport.close()
             else:
                 self._reject(str(error))
+            parser.phase = DISCARD
             return len(data)
         except Exception:  # noqa: BLE001 - no memory, or a bug: a response could be the wrong one
             _log.exception("exception while parsing a request")
             self.transport.abort()
+            parser.phase = DISCARD
             return len(data)
         if parser.phase == IDLE and self._deadline is None and self._active is None:
             self._start_clock(REQUEST_SECONDS)  # blank lines between requests
