@@ -189,8 +189,12 @@ class Server(SweepingServer):
             )
 
         listener = Listener(sock, turns, make_connection)
+        try:
+            listener.start()
+        except OSError as error:  # another program has begun to listen since the port was bound
+            setting = "PETSTORE_LISTEN or --listen"
+            raise listening.cannot_listen(self._settings.listen, error, setting) from None
         self.servers = [listener]  # type: ignore[list-item] # uvicorn closes it
-        listener.start()
         return listener
 
     def _hang_up(self, sig: int, frame: FrameType | None) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from petstore import exit_status
 from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.server.sockets import bind, has_connection, refuse, refuses
 from tests.support.command import COMMAND, error_message, in_process, running
 from tests.support.pets import REX
+from tests.support.ports import free_port
 from tests.support.services import KEY, environment
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -83,6 +85,22 @@ def test_a_port_that_refuses_keeps_only_the_clients_that_have_connected() -> Non
         assert refuses(sock)
         assert not connects(sock.getsockname())
         assert has_connection(sock)
+
+
+def test_of_two_services_that_start_together_on_one_port_one_says_that_it_is_in_use() -> None:
+    """Both may bind it: only listening fails."""
+    settings = {"backend": "memory", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
+    command, env = [*COMMAND, "serve"], environment(**settings, drain_seconds="0")
+    both = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE) for _ in range(2)]
+    until(lambda: any(popen.poll() is not None for popen in both))
+    [refused] = [popen for popen in both if popen.poll() is not None]
+    [serving] = [popen for popen in both if popen is not refused]
+    serving.terminate()
+    _, message = refused.communicate()
+    serving.communicate()
+    assert (refused.returncode, serving.returncode) == (exit_status.CONFIGURATION, 0)
+    assert message.decode().startswith("petstore: cannot listen on 127.0.0.1:")
+    assert b": the port is in use" in message
 
 
 def test_a_socket_that_is_inherited_is_served(tmp_path: Path) -> None:
