@@ -116,6 +116,13 @@ class Location:
             yield Counted(repository)
 
     @asynccontextmanager
+    async def open_several(self, count: int) -> AsyncIterator[list[Repository]]:
+        """Open this location so many times at once, or once if it cannot be shared."""
+        async with AsyncExitStack() as stack:
+            handles = range(count if self.backend.shared else 1)
+            yield [await stack.enter_async_context(self.open()) for _ in handles]
+
+    @asynccontextmanager
     async def new(self) -> AsyncIterator["Location"]:
         """Yield another location, which is made from the settings of this one."""
         async with reraising(self.backend.scratch(self.settings)) as settings:

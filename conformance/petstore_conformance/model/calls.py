@@ -1,9 +1,10 @@
 """Calls that overlap or are cancelled, and the search for an order that explains their results."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import count
 from statistics import median
 from typing import Any, TypeVar
 
@@ -130,6 +131,19 @@ async def _read_seconds(repository: Repository, count: int = 1) -> float:
     return max(time() - begin, 1e-9) / count
 
 
+async def yield_to_others(times: int = 1) -> None:
+    """Let other tasks run, for so many iterations of the event loop."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+def time_limit(seconds: float) -> Callable[[], bool]:
+    """Return a function that returns whether so many seconds are not over yet."""
+    time = asyncio.get_running_loop().time
+    end = time() + seconds
+    return lambda: time() < end
+
+
 async def each(items: Iterable[AnyItem], try_: Callable[[AnyItem], Awaitable[None]]) -> None:
     """Try each item; several at a time, so that a repository far away takes no longer."""
     left = iter(items)
@@ -166,13 +180,37 @@ async def cancel(calls: Sequence["asyncio.Task[Any]"], *, twice: bool = False) -
     return done
 
 
+async def read_page(repository: Repository, query: PetQuery | OrderQuery) -> list[Any]:
+    """Return the page of pets or orders that a query asks for."""
+    if isinstance(query, PetQuery):
+        return await repository.list_pets(query)
+    return await repository.list_orders(query)
+
+
+def every_filter(after: int, count: int) -> list[PetQuery | OrderQuery]:
+    """Return queries of pets and of orders, for each status and for all."""
+    pets = [PetQuery(after, count, status) for status in (None, *PetStatus)]
+    return [*pets, *(OrderQuery(after, count, status) for status in (None, *OrderStatus))]
+
+
+async def check_shown(repository: Repository, item: Pet | Order) -> None:
+    """Check that an item is returned by its id, and by a page of its status that begins there."""
+    if isinstance(item, Pet):
+        assert await repository.get_pet(item.id) == item
+        page = await repository.list_pets(PetQuery(item.id - 1, 1, item.status or None))
+        assert page == [item]
+    else:
+        assert await repository.get_order(item.id) == item
+        orders = await repository.list_orders(OrderQuery(item.id - 1, 1, item.status))
+        assert orders == [item]
+
+
 async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
     """Check pages of many sizes, given all pets, or all orders, in ascending id."""
-    list_: Callable[[Any], Awaitable[Any]] = repository.list_pets
     query_type: type[PetQuery | OrderQuery] = PetQuery
     statuses: list[Any] = [*PetStatus]
     if isinstance(items[0], Order):
-        list_, query_type, statuses = repository.list_orders, OrderQuery, [*OrderStatus]
+        query_type, statuses = OrderQuery, [*OrderStatus]
 
     async def read(numbered: tuple[int, int]) -> None:
         number, count = numbered
@@ -183,7 +221,7 @@ async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
             # items of another status behind it.
             for after in (any_id, *ids[-count - 1 :][:2]):
                 query = query_type(after, count, status)
-                assert await list_(query) == matching(items, query)[:count]
+                assert await read_page(repository, query) == matching(items, query)[:count]
 
     await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)
 
@@ -193,6 +231,11 @@ class Stored(Struct):
 
     pets: list[Pet]
     orders: list[Order]
+
+    def free_ids(self, above: int = 0) -> Iterator[int]:
+        """Yield ids above this one that neither a pet nor an order has, in ascending order."""
+        used = {pet.id for pet in self.pets} | {order.id for order in self.orders}
+        return (id_ for id_ in count(above + 1) if id_ not in used)
 
 
 async def read_all(repository: Repository) -> Stored:
