@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import pairwise
-from typing import TypeVar
+from itertools import cycle, pairwise
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,36 +27,29 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import cancel, check_pages, check_types, kind, sample
-from petstore_conformance.model.values import AT, MANY, MANY_SECONDS, TIMES, make_token
+from petstore_conformance.model.calls import (
+    check_pages,
+    check_types,
+    fill,
+    kind,
+    sample,
+    yield_to_others,
+)
+from petstore_conformance.model.values import AT, MANY, TIMES, make_token
 
 FINAL_STATUSES = (OrderStatus.COMPLETED, OrderStatus.CANCELLED)
 
 READERS = 8
 """How many read during a change while it is made."""
 
-TURNS = 20
+WATCHED_CHANGES = 20
 """How often a change is watched.
 
 The time between two transactions is short, so once is not enough.
 """
 
 AnyResult = TypeVar("AnyResult")
-
-
-@asynccontextmanager
-async def open_twice(location: Location) -> AsyncIterator[tuple[Repository, Repository]]:
-    """Yield two open repositories of a location, or one of them twice if it is not shared.
-
-    What one handle does in two steps, another may see; reads of the same handle may wait until both
-    are done.
-    """
-    async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(location.open())
-        shared = location.backend.shared
-        yield one, await stack.enter_async_context(location.open()) if shared else one
 
 
 async def add_pet(repository: Repository) -> int:
@@ -139,23 +132,30 @@ async def check_agreement(repository: Repository) -> None:
             assert of_status <= expected.keys(), "a pet is pending, but in no order"
 
 
+def alternating(handles: Sequence[Repository]) -> Iterator[Repository]:
+    """Yield the handles in turn, the writing one last.
+
+    What it does in two steps, another may see; its own reads may wait until both are done.
+    """
+    return cycle(reversed(handles))
+
+
 async def watch(change: Awaitable[AnyResult], read: Callable[[], Awaitable[None]]) -> AnyResult:
     """Make a change and return its result; meanwhile several readers read, again and again.
 
-    Each begins a turn later than the one before it, so that some read between any two steps.
+    Each begins an iteration of the event loop later than the one before it, so that some read
+    between any two steps.
     """
     changing = True
 
-    async def read_again_and_again(turns: int) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
+    async def read_again_and_again(delay: int) -> None:
+        await yield_to_others(delay)
         while changing:
             await read()
-            await asyncio.sleep(0)  # the reads may never yield
+            await yield_to_others()  # the reads may never do so
 
-    readers = [asyncio.create_task(read_again_and_again(turns)) for turns in range(READERS)]
-    for _ in readers:
-        await asyncio.sleep(0)
+    readers = [asyncio.create_task(read_again_and_again(delay)) for delay in range(READERS)]
+    await yield_to_others(READERS)
     try:
         result = await change
     finally:
@@ -202,11 +202,12 @@ class OrderClauses(Kit):
     @location_clause("order-reserves")
     async def test_the_pet_of_a_placed_order_is_pending(self, location: Location) -> None:
         """Order and pet are written in two steps, or a filtered list has the old status."""
-        async with open_twice(location) as handles:
+        async with location.open_several(2) as handles:
             repository = handles[0]
             others = [await add_pet(repository) for _ in range(3)]
-            for turn, _ in enumerate(await sample(repository, range(TURNS)), start=1):
-                await self._place_and_watch(repository, handles[turn % 2])
+            changes = await sample(repository, range(WATCHED_CHANGES))
+            for reader, _ in zip(alternating(handles), changes, strict=False):
+                await self._place_and_watch(repository, reader)
             for other in others:
                 assert await status_of(repository, other) is PetStatus.AVAILABLE
             available = await repository.list_pets(PetQuery(0, 9, PetStatus.AVAILABLE))
@@ -289,11 +290,11 @@ class OrderClauses(Kit):
             expected = [order for order in orders if order.id > after]
             for count in (1, 2, 20, 500):
                 assert await repository.list_orders(OrderQuery(after, count)) == expected[:count]
-        time = asyncio.get_running_loop().time
-        end = time() + MANY_SECONDS
-        while len(orders) < MANY and time() < end:
-            orders += await asyncio.gather(*(place_at(repository, AT) for _ in range(50)))
-        current().note(len(orders), MANY)
+
+        async def place(some: range) -> list[Order]:
+            return await asyncio.gather(*(place_at(repository, AT) for _ in some))
+
+        orders += await fill(MANY, place)
         orders.sort(key=lambda order: order.id)
         some = len(await sample(repository, range(60)))
         orders[:some] = updated = await update_orders(repository, orders[:some])
@@ -320,13 +321,13 @@ class OrderClauses(Kit):
     @location_clause("order-completed")
     async def test_the_pet_of_a_completed_order_is_sold(self, location: Location) -> None:
         """Order and pet are written in two steps, or another pet is sold."""
-        async with open_twice(location) as handles:
+        async with location.open_several(2) as handles:
             await self._update_and_watch(handles, OrderStatus.COMPLETED, PetStatus.SOLD)
 
     @location_clause("order-cancelled")
     async def test_the_pet_of_a_cancelled_order_is_available(self, location: Location) -> None:
         """The pet stays pending, or cannot be ordered again."""
-        async with open_twice(location) as handles:
+        async with location.open_several(2) as handles:
             repository, status = handles[0], OrderStatus.CANCELLED
             pet_id = await self._update_and_watch(handles, status, PetStatus.AVAILABLE)
             cancelled = await repository.list_orders(OrderQuery(0, 99, status))
@@ -342,8 +343,9 @@ class OrderClauses(Kit):
         self, handles: Sequence[Repository], status: OrderStatus, expected: PetStatus
     ) -> int:
         """Update orders, and read through either handle meanwhile; return the pet of the last."""
-        for turn, _ in enumerate(await sample(handles[0], range(TURNS)), start=1):
-            pet_id = await self._update_one(handles[0], handles[turn % 2], status, expected)
+        changes = await sample(handles[0], range(WATCHED_CHANGES))
+        for reader, _ in zip(alternating(handles), changes, strict=False):
+            pet_id = await self._update_one(handles[0], reader, status, expected)
         return pet_id
 
     async def _update_one(
@@ -410,70 +412,39 @@ class OrderClauses(Kit):
         """The pet's status is checked first and changed in a later step, not both in one."""
         completed: list[int] = []
 
-        async def buy(client: int, times: int) -> None:
-            for turn in range(3):
-                pet_id = pet_ids[(client + turn * times) % len(pet_ids)]  # again, or another
+        async def buy(client: int, step: int) -> None:
+            """Order and end the order three times: always the same pet, or with a step another."""
+            for attempt in range(3):
+                pet_id = pet_ids[(client + attempt * step) % len(pet_ids)]
+                token = make_token(f"{client} {attempt} {step}", pet_id) if client % 3 else None
+                # Few orders are completed: nobody else can have the pet then.
+                status = FINAL_STATUSES[0 if (client + attempt) % 9 == 0 else 1]
                 with suppress(RefusedError):
-                    token = make_token(f"{client} {turn} {times}", pet_id) if client % 3 else None
                     receipt = await repository.place_order(pet_id, AT, token)
-                    status = FINAL_STATUSES[(client + turn) % 9 > 0]
                     await repository.update_order(receipt.id, status)
                     if status is OrderStatus.COMPLETED:
                         completed.append(pet_id)
 
-        for times in range(2):
+        for step in range(2):
             pet_ids = [await add_pet(repository) for _ in range(4)]
-            await asyncio.gather(*(buy(client, times) for client in range(30)))
+            await asyncio.gather(*(buy(client, step) for client in range(30)))
             await check_agreement(repository)
             assert len(set(completed)) == len(completed)
         sold = await repository.list_orders(OrderQuery(0, 99, OrderStatus.COMPLETED))
         assert sorted(order.pet_id for order in sold) == sorted(completed)
-        await self._update_together(repository)
         await self._place_together(repository)
         await check_agreement(repository)
 
-    async def _update_together(self, repository: Repository) -> None:
-        """Complete and cancel orders at once; order their pets again meanwhile."""
-        for order in await place_orders(repository, 4):
-            results = await asyncio.gather(
-                *(repository.update_order(order.id, FINAL_STATUSES[n % 2]) for n in range(6)),
-                return_exceptions=True,
-            )
-            changed = [result for result in results if isinstance(result, Order)]
-            refused = [result for result in results if isinstance(result, ConflictError)]
-            assert (len(changed), len(refused)) == (3, 3)
-            assert changed == [await repository.get_order(order.id)] * 3
-        for turns, order in enumerate(await place_orders(repository, 6)):
-            again = asyncio.create_task(self._order_again(repository, order))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            await repository.update_order(order.id, OrderStatus.CANCELLED)
-            await again
-            with pytest.raises(ConflictError):  # the later one has not released the pet again
-                await repository.place_order(order.pet_id, AT)
-
     async def _place_together(self, repository: Repository) -> None:
-        """Order pets while their orders are cancelled, or while another call is cancelled."""
-        for turn, order in enumerate(await place_orders(repository, 6)):
-            calls = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
-            tokens = (None, make_token(f"together {turn}", order.pet_id), None)
-            places = [repository.place_order(order.pet_id, AT, token) for token in tokens]
-            together = (*places[:turn], *calls[:1], *places[turn:], *calls[1:])
-            found = await asyncio.gather(*together, return_exceptions=True)
+        """Order pets while their orders are cancelled."""
+        for position, order in enumerate(await place_orders(repository, 4)):
+            cancels = [repository.update_order(order.id, OrderStatus.CANCELLED) for _ in range(3)]
+            tokens = (None, make_token(f"together {position}", order.pet_id), None)
+            calls: list[Awaitable[Any]] = [
+                repository.place_order(order.pet_id, AT, token) for token in tokens
+            ]
+            calls.insert(position, cancels.pop())  # before, between or after them
+            found = await asyncio.gather(*calls, *cancels, return_exceptions=True)
             kinds = Counter(kind(result) for result in found)
             assert kinds[Order] == 3, found
             assert kinds[ConflictError] >= 2, found
-        for turns in range(5):
-            pet_id = await add_pet(repository)
-            tasks = [asyncio.create_task(repository.place_order(pet_id, AT)) for _ in range(4)]
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            await cancel([tasks.pop(1)])  # it may be waiting for the first
-            receipts = await asyncio.gather(*tasks, return_exceptions=True)
-            kinds = Counter(kind(result) for result in receipts)
-            assert kinds[ConflictError] >= 2, receipts
-
-    async def _order_again(self, repository: Repository, order: Order) -> None:
-        """Cancel an order, and order its pet as soon as that has returned."""
-        await repository.update_order(order.id, OrderStatus.CANCELLED)
-        await repository.place_order(order.pet_id, AT)

@@ -21,11 +21,17 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet
-from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import check_pages, create_all, created, read_each, sample
+from petstore_conformance.model.calls import (
+    check_pages,
+    create_all,
+    created,
+    fill,
+    read_each,
+    sample,
+)
 from petstore_conformance.model.model import matching
-from petstore_conformance.model.values import AT, MANY, MANY_SECONDS, PET_STATUSES
+from petstore_conformance.model.values import AT, MANY, PET_STATUSES
 
 
 async def add_pets(repository: Repository, count: int) -> list[Pet]:
@@ -68,17 +74,15 @@ class PageClauses(Kit):
     @clause("page-count")
     async def test_a_page_is_full_while_there_are_pets(self, repository: Repository) -> None:
         """The limit is applied before the filter, or the backend limits the page itself."""
-        pets = await add_pets(repository, 40)
-        time = asyncio.get_running_loop().time
-        end = time() + MANY_SECONDS
-        while len(pets) < MANY and time() < end:
-            some = range(len(pets), len(pets) + 100)
+
+        async def create(some: range) -> list[Pet]:
             # Those of a status come in a row, so that others must be skipped; some have long names.
             names = [f"{n}" * (1 if n % 60 else self.longest_name(80_000) // 4) for n in some]
             statuses = [PET_STATUSES[n // 400 % 3] for n in some]
             news = [NewPet(*fields) for fields in zip(names, some, statuses, strict=True)]
-            pets += await create_all(repository, news)
-        current().note(len(pets), MANY)
+            return await create_all(repository, news)
+
+        pets = await add_pets(repository, 40) + await fill(MANY, create)
         pets.sort(key=lambda pet: pet.id)
         await check_pages(repository, pets)
         ids = [pet.id for pet in pets if pet.status is PetStatus.AVAILABLE]

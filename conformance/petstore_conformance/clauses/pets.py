@@ -23,7 +23,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet
 from petstore_conformance.clauses.pages import add_pets
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import check_types, created, sample
+from petstore_conformance.model.calls import check_shown, check_types, created, sample
 from petstore_conformance.model.values import AT, CATEGORIES, LONG_NAMES, NAMES, make_token
 
 
@@ -33,19 +33,15 @@ async def check_lives(repository: Repository, news: Sequence[NewPet]) -> None:
     After each step, they must be returned as they are then, also by a list.
     """
 
-    async def read(pet: Pet) -> None:
-        assert await repository.get_pet(pet.id) == pet
-        assert await repository.list_pets(PetQuery(pet.id - 1, 1, pet.status or None)) == [pet]
-
     async def check(new: NewPet, final: OrderStatus) -> None:
         pet = created((await repository.create_pet(new)).id, new)
-        await read(pet)
+        await check_shown(repository, pet)
         if pet.status is PetStatus.AVAILABLE:
             placed = await repository.place_order(pet.id, AT)
             pet = replace(pet, status=PetStatus.PENDING)
-            await read(pet)
+            await check_shown(repository, pet)
             await repository.update_order(placed.id, final)
-            await read(replace(pet, status=PET_STATUS_BY_ORDER[final]))
+            await check_shown(repository, replace(pet, status=PET_STATUS_BY_ORDER[final]))
 
     pairs = zip(news, cycle(FINAL_STATUSES), strict=False)
     await asyncio.gather(*(check(new, final) for new, final in pairs))

@@ -21,15 +21,23 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement
-from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, clause
-from petstore_conformance.model.calls import cancel, kind, measure, one_effect, read_all, sample
+from petstore_conformance.model.calls import (
+    Length,
+    cancel,
+    fill,
+    kind,
+    measure,
+    one_effect,
+    read_all,
+    sample,
+    yield_to_others,
+)
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
     DIGESTS,
     MANY,
-    MANY_SECONDS,
     NOW,
     PAST,
     REX,
@@ -45,19 +53,13 @@ async def count_stored(repository: Repository) -> tuple[int, int]:
 
 
 async def create_many(repository: Repository, count: int = MANY, now: int = NOW) -> list[Receipt]:
-    """Create pets, each with its own token; the same tokens in each call. Return the receipts.
+    """Create pets, each with its own token; the same tokens in each call. Return the receipts."""
 
-    There are fewer than `count` if it takes longer than `MANY_SECONDS`.
-    """
-    receipts: list[Receipt] = []
-    time = asyncio.get_running_loop().time
-    end = time() + MANY_SECONDS
-    while len(receipts) < count and time() < end:
-        some = range(len(receipts), min(len(receipts) + 100, count))
+    async def create(some: range) -> list[Receipt]:
         tokens = (make_token(f"many {number}", number, now) for number in some)
-        receipts += await asyncio.gather(*(repository.create_pet(REX, t) for t in tokens))
-    current().note(len(receipts), count)
-    return receipts
+        return await asyncio.gather(*(repository.create_pet(REX, token) for token in tokens))
+
+    return await fill(count, create)
 
 
 class TokenClauses(Kit):
@@ -85,23 +87,9 @@ class TokenClauses(Kit):
         assert sold is not None
         assert sold.status is PetStatus.SOLD
         receipts = await create_many(repository)
-        await self._order_again_and_again(repository)
         for number, receipt in list(enumerate(receipts))[::37]:
             again = await repository.create_pet(REX, make_token(f"many {number}", number))
             assert again == Receipt(receipt.id, replayed=True)
-
-    async def _order_again_and_again(self, repository: Repository) -> None:
-        """Order a pet several times, each with its own token; none must be forgotten."""
-        pet_id, placed = await add_pet(repository), dict[str, int]()
-        for turn in range(5):
-            name = f"again {turn}"
-            receipt = await repository.place_order(pet_id, AT, make_token(name, name))
-            placed[name] = receipt.id
-            final = OrderStatus.COMPLETED if turn == 4 else OrderStatus.CANCELLED
-            await repository.update_order(receipt.id, final)
-            for known, order_id in placed.items():
-                again = await repository.place_order(pet_id, AT, make_token(known, known))
-                assert again == Receipt(order_id, replayed=True)
 
     @clause("token-reused")
     async def test_a_token_cannot_be_used_for_another_write(self, repository: Repository) -> None:
@@ -179,45 +167,54 @@ class TokenClauses(Kit):
         one_effect(await asyncio.gather(*placings))
         assert await count_stored(repository) == (1, 1)
         if self.machine_advances_time:
-            for turns in range(3):
-                now = NOW + 3 * (turns + 1) * DAY_SECONDS
-                await self._use_expired_tokens(repository, now, turns)
+            for delay in range(3):
+                now = NOW + 3 * (delay + 1) * DAY_SECONDS
+                await self._use_expired_tokens(repository, now, delay)
         length, _ = await measure(repository.create_pet(REX, make_token("measured", REX)))
         for tenth in range(10):
             pets, orders = await count_stored(repository)
-            token = make_token(f"cancelled {tenth}", REX)
-            tasks = [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(3)]
-            await length.wait(tenth)
-            cancelled = tasks.pop(tenth % 3)  # one that leads the others, or waits for them
-            ending = asyncio.create_task(cancel([cancelled]))
-            await asyncio.sleep(0)
-            tasks += [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(2)]
-            await ending
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-            receipts = [result for result in results if isinstance(result, Receipt)]
-            assert len(receipts) == 4, results
-            assert len({receipt.id for receipt in receipts}) == 1
-            pet_id = await add_pet(repository)
-            token = make_token(f"cancelled order {tenth}", pet_id)
-            first, second = (
-                asyncio.create_task(repository.place_order(pet_id, AT, token)) for _ in range(2)
-            )
-            await length.wait(tenth)
-            await cancel([first])
-            receipt = await repository.place_order(pet_id, AT, token)
-            assert (await second).id == receipt.id
+            await self._cancel_a_create(repository, length, tenth)
+            await self._cancel_an_order(repository, length, tenth)
             assert await count_stored(repository) == (pets + 2, orders + 1)
-            found = await repository.get_order(receipt.id)
-            assert found is not None
-            assert found.pet_id == pet_id
         await check_agreement(repository)
 
-    async def _use_expired_tokens(self, repository: Repository, now: int, turns: int) -> None:
-        """Overlap writes whose token has expired; each begins some turns after the one before."""
+    async def _cancel_a_create(self, repository: Repository, length: Length, tenth: int) -> None:
+        """Cancel one of several creates with one token; the others take effect once."""
+        token = make_token(f"cancelled {tenth}", REX)
+        tasks = [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(3)]
+        await length.wait(tenth)
+        cancelled = tasks.pop(tenth % 3)  # one that leads the others, or waits for them
+        ending = asyncio.create_task(cancel([cancelled]))
+        await yield_to_others()
+        tasks += [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(2)]
+        await ending
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [kind(result) for result in results] == [Receipt] * 4, results
+        assert len({result.id for result in results if isinstance(result, Receipt)}) == 1
+
+    async def _cancel_an_order(self, repository: Repository, length: Length, tenth: int) -> None:
+        """Cancel the first of several orders with one token; the others are one order."""
+        pet_id = await add_pet(repository)
+        token = make_token(f"cancelled order {tenth}", pet_id)
+        first, second = (
+            asyncio.create_task(repository.place_order(pet_id, AT, token)) for _ in range(2)
+        )
+        await length.wait(tenth)
+        await cancel([first])
+        receipt = await repository.place_order(pet_id, AT, token)
+        assert (await second).id == receipt.id
+        found = await repository.get_order(receipt.id)
+        assert found is not None
+        assert found.pet_id == pet_id
+
+    async def _use_expired_tokens(self, repository: Repository, now: int, delay: int) -> None:
+        """Overlap writes whose token has expired.
+
+        delay -- after how many iterations of the event loop the next one begins
+        """
 
         async def begin(number: int, write: Coroutine[Any, Any, Receipt]) -> Receipt:
-            for _ in range(number * turns):
-                await asyncio.sleep(0)
+            await yield_to_others(number * delay)
             return await write
 
         before, pet_id = await add_pet(repository), await add_pet(repository)
@@ -234,17 +231,17 @@ class TokenClauses(Kit):
 
     async def _write_two_at_once(self, repository: Repository) -> None:
         """Make two different writes with one token at once: one of them is refused."""
-        for turn in range(5):
+        for attempt in range(5):
             pets, orders = await count_stored(repository)
             news = [NewPet("Rex", number % 2, PetStatus.AVAILABLE) for number in range(8)]
-            creates = [repository.create_pet(n, make_token(f"two {turn}", n)) for n in news]
+            creates = [repository.create_pet(n, make_token(f"two {attempt}", n)) for n in news]
             results = await asyncio.gather(*creates, return_exceptions=True)
             kinds = sorted(kind(result).__name__ for result in results)
             assert kinds == ["Receipt"] * 4 + ["TokenReusedError"] * 4, results
             pet_id = one_effect(results)
             pet_ids = [pet_id, await add_pet(repository)] * 4
             placings = [
-                repository.place_order(pet_id, AT, make_token(f"two orders {turn}", pet_id))
+                repository.place_order(pet_id, AT, make_token(f"two orders {attempt}", pet_id))
                 for pet_id in pet_ids
             ]
             results = await asyncio.gather(*placings, return_exceptions=True)
@@ -312,26 +309,29 @@ class ExpiryClauses(Kit):
         assert not third.replayed
         await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
         await self._expire_together(repository, NOW + 200 * DAY_SECONDS)
-        for turn in range(4):
-            begin = NOW + (210 + turn) * DAY_SECONDS
-            await self._expire_beside_slow_clocks(repository, begin, turn)
+        for position in range(4):
+            begin = NOW + (210 + position) * DAY_SECONDS
+            await self._expire_beside_slow_clocks(repository, begin, position)
 
     async def _expire_beside_slow_clocks(
-        self, repository: Repository, begin: int, turn: int
+        self, repository: Repository, begin: int, position: int
     ) -> None:
-        """Use a token that has expired, while callers with slower clocks use others."""
+        """Use a token that has expired, while callers with slower clocks use others.
+
+        position -- how many of the others come first
+        """
         expired = replace(make_token("expired", REX, begin), until=begin + 10)
         await repository.create_pet(REX, expired)
         tokens = [make_token(f"slow {n}", REX, begin) for n in range(3)]
-        tokens.insert(turn, replace(expired, now=begin + 10, until=begin + 20))
+        tokens.insert(position, replace(expired, now=begin + 10, until=begin + 20))
         creates = [repository.create_pet(REX, token) for token in tokens]
         assert not any(receipt.replayed for receipt in await asyncio.gather(*creates))
-        pet_id, token = await add_pet(repository), make_token("expired order", turn, begin)
+        pet_id, token = await add_pet(repository), make_token("expired order", position, begin)
         placed = await repository.place_order(pet_id, AT, replace(token, until=begin + 10))
         await repository.update_order(placed.id, OrderStatus.CANCELLED)
         others = [await add_pet(repository) for _ in range(3)]
         writes = [(id_, make_token(f"slow order {id_}", id_, begin)) for id_ in others]
-        writes.insert(turn, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
+        writes.insert(position, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
         placings = [repository.place_order(id_, AT, token) for id_, token in writes]
         assert not any(receipt.replayed for receipt in await asyncio.gather(*placings))
         expired = replace(expired, now=begin + 20, until=begin + 30)  # again, and by several

@@ -30,7 +30,7 @@ from petstore.contract import (
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
 from petstore_conformance.harness.effort import AT_A_TIME, current
 from petstore_conformance.model.model import Model, Write, matching
-from petstore_conformance.model.values import BORDERS
+from petstore_conformance.model.values import BORDERS, MANY_SECONDS
 
 COUNTED_TURNS = 200
 """For how many turns of the event loop `measure` looks in each whether the call has ended."""
@@ -142,6 +142,18 @@ def time_limit(seconds: float) -> Callable[[], bool]:
     time = asyncio.get_running_loop().time
     end = time() + seconds
     return lambda: time() < end
+
+
+async def fill(count: int, make: Callable[[range], Awaitable[Sequence[AnyItem]]]) -> list[AnyItem]:
+    """Make so many items, a hundred at once; fewer if it takes longer than `MANY_SECONDS`.
+
+    make -- makes the items of these numbers, and returns them
+    """
+    made, in_time = list[AnyItem](), time_limit(MANY_SECONDS)
+    while len(made) < count and in_time():
+        made += await make(range(len(made), min(len(made) + 100, count)))
+    current().note(len(made), count)
+    return made
 
 
 async def each(items: Iterable[AnyItem], try_: Callable[[AnyItem], Awaitable[None]]) -> None:
