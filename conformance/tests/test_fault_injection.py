@@ -420,30 +420,19 @@ def test_calls_that_an_interruption_leaves_report_no_errors(
     assert caplog.records == []
 
 
-class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 ROUNDS = [
     RoundOutcome("drop", Counter(requests=7)),
     RoundOutcome("stall, cut", Counter(requests=5), Findings({"lost": ["pet 7"]})),
 ]
 
 
-def test_a_terminal_shows_one_line_that_is_rewritten_and_a_pipe_a_line_for_each_round() -> None:
-    terminal, pipe = Terminal(), io.StringIO()
-    for stream in (terminal, pipe):
-        tally = Tally(stream, 2)
-        for outcome in ROUNDS:
-            tally.add(outcome)
-        tally.end()
-        assert tally.lines()[0].startswith("1 violations: 2 rounds, 12 requests")
-        assert "        round 2: pet 7" in tally.lines()
-    assert terminal.getvalue().count("\r\x1b[K") == 4
-    assert "\n" not in terminal.getvalue()
-    assert pipe.getvalue() == (
+def test_each_round_is_a_line_and_the_figures_come_at_the_end() -> None:
+    stream = io.StringIO()
+    tally = Tally(stream, 2)
+    for outcome in ROUNDS:
+        tally.add(outcome)
+    assert tally.lines()[0].startswith("1 violations: 2 rounds, 12 requests")
+    assert "        round 2: pet 7" in tally.lines()
+    assert stream.getvalue() == (
         "round 1: 7 requests, drop: ok\nround 2: 5 requests, stall, cut: 1 VIOLATIONS\n"
     )

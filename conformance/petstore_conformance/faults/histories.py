@@ -9,7 +9,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -200,28 +199,6 @@ def wrong_responses(attempts: list[Attempt], created: list[RecordedResponse]) ->
             yield f"{attempt} after a 201"
 
 
-def overlaps(orders: list[Item], history: list[Attempt]) -> Iterator[str]:
-    """Check that no pet was ever held by two orders at the same time.
-
-    The final store may not show it, because one of the two may have been cancelled since.
-    """
-    held: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
-    cancels = closes(history, "cancelled")
-    created = {id_: attempts for id_, (_, attempts) in placings(history).items()}
-    for order in orders:
-        since = min((a.ended for a in created.get(order["id"], [])), default=inf)
-        until = inf
-        if order["status"] == "cancelled":  # released no earlier than the first request to cancel
-            until = min((a.sent for a in cancels[order["id"]]), default=0)
-        if since < until:
-            held[order["petId"]].append((since, until, order["id"]))
-    for pet_id, spans in held.items():
-        spans.sort()
-        for (_, until, one), (since, _, other) in pairwise(spans):
-            if since < until:
-                yield f"pet {pet_id} was held by the orders {one} and {other} at the same time"
-
-
 def repeated(values: Iterable[Any]) -> list[Any]:
     """Return the values that occur more than once."""
     return [value for value, count in Counter(values).items() if count > 1]
@@ -233,15 +210,6 @@ def by_key(history: list[Attempt]) -> dict[tuple[str, str], list[Attempt]]:
     for attempt in history:
         if attempt.key:
             found[attempt.action, attempt.key].append(attempt)
-    return found
-
-
-def closes(history: list[Attempt], *statuses: str) -> dict[int, list[Attempt]]:
-    """Return for each order the attempts to give it one of these statuses."""
-    found: dict[int, list[Attempt]] = defaultdict(list)
-    for attempt in history:
-        if attempt.action == "close" and attempt.value in statuses:
-            found[attempt.id_].append(attempt)
     return found
 
 

@@ -25,6 +25,9 @@ COMPLETED = 0.1
 """The share of orders that a client completes when it closes them; it cancels the others."""
 
 
+WALKED = 3
+"""How many pets are on each page of a walk through all of them."""
+
 FLOOR = 150
 """How many attempts must have got a response before each fault, and after the last one."""
 
@@ -112,17 +115,9 @@ class Client:
 
     async def _walk(self) -> None:
         """Walk through all pets of the race, in small pages."""
-        sent, shown, after = time.monotonic(), [], 0
-        while True:
-            response = await self._read("pets", after, "", 3)
-            if response is None:
-                return
-            items: list[Item] = json.loads(response.content)
-            shown += [item["id"] for item in items]
-            if not response.more:
-                self._race.walks.append((sent, shown))
-                return
-            after = shown[-1]
+        page = await self._read("pets", 0, "", WALKED)
+        while page is not None and page.more:
+            page = await self._read("pets", json.loads(page.content)[-1]["id"], "", WALKED)
 
     async def _read(
         self, action: str, id_: int, status: str = "", limit: int = 100

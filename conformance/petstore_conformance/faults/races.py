@@ -4,11 +4,10 @@ It knows a service only by its address, so it works with any backend.
 """
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from petstore_conformance.faults.histories import Attempt, Item, by_key, repeated
+from petstore_conformance.faults.histories import Attempt, Item, by_key
 from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.wire import Endpoint
 
@@ -33,7 +32,6 @@ class Race:
     reconnecting -- the share of its turns before which a client closes its connections
     going -- while it is not set, clients take no more turns
     busy -- how many clients are taking a turn
-    walks -- when each walk through all pets began, and the ids that it showed
     settled -- when the clients had ended, and no fault was left
     final -- the pets and the orders then
     """
@@ -57,7 +55,6 @@ class Race:
         self.going.set()
         self.busy = 0
         self.gone_at = inf
-        self.walks: list[tuple[float, list[int]]] = []
         self.history: list[Attempt] = []
         self.wrong: list[str] = []
         self.failed: list[str] = []
@@ -97,19 +94,6 @@ class Race:
     def unknown(self) -> int:
         """How many attempts have an unknown outcome."""
         return sum(attempt.response is None for attempt in self.history)
-
-    def wrong_walks(self) -> Iterator[str]:
-        """Check that each walk showed each pet that existed when it began once, and none twice."""
-        created = [a for a in self.history if a.action == "create" and a.got(201)]
-        begin = min((attempt.sent for attempt in self.history), default=0.0)
-        for sent, shown in self.walks:
-            walk = f"a walk through all pets, {sent - begin:.3f} s after the first request,"
-            before = {a.response.item["id"] for a in created if a.response and a.ended < sent}
-            if missing := before - set(shown):
-                pets = ", ".join(map(str, sorted(missing)))
-                yield f"{walk} does not show pets that had been created before it: {pets}"
-            if twice := repeated(shown):
-                yield f"{walk} shows pets twice: {', '.join(map(str, sorted(twice)))}"
 
 
 def is_write(attempt: Attempt) -> bool:

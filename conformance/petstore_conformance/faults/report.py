@@ -1,6 +1,5 @@
 """What a run has done and found: progress, then the figures, and a JSON file."""
 
-import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -24,7 +23,7 @@ VERDICTS: Final = {
 
 
 class Tally:
-    """The sum of all rounds, shown on a stream while they run."""
+    """The sum of all rounds, of which each is shown on a stream, in a line."""
 
     def __init__(self, stream: TextIO, minutes: float) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
@@ -33,7 +32,6 @@ class Tally:
         self._stream = stream
         self.minutes = minutes
         self._begin = time.monotonic()
-        self._progress()
 
     @property
     def seconds(self) -> float:
@@ -53,25 +51,19 @@ class Tally:
         return INCONCLUSIVE if self.slow else 0
 
     def add(self, outcome: RoundOutcome) -> None:
-        """Add a round, and show it: rewritten on a terminal, elsewhere as a line of its own."""
+        """Add a round, and show it."""
         self.counts["rounds"] += 1
         self.counts.update(outcome.counts)
         number, before = self.counts["rounds"], self.violations
         for kind, texts in outcome.found.items():
             self.found.add(kind, *(f"round {number}: {text}" for text in texts))
         self.slow += [f"round {number}: {text}" for text in outcome.slow]
-        self._progress()
-        if not self._stream.isatty():
-            verdict = "inconclusive" if outcome.slow else "ok"
-            wrong = self.violations - before
-            verdict = f"{wrong} VIOLATIONS" if wrong else verdict
-            requests = outcome.counts["requests"]
-            self._write(f"round {number}: {requests} requests, {outcome.what}: {verdict}\n")
-
-    def end(self) -> None:
-        """Clear the progress line of a terminal."""
-        if self._stream.isatty():
-            self._write("\r\x1b[K")
+        verdict = "inconclusive" if outcome.slow else "ok"
+        if wrong := self.violations - before:
+            verdict = f"{wrong} VIOLATIONS"
+        requests = outcome.counts["requests"]
+        self._stream.write(f"round {number}: {requests} requests, {outcome.what}: {verdict}\n")
+        self._stream.flush()
 
     def lines(self) -> list[str]:
         """Return the figures, and for each kind of violation found how many, and the first."""
@@ -90,21 +82,11 @@ class Tally:
         }
         documents.write(file, report)
 
-    def _progress(self) -> None:
-        if self._stream.isatty():
-            columns = shutil.get_terminal_size().columns
-            line = f"{self.seconds / 60:.1f} of {self.minutes:g} minutes: {self._line()}"
-            self._write(f"\r\x1b[K{line}"[: columns + 3])
-
     def _line(self) -> str:
         figures = ", ".join(
             f"{n} {name}" for name, n in self.counts.items() if n or name == "rounds"
         )
         return f"{self.violations} violations: {figures}"
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
 
 
 def _listed(kind: str, meaning: str, texts: list[str]) -> list[str]:

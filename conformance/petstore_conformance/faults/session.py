@@ -46,7 +46,6 @@ def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
             if options.report is not None:
                 about = {"backend": subject.name, "seed": options.seed, "faults": rounds.possible}
                 tally.write(options.report, about)
-            tally.end()
             print("\n".join(tally.lines()))
             print(f"seed {options.seed}: repeat this run with --seed {options.seed}")
         return tally
@@ -60,7 +59,6 @@ def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
             if tally.seconds > tally.minutes * 60:
                 break
     except KeyboardInterrupt:
-        tally.end()
         print(f"interrupted in round {tally.counts['rounds'] + 1}, which is not counted")
         raise
 

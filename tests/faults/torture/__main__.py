@@ -56,7 +56,6 @@ def attempt(set_up: SetUp, run: Run) -> Tally:
     except Exception as error:  # noqa: BLE001 - its servers did not start, for instance
         traceback.print_exc()
         tally.slow.append(f"the set-up broke: {error!r}")
-    tally.end()
     return tally
 
 
