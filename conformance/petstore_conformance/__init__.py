@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Conformance", "FaultConformance", "Kit", "RaisedOnPurposeError", "RemoteConformance"]
 
 REWRITTEN: Final = ("petstore_conformance.clauses", "petstore_conformance.model")
-"""The rooms with assertions, which pytest rewrites so that they show what they compared."""
+"""The packages with assertions, which pytest rewrites so that they show what they compared."""
 
 pytest.register_assert_rewrite(*REWRITTEN)
 

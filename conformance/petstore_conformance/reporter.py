@@ -12,7 +12,7 @@ from petstore.contract import Backend
 from petstore_conformance import REWRITTEN
 from petstore_conformance.harness import effort
 from petstore_conformance.harness.breadth import begin_with, is_late
-from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, clauses, sentences
+from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, Kit, clauses, sentences
 
 _WORDS: Final = {
     "passed": "ok",
@@ -32,7 +32,7 @@ _WRONG_VALUE: Final = (
 
 
 class ClauseResult(Struct, frozen=True, omit_defaults=True):
-    """What the report in JSON says of a clause.
+    """The result of a clause in the JSON report.
 
     outcome -- "passed", "failed", "skipped", "inconclusive", "warned" (a new clause that will fail
         from a later release), or "not run"
@@ -55,14 +55,13 @@ class Reporter:
 
     chosen -- the names of the clauses to run; all if there are none
     quick -- whether each clause is tried with fewer values, sequences and cancelled calls
-    partial -- whether something is left out, so that the backend may not be called compliant
-    results -- name of the clause -> its result
-    expected -- how many clauses are to be run
+    stopping -- returns whether a signal to stop has arrived since it was last called
     interrupted -- whether Ctrl-C, or a signal treated like it, has ended the run
-    stopping -- returns whether such a signal has arrived since it was last called
+    results -- name of each clause that was run -> its result
     """
 
     stopping: Callable[[], bool]
+    _tested: type[Kit]
 
     def __init__(
         self,
@@ -72,21 +71,29 @@ class Reporter:
         *,
         quick: bool = False,
     ) -> None:
-        self.expected = 0
-        self.interrupted = False
         self._backend = backend
         self._settings = settings
-        self._chosen = chosen
+        self._chosen = chosen or sentences().keys()
         self.quick = quick
-        self.partial = quick or bool(chosen)
-        self._clauses: dict[str, tuple[str, str]] = {}  # of a test: clause, docstring
-        self._order: list[str] = []  # of tests
+        self.interrupted = False
+        self.results: dict[str, ClauseResult] = {}
+        self._clauses: dict[str, str] = {}  # of each test, in the order of their classes
         self._late = set[str]()  # failed because something did not end, or was unavailable
-        self._sentences = sentences()
-        self.results = {name: ClauseResult(name, "not run") for name in self._sentences}
-        parts = (backend.open, backend.scratch, backend.settings)
-        modules = [getattr(part, "__module__", None) or "" for part in parts]
-        self._plugin = {module.partition(".")[0] for module in modules}
+
+    @property
+    def expected(self) -> int:
+        """How many clauses are to be run."""
+        return len(self._chosen)
+
+    @property
+    def missing(self) -> int:
+        """How many of them were not run."""
+        return self.expected - len(self.results)
+
+    @property
+    def partial(self) -> bool:
+        """Whether something is left out, so that the backend may not be called compliant."""
+        return self.quick or self.expected < len(sentences())
 
     def pytest_configure(self) -> None:
         """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
@@ -101,18 +108,20 @@ class Reporter:
             cancellation.TRIAL_SECONDS = 2.0
             TestSelected.machine_examples = 10
         TestSelected.backend, TestSelected.settings = self._backend, self._settings
-        for clause, test in clauses(TestSelected).items():
-            self._clauses[test] = clause, inspect.getdoc(getattr(TestSelected, test)) or ""
+        self._tested = TestSelected
         modules = [class_.__module__ for class_ in TestSelected.__mro__]
-        tests = {test: getattr(TestSelected, test).__module__ for test in self._clauses}
-        self._order = sorted(tests, key=lambda test: modules.index(tests[test]))
-        self.expected = len(self._chosen or self._clauses)
+        self._clauses = {
+            test: clause
+            for clause, test in sorted(
+                clauses(TestSelected).items(),
+                key=lambda pair: modules.index(getattr(TestSelected, pair[1]).__module__),
+            )
+        }
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out the clauses that were not chosen; sort the others by their classes."""
-        if self._chosen:
-            items[:] = [i for i in items if self._clauses[i.name][0] in self._chosen]
-        items.sort(key=lambda item: self._order.index(item.name))
+        items[:] = [item for item in items if self._clauses[item.name] in self._chosen]
+        items.sort(key=lambda item: list(self._clauses).index(item.name))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -125,7 +134,7 @@ class Reporter:
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
         if call.excinfo and not isinstance(call.excinfo.value, pytest.skip.Exception):
             report.longrepr = self._describe(call.excinfo)
-            clause = self._clauses[item.name][0]
+            clause = self._clauses[item.name]
             if is_late(clause, call.excinfo.value):
                 self._late.add(clause)
         return report
@@ -134,14 +143,15 @@ class Reporter:
         """Print the line of a clause whose test has run."""
         if report.when != "call" and report.passed:
             return
-        clause, doc = self._clauses[report.location[2].rpartition(".")[2]]
+        test = report.location[2].rpartition(".")[2]
+        clause = self._clauses[test]
         skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         skip = skip.removeprefix("Skipped: ")
         warning = getattr(report, "wasxfail", "") if report.skipped else ""
         outcome: str = "warned" if warning else report.outcome
         if slow := skip.startswith(INCONCLUSIVE_REASON):
             outcome = "inconclusive"
-        print(f"{_WORDS[outcome]:<8}{clause:<20}{self._sentences[clause]}", flush=True)
+        print(f"{_WORDS[outcome]:<8}{clause:<20}{sentences()[clause]}", flush=True)
         tried = effort.EFFORTS.get(clause)
         if slow or warning:
             print(f"        {skip or warning}", flush=True)
@@ -149,8 +159,9 @@ class Reporter:
             print(f"        tried {tried.share:.0%} of its values", flush=True)
         if report.failed or warning:
             shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
-            hint = "" if clause in self._late else f"        Probably: {doc}\n"
-            print(f"{hint}\n{shown}\n", flush=True)
+            if clause not in self._late:
+                print(f"        Probably: {inspect.getdoc(getattr(self._tested, test))}")
+            print(f"\n{shown}\n", flush=True)
             skip = f"{warning}\n{shown}".strip()
         reason = skip.encode(errors="backslashreplace").decode() or None
         measured = (round(tried.share, 3), round(report.duration, 3), tried.calls) if tried else ()
@@ -172,6 +183,10 @@ class Reporter:
     def broken(self) -> list[str]:
         """Return the clauses that failed, first the one that names the breach most narrowly."""
         return begin_with(self.named("failed"), self._late)
+
+    def result(self, clause: str) -> ClauseResult:
+        """Return the result of a clause, which may not have been run."""
+        return self.results.get(clause, ClauseResult(clause, "not run"))
 
     def named(self, outcome: str) -> list[str]:
         """Return the clauses with an outcome."""
@@ -202,14 +217,14 @@ class Reporter:
 
     def _own_frames(self, failure: pytest.ExceptionInfo[BaseException]) -> Any:
         """Return the frames of plugin and kit, those between the first and the last in one line."""
-        own = [
-            entry
-            for entry in failure.traceback
-            if (name := str(entry.frame.f_globals.get("__name__"))).partition(".")[0]
-            in self._plugin
-            or name.startswith(REWRITTEN)
-            if not entry.ishidden(failure)
-        ]
+        parts = (self._backend.open, self._backend.scratch, self._backend.settings)
+        plugin = {(getattr(part, "__module__", None) or "").partition(".")[0] for part in parts}
+
+        def is_own(entry: Any) -> bool:
+            name = str(entry.frame.f_globals.get("__name__"))
+            return name.partition(".")[0] in plugin or name.startswith(REWRITTEN)
+
+        own = [e for e in failure.traceback if is_own(e) and not e.ishidden(failure)]
         short = [entry.with_repr_style("short") for entry in own[1:-1]]
         kept = [*own[:1], *short, *own[1:][-1:]] or failure.traceback[-1:]
         return type(failure.traceback)(kept)

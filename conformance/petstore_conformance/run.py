@@ -16,15 +16,15 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
-from msgspec import Struct
 from pluggy import PluggyTeardownRaisedWarning
 
 from petstore import __version__
 from petstore.contract import CONTRACT, Backend
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
+from petstore_conformance.harness.kit import sentences
 from petstore_conformance.harness.signals import signals_to_stop
-from petstore_conformance.reporter import ClauseResult, Reporter
+from petstore_conformance.reporter import Reporter
 
 PROMISES: Final = ("shared", "durable", "snapshots")
 """The fields of `Backend` that promise something."""
@@ -43,44 +43,8 @@ class Chosen(NamedTuple):
     version: str
 
 
-class Report(Struct, frozen=True):
-    """The report in JSON.
-
-    backend -- its name
-    distribution, version -- of the distribution that provides it
-    promises -- those of "shared", "durable" and "snapshots" that the backend makes
-    max_name_bytes -- the longest name that it stores, if it has a limit
-    service -- the version of the service, which is that of the kit
-    contract -- the version of the contract
-    python, platform -- where it ran
-    date -- when the run ended
-    seconds -- how long all its tests took together
-    seed -- the run can be repeated with it
-    quick -- whether fewer values were tried
-    share -- the smallest share of its values that any clause has tried, of those that neither
-        failed nor were skipped; from 0 to 1
-    begin_with -- the clause that names most narrowly what is wrong, if one failed
-    verdict -- "compliant", "not compliant", "passed what was chosen", "inconclusive" or
-        "interrupted"
-    """
-
-    backend: str
-    distribution: str
-    version: str
-    promises: list[str]
-    max_name_bytes: int | None
-    service: str
-    contract: int
-    python: str
-    platform: str
-    date: datetime
-    seconds: float
-    seed: int
-    quick: bool
-    share: float
-    begin_with: str | None
-    verdict: str
-    clauses: list[ClauseResult]
+INTERRUPTED: Final = 130
+"""The exit status of a process that SIGINT has ended, in a shell."""
 
 
 def run(
@@ -109,13 +73,16 @@ def run(
     if report not in (None, "-"):
         documents.check(Path(report))
     with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
-        status = _run(chosen.name, reporter, seed)
+        _run_tests(reporter, seed)
+        status = _status(reporter)
+        print(f"\nseed {seed}: repeat this run with --seed {seed}")
+        print(_verdict(chosen.name, reporter, status))
     if report is not None:
         documents.write(report, _report(chosen, reporter, seed, status))
     return status
 
 
-def _run(name: str, reporter: Reporter, seed: int) -> int:
+def _run_tests(reporter: Reporter, seed: int) -> None:
     # A signal may interrupt a hook of Hypothesis or pytest, which they would warn of.
     warnings.simplefilter("ignore", PluggyTeardownRaisedWarning)
     warnings.simplefilter("ignore", pytest.PytestUnraisableExceptionWarning)
@@ -128,71 +95,72 @@ def _run(name: str, reporter: Reporter, seed: int) -> int:
         set_hypothesis_home_dir(home)
         tests = ["--pyargs", "petstore_conformance.selected", f"--hypothesis-seed={seed}"]
         pytest.main([*options, *tests], plugins=[reporter])
-    return _verdict(name, reporter, seed)
 
 
-def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> Report:
-    verdict = {
-        0: "passed what was chosen" if reporter.partial else "compliant",
-        1: "not compliant",
-        INCONCLUSIVE: "inconclusive",
-        130: "interrupted",
-    }[status]
-    backend, results = chosen.backend, list(reporter.results.values())
-    return Report(
-        backend=chosen.name,
-        distribution=chosen.distribution,
-        version=chosen.version,
-        promises=[name for name in PROMISES if getattr(backend, name)],
-        max_name_bytes=backend.max_name_bytes,
-        service=__version__,
-        contract=CONTRACT,
-        python=platform.python_version(),
-        platform=platform.platform(),
-        date=datetime.now(UTC).replace(microsecond=0),
-        seconds=round(sum(result.seconds or 0 for result in results), 3),
-        seed=seed,
-        quick=reporter.quick,
-        share=reporter.share()[0],
-        begin_with=next(iter(reporter.broken()), None),
-        verdict=verdict,
-        clauses=results,
-    )
-
-
-def _verdict(name: str, reporter: Reporter, seed: int) -> int:
-    outcomes = [result.outcome for result in reporter.results.values()]
-    passed, skipped = outcomes.count("passed"), outcomes.count("skipped")
-    failed, ran = outcomes.count("failed"), len(outcomes) - outcomes.count("not run")
-    missing = reporter.expected - ran
-    print(f"\nseed {seed}: repeat this run with --seed {seed}")
+def _status(reporter: Reporter) -> int:
     if reporter.interrupted:
-        print(f"interrupted: {failed} of {reporter.expected} clauses failed, {missing} not run")
-        return 130
-    slow = outcomes.count("inconclusive")
-    if failed or missing or not ran:
-        verdict = f"{failed} of {reporter.expected} clauses failed, {missing} not run"
-        verdict += f", {slow} inconclusive" if slow else ""
-        if failed:
-            broken = reporter.broken()
-            verdict += f". Begin with {broken[0]}"
-            verdict += f"; also failed: {', '.join(broken[1:])}" if broken[1:] else ""
-        print(f"{name} is NOT compliant: {verdict}")
+        return INTERRUPTED
+    if reporter.named("failed") or reporter.missing or not reporter.results:
         return 1
-    if slow:
-        print(
+    return INCONCLUSIVE if reporter.named("inconclusive") else 0
+
+
+def _verdict(name: str, reporter: Reporter, status: int) -> str:
+    """Return the last line of the output."""
+    failed, slow = reporter.broken(), len(reporter.named("inconclusive"))
+    counts = f"{len(failed)} of {reporter.expected} clauses failed, {reporter.missing} not run"
+    if status == INTERRUPTED:
+        return f"interrupted: {counts}"
+    if status == INCONCLUSIVE:
+        return (
             f"{name} is not judged: {slow} of {reporter.expected} clauses were inconclusive,"
             " because too few values could be tried or the machine is too busy; each line says why"
         )
-        return INCONCLUSIVE
+    if status:
+        counts += f", {slow} inconclusive" if slow else ""
+        counts += f". Begin with {failed[0]}" if failed else ""
+        counts += f"; also failed: {', '.join(failed[1:])}" if failed[1:] else ""
+        return f"{name} is NOT compliant: {counts}"
+    passed, skipped = len(reporter.named("passed")), len(reporter.named("skipped"))
     counts = f"{passed} clauses passed, {skipped} skipped for capabilities that it does not claim"
     share, least = reporter.share()
     tried = f"each tried at least {share:.0%} of its values (fewest: {least})"
     counts += f"; {tried}" if least else "; tried all values"
     warned = reporter.named("warned")
     counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
-    if reporter.partial:
-        print(f"{name} passed what was chosen: {counts}")
-        return 0
-    print(f"{name} is compliant: {counts}")
-    return 0
+    return f"{name} {'passed what was chosen' if reporter.partial else 'is compliant'}: {counts}"
+
+
+def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> dict[str, object]:
+    """Return the report in JSON."""
+    verdict = {
+        0: "passed what was chosen" if reporter.partial else "compliant",
+        1: "not compliant",
+        INCONCLUSIVE: "inconclusive",
+        INTERRUPTED: "interrupted",
+    }[status]
+    results = [reporter.result(clause) for clause in sentences()]
+    return {
+        "backend": chosen.name,
+        # Of the distribution that provides the backend.
+        "distribution": chosen.distribution,
+        "version": chosen.version,
+        "promises": [name for name in PROMISES if getattr(chosen.backend, name)],
+        "max_name_bytes": chosen.backend.max_name_bytes,
+        # That of the service is that of the kit, too.
+        "service": __version__,
+        "contract": CONTRACT,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "date": datetime.now(UTC).replace(microsecond=0),
+        # How long all tests took together.
+        "seconds": round(sum(result.seconds or 0 for result in results), 3),
+        "seed": seed,
+        "quick": reporter.quick,
+        # The smallest share of its values that any clause has tried, from 0 to 1.
+        "share": reporter.share()[0],
+        # The clause that names most narrowly what is wrong, if one failed.
+        "begin_with": next(iter(reporter.broken()), None),
+        "verdict": verdict,
+        "clauses": results,
+    }

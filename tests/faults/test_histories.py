@@ -189,7 +189,7 @@ def test_what_an_order_does_not_find_is_lost() -> None:
 def test_after_a_failover_only_what_was_acknowledged_must_last(stored: list[Item]) -> None:
     """An order was read and refused another one, but was never acknowledged, and is gone."""
     race = Race(RunningService("x", 1))
-    race.settled = 10
+    race.quiet_since = 10
     race.history = [
         create(4),
         read("pet", 4, pet(4, "pending"), 2),

@@ -266,7 +266,7 @@ def test_little_that_many_connections_do_not_read_is_counted(
         assert {*statuses} == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
 
 
-def test_clients_take_turns_at_pages() -> None:
+def test_clients_acts_at_pages() -> None:
     async def run() -> None:
         turns, order = PageTurns(), []
         half = PAGES_BYTES // 2

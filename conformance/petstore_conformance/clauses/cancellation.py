@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import suppress
-from itertools import count
 from typing import Any, Final
 
 import pytest
@@ -38,6 +37,7 @@ from petstore_conformance.model.calls import (
     read_each,
     sample,
     settle,
+    yield_to_others,
 )
 from petstore_conformance.model.values import AT, REX, make_token
 
@@ -65,7 +65,7 @@ class Trial(Struct):
     make -- makes a call; if it writes, all calls of a trial write to the same pet or order
     length -- how long it takes when it is not cancelled
     tenth -- when it is to be cancelled, in tenths of this; `ENDED` is right after the first of
-        several has ended, in the same turn of the event loop
+        several has ended, in the same iteration of the event loop
     """
 
     number: int
@@ -87,7 +87,7 @@ class Trial(Struct):
         return [call.cancelled() for call in calls] == [not done for done in ended]
 
     async def _cancel_at_the_end(self, count: int) -> bool:
-        """Make calls and cancel the others in the turn in which the first ends."""
+        """Make calls; when the first ends, cancel the others in the same iteration of the loop."""
         cancelled: list[asyncio.Task[Any]] = []
 
         async def first() -> None:
@@ -151,12 +151,9 @@ async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
 
 def _restoring(repository: Repository, stored: Stored, *, highest: bool) -> AnyCall:
     """Return a call that restores pets and orders under free ids: the lowest, or above all."""
-    pet_ids, order_ids = [pet.id for pet in stored.pets], [order.id for order in stored.orders]
-    above = max(*pet_ids, *order_ids) if highest else 0
-    free = (id_ for id_ in count(above + 1) if id_ not in pet_ids)
-    pets = [Pet(next(free), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
-    free = (id_ for id_ in count(above + 1) if id_ not in order_ids)
-    orders = [Order(next(free), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
+    ids = stored.free_ids(stored.highest_id if highest else 0)
+    pets = [Pet(next(ids), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
+    orders = [Order(next(ids), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
     return lambda: repository.restore([*pets, *orders])
 
 
@@ -201,7 +198,7 @@ class CancellationClauses(Kit):
         calls = methods(repository, 0, await add_pet(repository), order_id)
         writes = [call for name, call in calls if name.startswith(WRITES)]
         tasks = [asyncio.create_task(_attempt(call)) for call in writes]
-        await asyncio.sleep(0)
+        await yield_to_others()
         await cancel(tasks)
         stored = await settle(repository, longest)
         await asyncio.sleep(LATER_SECONDS)
@@ -219,7 +216,7 @@ class CancellationClauses(Kit):
         for tenth, pet_id in zip((0, *tenths), (await add_pet(repository), *pet_ids), strict=True):
             placed = await repository.place_order(pet_id, AT)
             update = repository.update_order(placed.id, OrderStatus.CANCELLED)
-            if not length.turns:
+            if not length.iterations:
                 length, _ = await measure(update)
                 continue
             call = asyncio.create_task(update)
@@ -235,7 +232,7 @@ class CancellationClauses(Kit):
             together = trial.number % 2 == 1 and trial.name != "restore"
             trying = trial.cancel(6 if together else 1, twice=trial.number % 3 == 0)
             cancelling = asyncio.create_task(trying)
-            await asyncio.sleep(0)  # those to be cancelled come first
+            await yield_to_others()  # those to be cancelled come first
             others = [repository.get_pet(1), repository.create_pet(REX)] if together else []
             beside = asyncio.gather(*others, return_exceptions=True)
             assert await cancelling, trial.name
@@ -252,7 +249,7 @@ class CancellationClauses(Kit):
             reads = [asyncio.create_task(repository.get_pet(pet.id)) for pet in stored]
             trying = trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
             cancelling = asyncio.create_task(trying)
-            await asyncio.sleep(0)  # those to be cancelled come first, and may lead a group
+            await yield_to_others()  # those to be cancelled come first, and may lead a group
             equal = [asyncio.create_task(_attempt(trial.make)) for _ in range(0 if alone else 2)]
             writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
             await cancelling
@@ -268,7 +265,6 @@ class CancellationClauses(Kit):
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
         await self._cancel_many(repository)
-        await self._cancel_in_a_row(repository)
         if self.machine_restores:
             await self._cancel_large_pages(repository)
         await check_agreement(repository)
@@ -303,34 +299,14 @@ class CancellationClauses(Kit):
         many = await sample(repository, range(MANY_CALLS), together=True)
         for number, (name, make) in enumerate(methods(repository, -1, pet_id, order_id)):
             calls = [asyncio.create_task(_attempt(make)) for _ in many]
-            await asyncio.sleep(0)
+            await yield_to_others()
             await cancel(calls)
             trial = Trial(-2 - number, name, make, limit, 0)
             await trial.finish(self._use(repository, trial))
 
-    async def _cancel_in_a_row(self, repository: Repository) -> None:
-        """Cancel two reads, one after the other; the second may be cleaning up after the first."""
-        orders = await place_orders(repository, 3)
-        turns = [(first, second) for first in range(3) for second in range(5)]
-        for first, second in await sample(repository, turns):
-            for read, ids in (
-                (repository.get_pet, [order.pet_id for order in orders]),
-                (repository.get_order, [order.id for order in orders]),
-            ):
-                for waiting, id_ in zip((first, second), ids, strict=False):
-                    call = asyncio.ensure_future(read(id_))
-                    for _ in range(waiting):
-                        await asyncio.sleep(0)
-                    await cancel([call])
-                for id_ in ids:
-                    found = await read(id_)
-                    assert found is not None
-                    assert found.id == id_, "the reply to another call is returned"
-
     async def _cancel_large_pages(self, repository: Repository) -> None:
         """Cancel large pages; a cursor that stays open shows later reads an old store."""
-        used = {pet.id for pet in (await read_all(repository)).pets}
-        free = (id_ for id_ in count(1) if id_ not in used)
+        free = (await read_all(repository)).free_ids()
         await repository.restore([Pet(next(free), "restored", n) for n in range(LARGE_PAGE)])
         query = PetQuery(0, LARGE_PAGE)
         length, _ = await measure(repository.list_pets(query))

@@ -3,8 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
-from itertools import count
+from contextlib import suppress
+from itertools import count, cycle
 from math import inf
 from time import process_time
 from typing import Any
@@ -37,7 +37,18 @@ from petstore_conformance.clauses.orders import (
     place_orders,
 )
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import Length, create_all, created, kind, measure, sample
+from petstore_conformance.model.calls import (
+    Length,
+    create_all,
+    created,
+    every_filter,
+    kind,
+    measure,
+    read_page,
+    sample,
+    time_limit,
+    yield_to_others,
+)
 from petstore_conformance.model.values import AT, REX, make_token
 
 
@@ -117,7 +128,7 @@ class ConcurrencyClauses(Kit):
             )[number % 4]
             refused.append(asyncio.ensure_future(call()))
             if number % 5 == 0:  # the calls meet in different states
-                await asyncio.sleep(0)
+                await yield_to_others()
         results = await asyncio.gather(*refused, return_exceptions=True)
         errors = (NotFoundError, ConflictError, NotFoundError, TokenReusedError)
         expected = [errors[number % 4] for number in range(len(news))]
@@ -132,13 +143,12 @@ class ConcurrencyClauses(Kit):
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
         """A deadlock, a serialization failure or a lock that is taken is raised, not repeated."""
-        async with AsyncExitStack() as stack:
-            handles = 4 if location.backend.shared else 1
-            opened = [await stack.enter_async_context(location.open()) for _ in range(handles)]
+        async with location.open_several(4) as opened:
             pet_ids = [await add_pet(opened[0]) for _ in range(3)]
 
             async def write(repository: Repository, client: int) -> None:
-                for pet_id in pet_ids[:: 1 - client % 2 * 2]:  # half of them the other way round
+                # Half of the clients take the locks in the opposite order.
+                for pet_id in pet_ids if client % 2 else reversed(pet_ids):
                     token = make_token(f"{client % 5} {pet_id}", pet_id)
                     for attempt in (token, None):
                         with suppress(RefusedError):
@@ -148,8 +158,8 @@ class ConcurrencyClauses(Kit):
                     await repository.list_pets(PetQuery(0, 50, PetStatus.PENDING))
                     await repository.list_orders(OrderQuery(0, 50, OrderStatus.PLACED))
 
-            clients = range(len(await sample(opened[0], range(40), together=True)))
-            await asyncio.gather(*(write(opened[n % handles], n) for n in clients))
+            clients = await sample(opened[0], range(40), together=True)
+            await asyncio.gather(*map(write, cycle(opened), clients))
             await check_agreement(opened[0])
 
     @clause("read-after-write")
@@ -202,17 +212,16 @@ class ConcurrencyClauses(Kit):
         async def read_again_and_again() -> None:
             while reading:
                 await read()
-                await asyncio.sleep(0)  # a repository in memory may never wait
+                await yield_to_others()  # a repository in memory may never wait
 
-        for turn in await sample(repository, range(12)):
+        for number in await sample(repository, range(12)):
             pet_id = await add_pet(repository)
             order_id = (await repository.place_order(pet_id, AT)).id
             length, _ = await measure(read())
             readers = [asyncio.create_task(read_again_and_again()) for _ in range(3)]
-            for _ in range(turn):
-                await asyncio.sleep(0)
-            await length.wait(turn % 6 * 2)
-            order = await repository.update_order(order_id, FINAL_STATUSES[turn // 6])
+            await yield_to_others(number)
+            await length.wait(number % 6 * 2)
+            order = await repository.update_order(order_id, FINAL_STATUSES[number // 6])
             pet, listed, found, placed = await asyncio.gather(
                 repository.get_pet(pet_id),
                 repository.list_pets(PetQuery(pet_id - 1, 1)),
@@ -263,45 +272,43 @@ class Overlap:
 
     async def read(self, after: int, most: int) -> None:
         """Walk through the pages of every status, from an id, at least one page of each."""
-        kinds: Any = (
-            (self._repository.list_pets, self._pets, PetQuery, PetStatus),
-            (self._repository.list_orders, self._orders, OrderQuery, OrderStatus),
-        )
-        rounds, time = 0, asyncio.get_running_loop().time
-        end, end_cpu = time() + 10, process_time() + 1
+        rounds, in_time = 0, time_limit(10)
+        end_cpu = process_time() + 1
         begins = defaultdict[object, int](lambda: after)
         # CPU time, because a second on a busy machine may be hardly any rounds.
-        while rounds < 1 or (rounds < 100 and process_time() < end_cpu and time() < end):
+        while rounds < 1 or (rounds < 100 and process_time() < end_cpu and in_time()):
             rounds += 1
-            await asyncio.sleep(0)  # a repository in memory may never wait
-            for read, changes, query, statuses in kinds:
-                for status in (None, *statuses):
-                    start, begun = begins[read, status], next(self._moments)
-                    items = await read(query(start, most, status))
-                    ended = next(self._moments)
-                    self.pages.append(Page(changes, start, most, status, items, begun, ended))
-                    begins[read, status] = items[-1].id if len(items) == most else after
+            await yield_to_others()  # a repository in memory may never wait
+            for first in every_filter(after, most):
+                kind_ = type(first), first.status
+                query = replace(first, after=begins[kind_])
+                begun = next(self._moments)
+                items = await read_page(self._repository, query)
+                ended = next(self._moments)
+                changes = self._pets if isinstance(query, PetQuery) else self._orders
+                self.pages.append(Page(changes, query, items, begun, ended))
+                begins[kind_] = items[-1].id if len(items) == most else after
 
     async def sell(self, pet_id: int, reading: "asyncio.Future[Any]", pages: int) -> None:
         """Order a pet and cancel, until all pages have been read; then complete the last order.
 
         pages -- for about how many pages each order stays
         """
-        status, turn = OrderStatus.CANCELLED, 0
+        status, number = OrderStatus.CANCELLED, 0
         while status is OrderStatus.CANCELLED:
             status = OrderStatus.COMPLETED if reading.done() else OrderStatus.CANCELLED
             begun = next(self._moments)
             receipt = await self._repository.place_order(pet_id, AT)
             self._change(receipt.id, pet_id, OrderStatus.PLACED, begun)
-            if turn % 2:  # a slow reader finds each status
+            if number % 2:  # a slow reader finds each status
                 await asyncio.sleep(self._pause)
             if pages:
                 await asyncio.wait({reading}, timeout=pages * (0.002 + self._length.seconds))
             begun = next(self._moments)
             await self._repository.update_order(receipt.id, status)
             self._change(receipt.id, pet_id, status, begun)
-            turn += 1
-            if turn % 3:
+            number += 1
+            if number % 3:
                 await asyncio.sleep(self._pause)
 
     def _change(self, order_id: int, pet_id: int, status: OrderStatus, begun: int) -> None:
@@ -338,12 +345,10 @@ class Changes:
 
 
 class Page(Struct):
-    """What a call returned, and the moments around it."""
+    """A page that a call returned, and the moments around the call."""
 
     changes: Changes
-    after: int
-    most: int
-    status: str | None
+    query: PetQuery | OrderQuery
     items: Sequence[Pet | Order]
     begin: float
     end: float
@@ -351,17 +356,16 @@ class Page(Struct):
     def check(self) -> None:
         """Check that no item is missing, and that each is in order and in a state of the call."""
         for item in self.items:
-            assert self.status in (None, item.status)
+            assert self.query.status in (None, item.status)
             assert item.status in self.changes.possible(item.id, self.begin, self.end)
         ids = [item.id for item in self.items]
         assert ids == sorted(set(ids))
-        full = len(self.items) == self.most
-        last = self.items[-1].id if full else inf
+        last = ids[-1] if len(ids) == self.query.count else inf
         for id_, changes in list(self.changes.by_id.items()):
-            if id_ in ids or not self.after < id_ <= last:
+            if id_ in ids or not self.query.after < id_ <= last:
                 continue
-            if self.status is None:
+            if self.query.status is None:
                 matched = changes[0][2] <= self.begin
             else:
-                matched = self.status in self.changes.certain(id_, self.begin, self.end)
+                matched = self.query.status in self.changes.certain(id_, self.begin, self.end)
             assert not matched, "an item is missing"

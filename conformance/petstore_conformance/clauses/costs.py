@@ -5,7 +5,7 @@ import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import sqrt
@@ -47,7 +47,7 @@ MANY_ITEMS = 20_000
 SPARE_SECONDS: Final = 0.0002
 """In a large store, a call may take twice as long as in a small one, plus this."""
 
-FEW_TURNS: Final = 6
+LEAST_TIMES: Final = 6
 """How often calls are compared at least."""
 
 COMPARED_SECONDS: Final = 10
@@ -66,9 +66,7 @@ class CostClauses(Kit):
     @location_clause("event-loop")
     async def test_no_call_holds_the_event_loop(self, location: Location) -> None:
         """A driver that blocks is called on the event loop, or a lock is waited for there."""
-        async with AsyncExitStack() as stack:
-            handles = 2 if location.backend.shared else 1
-            opened = [await stack.enter_async_context(location.open()) for _ in range(handles)]
+        async with location.open_several(2) as opened:
             await self._hold(*opened)
 
     async def _hold(self, repository: Repository, *others: Repository) -> None:
@@ -112,14 +110,14 @@ class CostClauses(Kit):
     async def _compare(self, small: Repository, large: Repository, stored: int) -> None:
         """Compare what calls take in both stores; fail if they take longer in the large one.
 
-        What a busy machine adds is not in the shortest of many times, taken in turn. What a network
+        What a busy machine adds is not in the shortest of many times of each. What a network
         adds may be in the shortest of a few, so most times must be longer, too. The CPU time of
         this process shows what waiting for the disk hides, if the engine is in this process.
         """
         times = defaultdict[tuple[str, str], tuple[list[float], list[float]]](lambda: ([], []))
         time = asyncio.get_running_loop().time
         end = time() + COMPARED_SECONDS
-        for turn in count(1):
+        for number in count(1):
             for index, repository in enumerate((small, large)):
                 for name, call in _short(await _calls(self, repository, 20)).items():
                     begin, begin_cpu = time(), process_time()
@@ -133,7 +131,7 @@ class CostClauses(Kit):
                 if min(other) > 2 * min(one) + SPARE_SECONDS
             }
             late = time() - end
-            if turn < FEW_TURNS:
+            if number < LEAST_TIMES:
                 continue
             if not longer or late > UNDECIDED_SECONDS:
                 break
@@ -189,9 +187,7 @@ def _short(calls: dict[str, AnyCall]) -> dict[str, AnyCall]:
 
 async def _items(repository: Repository, number: int) -> list[Pet | Order]:
     """Return sold pets and their orders for `restore`, under the lowest ids that are free."""
-    stored = await read_all(repository)
-    used = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
-    free = (id_ for id_ in count(1) if id_ not in used)
+    free = (await read_all(repository)).free_ids()
     pets = [Pet(next(free), f"{n}", n, PetStatus.SOLD) for n in range(number)]
     return [*pets, *(Order(pet.id, pet.id, OrderStatus.COMPLETED, AT) for pet in pets)]
 
@@ -256,21 +252,21 @@ async def _calls(
 
 
 async def _longest_hold(call: AnyCall) -> float:
-    """Make a call; return the longest time, in seconds, in which no other task had a turn."""
+    """Make a call; return the longest time, in seconds, in which no other task could run."""
     longest = 0.0
 
-    async def turn() -> None:
+    async def tick() -> None:
         nonlocal longest
         while True:
             begin = monotonic()
             await asyncio.sleep(0.001)
             longest = max(longest, monotonic() - begin)
 
-    turns = asyncio.create_task(turn())
+    ticking = asyncio.create_task(tick())
     await asyncio.sleep(0)
     await call()
-    await asyncio.sleep(0.002)  # lets the turn end that the call may have held up
-    turns.cancel()
+    await asyncio.sleep(0.002)  # lets the tick end that the call may have held up
+    ticking.cancel()
     return longest
 
 

@@ -72,7 +72,7 @@ async def place_at(repository: Repository, at: datetime) -> Order:
 
 
 async def update_orders(repository: Repository, orders: Sequence[Order]) -> list[Order]:
-    """Leave, complete and cancel orders in turn; return all as they must be now."""
+    """Leave, complete and cancel orders, one after the other; return all as they must be now."""
     updated = []
     for number, order in enumerate(orders):
         status = list(OrderStatus)[number % 3]
@@ -133,7 +133,7 @@ async def check_agreement(repository: Repository) -> None:
 
 
 def alternating(handles: Sequence[Repository]) -> Iterator[Repository]:
-    """Yield the handles in turn, the writing one last.
+    """Yield the handles again and again, the writing one last.
 
     What it does in two steps, another may see; its own reads may wait until both are done.
     """

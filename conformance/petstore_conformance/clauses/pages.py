@@ -35,7 +35,7 @@ from petstore_conformance.model.values import AT, MANY, PET_STATUSES
 
 
 async def add_pets(repository: Repository, count: int) -> list[Pet]:
-    """Add `count` pets, of every status and of none in turn; return them in ascending id."""
+    """Add `count` pets, of every status and of none; return them in ascending id."""
     pets = []
     for number in range(count):
         new = NewPet(f"{number}", number, PET_STATUSES[number % 4])

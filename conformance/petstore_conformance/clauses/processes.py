@@ -29,7 +29,7 @@ from petstore_conformance.clauses.sharing import sell_once
 from petstore_conformance.harness.child import Child, child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import read_all
+from petstore_conformance.model.calls import every_filter, read_all, read_page
 from petstore_conformance.model.values import AT, REX, TIMES, make_token
 
 KILLS: Final = 5
@@ -98,14 +98,10 @@ class ProcessClauses(Kit):
             # The ids that come next, too: it may remember that they were not there.
             near = {id_ + more for id_ in (*pet_ids, *order_ids) for more in range(2)} | {1}
             near = {id_ for id_ in near if id_ <= MAX_ID}
-            after = max(0, max(near) - 3)
             reads: list[Coroutine[Any, Any, Any]] = [repository.get_pet(id_) for id_ in near]
             reads += [repository.get_order(id_) for id_ in near]
-            for first, count in ((0, 999), (after, 2)):
-                queries = (PetQuery(first, count, status) for status in (None, *PetStatus))
-                reads += [repository.list_pets(query) for query in queries]
-                of_orders = (OrderQuery(first, count, status) for status in (None, *OrderStatus))
-                reads += [repository.list_orders(query) for query in of_orders]
+            for queries in (every_filter(0, 999), every_filter(max(0, max(near) - 3), 2)):
+                reads += [read_page(repository, query) for query in queries]
             return await asyncio.gather(*reads)
 
         async def create() -> None:
@@ -117,10 +113,7 @@ class ProcessClauses(Kit):
 
         async def restore() -> None:
             # Ids of two processes need not be in order: the other may have assigned the next one.
-            stored = await read_all(writer)
-            taken = {pet.id for pet in stored.pets} | {order.id for order in stored.orders}
-            last = max(*pet_ids, *order_ids)
-            free = (id_ for id_ in range(last + 1, MAX_ID + 1) if id_ not in taken)
+            free = (await read_all(writer)).free_ids(max(*pet_ids, *order_ids))
             await writer.restore(pet_and_order(next(free)))
 
         for write in (
@@ -150,13 +143,13 @@ class ProcessClauses(Kit):
 
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
-        """What was written is saved on closing, by a timer, or in several steps."""
+        """Writes are saved on closing, by a timer, or in several steps."""
         pets, orders = dict[int, Pet](), dict[int, Order]()
-        for turn in range(3):
+        for number in range(3):
             async with child(location, last_write=0) as killed:
-                await self._sell(killed, f"sold {turn}")
+                await self._sell(killed, f"sold {number}")
                 writes = range(1, killed.writes + 1)
-                receipts = await self._write_until_killed(killed, turn, pets, orders)
+                receipts = await self._write_until_killed(killed, number, pets, orders)
             async with location.open() as repository:
                 stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
                 placed = {
@@ -179,7 +172,9 @@ class ProcessClauses(Kit):
         """
         time = asyncio.get_running_loop().time
         end = time() + KILLING_SECONDS
-        chosen = writes[:: len(writes) // KILLS | 1]  # odd: at other steps of each call
+        step = len(writes) // KILLS
+        # A step that is not even, so that other steps of each call come last.
+        chosen = writes[:: step if step % 2 else step + 1]
         for number, last in enumerate(chosen):
             if time() > end:
                 current().note(number, len(chosen))
@@ -206,10 +201,10 @@ class ProcessClauses(Kit):
             lambda repository: repository.list_orders(OrderQuery(0, 9999)),
             lambda repository: repository.list_orders(OrderQuery(0, 9999, OrderStatus.PLACED)),
         )
-        for turn in range(2):
+        for name in ("first", "second"):
             async with child(location) as killed:
                 pet_id = await add_pet(killed)
-                token = make_token(f"read {turn}", pet_id)
+                token = make_token(name, pet_id)
                 changes = [_change(killed, read, await read(killed)) for read in reads]
                 orders = [killed.place_order(pet_id, AT, token) for _ in range(2)]
                 tasks = [asyncio.create_task(call) for call in (*orders, *changes)]
@@ -236,12 +231,12 @@ class ProcessClauses(Kit):
         await repository.update_order(placed.id, OrderStatus.COMPLETED)
 
     async def _write_until_killed(
-        self, killed: Child, turn: int, pets: dict[int, Pet], orders: dict[int, Order]
+        self, killed: Child, attempt: int, pets: dict[int, Pet], orders: dict[int, Order]
     ) -> dict[str, Receipt]:
         """Write, note what must be stored, and kill while more is written; return receipts."""
         receipts = {}
         for number in range(6):
-            name = f"{turn} {number}"
+            name = f"{attempt} {number}"
             receipts[name] = receipt = await killed.create_pet(REX, make_token(name, REX))
             order_id = (await killed.place_order(receipt.id, TIMES[number])).id
             order = Order(order_id, receipt.id, list(OrderStatus)[number % 3], TIMES[number])
@@ -251,11 +246,11 @@ class ProcessClauses(Kit):
             assert pet is not None
             pets[pet.id] = pet
         highest = max(*pets, *orders)
-        if turn == 1:
-            restored = Pet(highest + 100, "restored", turn, PetStatus.SOLD)
+        if attempt == 1:
+            restored = Pet(highest + 100, "restored", attempt, PetStatus.SOLD)
             await killed.restore([restored])
             pets[restored.id] = restored
-        last = range(1 if turn == 2 else 20)  # one that nothing follows, or others in flight
+        last = range(1 if attempt == 2 else 20)  # one that nothing follows, or others in flight
         more = [asyncio.create_task(killed.create_pet(NewPet("last", n))) for n in last]
         await asyncio.wait(more, return_when=asyncio.FIRST_COMPLETED)
         await killed.kill()

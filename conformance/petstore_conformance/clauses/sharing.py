@@ -114,8 +114,7 @@ class SharingClauses(Kit):
 
         So each belongs on pages that were full, and that a handle may have kept.
         """
-        stored = await read_all(handles[0])
-        last = max(stored.pets[-1].id, stored.orders[-1].id)
+        last = (await read_all(handles[0])).highest_id
         ids = (last + 20, last + 10, last + 5) if last < MAX_ID - 20 else ()
         for handle, id_ in await sample(handles[0], list(zip(handles, ids, strict=False))):
             pet, order = pet_and_order(id_)

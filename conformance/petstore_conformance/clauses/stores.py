@@ -104,8 +104,7 @@ class StoreClauses(Kit):
         async with AsyncExitStack() as stack:
             removed = await stack.enter_async_context(AsyncExitStack())
             lost = await removed.enter_async_context(location.new())
-            handles = 2 if location.backend.shared else 1
-            opened = [await stack.enter_async_context(lost.open()) for _ in range(handles)]
+            opened = await stack.enter_async_context(lost.open_several(2))
             (placed,) = await place_orders(opened[0])
             token = make_token("create", REX)
             pet_id = (await opened[0].create_pet(REX, token)).id

@@ -77,7 +77,7 @@ class Caller:
         async with self._opened() as self._repository:
             self._pet = await self._new_pet()
             self._order = (await self._repository.place_order(self._pet, _AT)).id
-            parts = [self._cancel, self._stall, self._refuse, self._lose, self._open]
+            parts = [self._cancel, self._stall, self._refuse, self._lose]
             self._random.shuffle(parts)
             for part in parts:
                 await part()
@@ -85,7 +85,7 @@ class Caller:
                 await self._recover(part.__name__[1:])
 
     def _calls(self) -> MethodCalls:
-        """Return a call of each method."""
+        """Return a call of each method, and one that opens another repository."""
         repository, status = self._repository, OrderStatus.CANCELLED
         return {
             "create_pet": lambda: repository.create_pet(self._new()),
@@ -96,6 +96,7 @@ class Caller:
             "list_orders": lambda: repository.list_orders(OrderQuery(0, 10)),
             "update_order": lambda: repository.update_order(self._order, status),
             "restore": lambda: repository.restore([_RESTORED]),
+            "open": self._try_open,
         }
 
     def _new(self) -> NewPet:
@@ -112,8 +113,7 @@ class Caller:
     async def _cancel(self) -> None:
         """Cancel a call of each method, and opening, while the server stalls."""
         self._proxy.frozen = True
-        calls = self._calls() | {"open": self._try_open}
-        tasks = begin(calls)
+        tasks = begin(self._calls())
         await asyncio.sleep(self._random.uniform(0.001, 0.1))
         cancelled = {name: task for name, task in tasks.items() if task.cancel()}
         self._counts["cancelled"] += len(cancelled)
@@ -129,25 +129,19 @@ class Caller:
             await asyncio.wait(pending, timeout=self._options.timeout_seconds)
 
     async def _stall(self) -> None:
-        """Call each method while the server stalls."""
+        """Call each method, and open, while the server stalls."""
         self._proxy.frozen = True
-        await self._call_in_time("the server stalls", self._calls())
+        await self._call_in_time("the server stalls")
 
     async def _refuse(self) -> None:
         """Call each method, and open, while the server cannot be reached."""
         self._proxy.refuse()
         self._proxy.cut()
-        calls = self._calls() | {"open": self._try_open}
-        await self._call_in_time("connections are refused", calls)
+        await self._call_in_time("connections are refused")
 
-    async def _open(self) -> None:
-        """Open while the server stalls."""
-        self._proxy.frozen = True
-        await self._call_in_time("the server stalls", {"open": self._try_open})
-
-    async def _call_in_time(self, why: str, calls: MethodCalls) -> None:
-        """Make calls at the same time; each must raise `UnavailableError` in time, or return."""
-        tasks, expected = begin(calls), (UnavailableError, NotFoundError)
+    async def _call_in_time(self, why: str) -> None:
+        """Call and open at the same time; each must raise `UnavailableError` in time, or return."""
+        tasks, expected = begin(self._calls()), (UnavailableError, NotFoundError)
         self._counts["requests"] += len(tasks)
         seconds = self._options.timeout_seconds
         _, pending = await asyncio.wait(tasks.values(), timeout=seconds)

@@ -1,4 +1,4 @@
-"""What each request of a history did to each pet and its orders."""
+"""The effects of each request of a history on each pet and its orders."""
 
 import json
 from collections import defaultdict

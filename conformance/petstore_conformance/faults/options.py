@@ -1,4 +1,4 @@
-"""What a run of fault injection is asked to do."""
+"""The options of a run of fault injection."""
 
 from collections.abc import Callable
 from pathlib import Path

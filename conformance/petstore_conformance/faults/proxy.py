@@ -82,7 +82,7 @@ class Proxy:
                 task.cancel()
             await asyncio.wait(others, timeout=0.01)
         await self._cut()
-        await _turns()  # what was cut is closed
+        await _let_handlers_run()  # what was cut is closed
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
@@ -136,15 +136,15 @@ class Proxy:
 async def close_server(server: asyncio.Server) -> None:
     """Let a server accept nothing more; what it has accepted is being served when this returns.
 
-    `asyncio.Server.close` alone would lose the sockets that were accepted in the same turn.
+    `asyncio.Server.close` alone would lose the sockets that the event loop has just accepted.
     """
     for sock in server.sockets:
         asyncio.get_running_loop().remove_reader(sock.fileno())
-    await _turns()
+    await _let_handlers_run()
     server.close()
 
 
-async def _turns() -> None:
+async def _let_handlers_run() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 

@@ -51,7 +51,7 @@ class Client:
         self.random = random.Random(f"{race.seed} {number}")
 
     async def run(self) -> None:
-        """Take turns until the race is over, then repeat the last writes that got 201."""
+        """Act until the race is over, then repeat the last writes that got 201."""
         try:
             with suppress(GoneError):
                 while not self._race.over:
@@ -60,7 +60,7 @@ class Client:
                         self.close()  # the next worker may be another one
                     self._race.busy += 1
                     try:
-                        await self.take_turn()
+                        await self.act()
                     finally:
                         self._race.busy -= 1
                 for action, key, id_ in self._created[-REPEATED:]:
@@ -73,7 +73,7 @@ class Client:
         for connection in self._connections:
             connection.close()
 
-    async def take_turn(self) -> None:
+    async def act(self) -> None:
         """Do one thing, chosen at random, to a pet or an order that others may be using."""
         race, choice = self._race, self.random.random()
         pet_id = self.random.choice(race.stock) if race.stock else 0
@@ -149,7 +149,7 @@ class Client:
 
     async def settle(self) -> tuple[list[Item], list[Item]]:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
-        self._race.settled = time.monotonic()
+        self._race.quiet_since = time.monotonic()
         for _ in range(3):
             await self._repeat_what_is_uncertain()
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]

@@ -16,7 +16,7 @@ STOCK = 8
 
 
 class Race:
-    """What the clients of a race share, and what they record.
+    """The pets and orders that the clients of a race share, and the history that they record.
 
     seed -- determines what the clients choose
     abandoned -- the share of writes whose response the client does not read
@@ -29,10 +29,10 @@ class Race:
     failed -- the responses with a status of 500 or more, except 503
     gone_at -- when everything stored was gone: requests need no response after that. What ended
         later is not judged, except that no id may be given out again
-    reconnecting -- the share of its turns before which a client closes its connections
-    going -- while it is not set, clients take no more turns
-    busy -- how many clients are taking a turn
-    settled -- when the clients had ended, and no fault was left
+    reconnecting -- the share of its actions before which a client closes its connections
+    going -- while it is not set, clients begin no more actions
+    busy -- how many clients are in an action
+    quiet_since -- when the clients had ended, and no fault was left
     final -- the pets and the orders then
     """
 
@@ -61,7 +61,7 @@ class Race:
         self.offered = STOCK
         self.stock: list[int] = []
         self.placed: list[int] = []
-        self.settled = inf
+        self.quiet_since = inf
         self.final: tuple[list[Item], list[Item]] = ([], [])
 
     @property

@@ -1,4 +1,4 @@
-"""What a run has done and found: progress, then the figures, and a JSON file."""
+"""The report of a run: a line for each round, then the figures, and a JSON file."""
 
 import time
 from collections import Counter
@@ -19,7 +19,7 @@ VERDICTS: Final = {
     1: "does NOT survive the faults",
     INCONCLUSIVE: "was inconclusive; repeat this when the machine is less busy",
 }
-"""What each exit status says about a backend."""
+"""The end of the last line, by exit status."""
 
 
 class Tally:

@@ -35,7 +35,7 @@ CALLS: Final = "calls"
 """The name of the rounds in which a repository is called in this process, through the proxy."""
 
 RECONNECTING: Final = 0.1
-"""The share of its turns before which a client reconnects, perhaps to another worker."""
+"""The share of its actions before which a client reconnects, perhaps to another worker."""
 
 OFFERED: Final = (8, 1, 2)
 """How many pets the clients of a round compete for, at the beginning; round 1 has one."""

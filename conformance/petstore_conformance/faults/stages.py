@@ -1,4 +1,4 @@
-"""What may happen to the service and its server while clients use it.
+"""The faults: disturbances of the service and its server while clients use it.
 
 Each fault returns when its cause is over and requests get responses again.
 """

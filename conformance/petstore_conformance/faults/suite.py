@@ -32,7 +32,7 @@ class FaultConformance(Kit):
     seed: ClassVar[int | None] = None
 
     def test_faults(self) -> None:
-        """What clients of the service saw while it was killed contradicts the contract."""
+        """Responses of the service, while it was killed, contradict the contract."""
         commands = ("server_stop", "server_kill", "server_start", "server_empty")
         options = FaultOptions(
             minutes=self.minutes,

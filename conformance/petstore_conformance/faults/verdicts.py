@@ -1,4 +1,4 @@
-"""What is wrong with the history of a race, by kind, and the shortest piece that shows it."""
+"""The violations in the history of a race, by kind, and the shortest piece that shows each."""
 
 from collections import Counter
 from typing import Final
@@ -40,7 +40,7 @@ class Findings(dict[str, list[str]]):
 
 
 class RoundOutcome(Struct):
-    """What one round has done and found.
+    """The faults of one round, and the violations that were found.
 
     what -- the faults
     slow -- what was inconclusive, because the machine is too busy
@@ -64,7 +64,7 @@ def judge(
     """
     history = race.before_gone()
     if confirmed:
-        history = [a for a in history if a.sent >= race.settled or is_write(a)]
+        history = [a for a in history if a.sent >= race.quiet_since or is_write(a)]
     found = Findings()
     found.add("too late", *race.target.late)
     found.add("wrong error", *race.failed)

@@ -26,7 +26,7 @@ _READY = -1
 """Sent instead of the number of a call, once the repository is open."""
 
 _WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
-"""What the names of C functions begin with that write to a file, a connection or an engine."""
+"""Prefixes of the names of C functions that write to a file, a connection or an engine."""
 
 
 class Child(Forwarding):

@@ -11,7 +11,7 @@ INCONCLUSIVE: Final = 75
 """The exit status if there can be no verdict (EX_TEMPFAIL: try again)."""
 
 EXCUSED_SECONDS: Final = 1
-"""What took less is not slow: a busy machine never explains it."""
+"""A call that took less is not slow: a busy machine never explains it."""
 
 
 class Cores:

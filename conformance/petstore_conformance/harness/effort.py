@@ -22,7 +22,7 @@ LEAST_SHARE = 0.25
 """The verdict is not "compliant" if a clause tries a smaller share of its values."""
 
 MOST_SHARE = 1.0
-"""What is tried of the values at most; a quick run lowers it."""
+"""The share of the values that is tried at most; a quick run lowers it."""
 
 AT_A_TIME: Final = 8
 """How many values are tried at a time, if the calls for them may overlap."""
@@ -36,7 +36,7 @@ _OWN_SEED: Final = secrets.randbelow(2**32)
 
 
 class Effort:
-    """What a clause has tried so far.
+    """The calls and values that a clause has tried so far.
 
     calls -- how many calls it has made
     share -- that of the values that it has tried, from 0 to 1; if it tries several kinds of values,
@@ -127,7 +127,7 @@ class Counted(Forwarding):
         return self.inner.store
 
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Make the call."""
+        """Count the call, make it and return its result."""
         __tracebackhide__ = True
         current().calls += 1
         with timed(), current().write() if method.startswith(WRITES) else nullcontext():

@@ -11,7 +11,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ClassVar, Final, TypeVar
 
 import pytest
@@ -146,7 +146,7 @@ class Kit:
     """Whether the machine calls `restore`."""
 
     write_seconds: ClassVar[dict[bool, list[float]]]
-    """What writes of the backend took in the clauses so far."""
+    """How long writes of the backend took in the clauses so far; see `Effort`."""
 
     def longest_name(self, length: int) -> int:
         """Return a length in bytes, cut to that of the longest name that can be stored."""
@@ -256,6 +256,7 @@ def clauses(kit: type[Kit]) -> dict[str, str]:
     }
 
 
+@cache
 def sentences() -> dict[str, str]:
     """Return the sentences of the contract: name of the clause -> its sentence, in one line.
 

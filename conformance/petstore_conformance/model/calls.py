@@ -32,11 +32,11 @@ from petstore_conformance.harness.effort import AT_A_TIME, current
 from petstore_conformance.model.model import Model, Write, matching
 from petstore_conformance.model.values import BORDERS, MANY_SECONDS
 
-COUNTED_TURNS = 200
-"""For how many turns of the event loop `measure` looks in each whether the call has ended."""
+COUNTED_ITERATIONS = 200
+"""For so many iterations of the event loop `measure` checks in each if the call has ended."""
 
-WAITING_TURNS = 20
-"""A call that takes more turns of the event loop waits for a thread or a server."""
+WAITING_ITERATIONS = 20
+"""A call that takes more iterations of the event loop waits for a thread or a server."""
 
 BUSY_SECONDS = 0.1
 """How much longer a busy server may take for a call whose caller was cancelled."""
@@ -49,18 +49,17 @@ AnyCall = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Length(Struct, frozen=True):
-    """The length of a call: in turns of the event loop, and in seconds."""
+    """The length of a call: in iterations of the event loop, and in seconds."""
 
-    turns: int = 0
+    iterations: int = 0
     seconds: float = 0.0
 
     async def wait(self, tenths: float) -> None:
-        """Wait for some tenths of it: in turns if they were counted, as no timer is that short."""
-        if self.turns > COUNTED_TURNS:
+        """Wait for some tenths of it: in iterations if counted, because no timer is that short."""
+        if self.iterations > COUNTED_ITERATIONS:
             await asyncio.sleep(self.seconds * tenths / 10)
         else:
-            for _ in range(round(self.turns * tenths / 10)):
-                await asyncio.sleep(0)
+            await yield_to_others(round(self.iterations * tenths / 10))
 
 
 def created(id_: int, new: NewPet) -> Pet:
@@ -91,12 +90,12 @@ def kind(result: object) -> type:
 async def measure(call: Coroutine[Any, Any, Any]) -> tuple[Length, Any]:
     """Make a call; return how long it takes, and its result, or None if it was refused."""
     time = asyncio.get_running_loop().time
-    begin, turns = time(), 0
+    begin, iterations = time(), 0
     task = asyncio.ensure_future(call)
     while not task.done():
-        turns += 1
-        await asyncio.sleep(0 if turns <= COUNTED_TURNS else 0.001)
-    length = Length(turns, time() - begin)
+        iterations += 1
+        await asyncio.sleep(0 if iterations <= COUNTED_ITERATIONS else 0.001)
+    length = Length(iterations, time() - begin)
     with suppress(RefusedError):
         return length, await task
     return length, None
@@ -217,6 +216,13 @@ async def check_shown(repository: Repository, item: Pet | Order) -> None:
         assert orders == [item]
 
 
+async def check_page(
+    repository: Repository, query: PetQuery | OrderQuery, items: Sequence[Any]
+) -> None:
+    """Check that a page has those of all pets, or of all orders, that the query asks for."""
+    assert await read_page(repository, query) == matching(items, query)[: query.count]
+
+
 async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
     """Check pages of many sizes, given all pets, or all orders, in ascending id."""
     query_type: type[PetQuery | OrderQuery] = PetQuery
@@ -232,8 +238,7 @@ async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
             # The last two pages end with the last item, and one of them is full. An index may have
             # items of another status behind it.
             for after in (any_id, *ids[-count - 1 :][:2]):
-                query = query_type(after, count, status)
-                assert await read_page(repository, query) == matching(items, query)[:count]
+                await check_page(repository, query_type(after, count, status), items)
 
     await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)
 
@@ -243,6 +248,11 @@ class Stored(Struct):
 
     pets: list[Pet]
     orders: list[Order]
+
+    @property
+    def highest_id(self) -> int:
+        """The highest id of a pet or an order."""
+        return max([pet.id for pet in self.pets] + [order.id for order in self.orders])
 
     def free_ids(self, above: int = 0) -> Iterator[int]:
         """Yield ids above this one that neither a pet nor an order has, in ascending order."""
@@ -277,7 +287,7 @@ async def settle(repository: Repository, length: Length) -> Stored:
         longer if it is slower now, which shows in how long the reads take
     """
     time = asyncio.get_running_loop().time
-    busy = BUSY_SECONDS if length.turns > WAITING_TURNS else 0.01
+    busy = BUSY_SECONDS if length.iterations > WAITING_ITERATIONS else 0.01
     begin = time()
     stored = await read_all(repository)
     while True:

@@ -31,7 +31,7 @@ from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, make_token
 _Item = TypeVar("_Item", Pet, Order)
 
 Payload = NewPet | int
-"""What a write with a token stores: a new pet, or an order of the pet with this id."""
+"""The content of a write with a token: a new pet, or an order of the pet with this id."""
 
 
 class Write(Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""What both templates have."""
+"""The modules that both templates have."""

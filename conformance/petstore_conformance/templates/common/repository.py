@@ -59,7 +59,7 @@ class AnyTemplateRepository(Repository):
             raise WrongStoreError(f"the store is {found or 'gone'}, not {self.store}")
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        """Insert a row."""
+        """Insert a row, and the record of the token."""
         return await self._call(partial(steps.create_pet, new=new, token=token))
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -67,7 +67,7 @@ class AnyTemplateRepository(Repository):
         return await self._call(partial(steps.get_pet, pet_id=pet_id))
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        """Read a page."""
+        """Read a page of rows."""
         return await self._call(partial(steps.list_pets, query=query))
 
     async def place_order(
@@ -81,7 +81,7 @@ class AnyTemplateRepository(Repository):
         return await self._call(partial(steps.get_order, order_id=order_id))
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        """Read a page."""
+        """Read a page of rows."""
         return await self._call(partial(steps.list_orders, query=query))
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:

@@ -39,7 +39,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="file_template", daemon=True)
 
     async def __aenter__(self) -> Self:
-        """Start the thread."""
+        """Start the thread, which calls back into the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         return self

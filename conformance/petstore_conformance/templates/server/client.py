@@ -12,7 +12,7 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 _SERVER: dict[str, sqlite3.Connection] = {}
-"""What the server keeps under each prefix."""
+"""The databases that the server keeps, by prefix."""
 
 
 class StandInClient:
