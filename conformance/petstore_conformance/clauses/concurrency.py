@@ -24,7 +24,6 @@ from petstore.contract import (
     Pet,
     PetQuery,
     PetStatus,
-    Receipt,
     RefusedError,
     Repository,
     TokenReusedError,
@@ -70,7 +69,6 @@ class ConcurrencyClauses(Kit):
         assert {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 400))} == expected
         equal = await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
         assert len({receipt.id for receipt in equal}) == 20
-        await self._order_together(repository, [receipt.id for receipt in equal])
         expected |= await self._create_beside_refused_writes(repository)
         stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
         assert expected.items() <= stored.items()
@@ -85,28 +83,6 @@ class ConcurrencyClauses(Kit):
         ids = await sample(repository, known, together=True, reads=True)
         read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
         assert read == [orders.get(order_id) for order_id in ids]
-
-    async def _order_together(self, repository: Repository, pet_ids: list[int]) -> None:
-        """Order pets at once; only those that are in an order already are refused."""
-        taken = pet_ids[::4]
-        await asyncio.gather(*(repository.place_order(pet_id, AT) for pet_id in taken))
-        pet_ids = [*pet_ids[:9], -1, *pet_ids[9:]]  # one of them does not exist
-        results = await asyncio.gather(
-            *(
-                repository.place_order(pet_id, AT, make_token(f"{n}", pet_id) if n % 3 else None)
-                for n, pet_id in enumerate(pet_ids)
-            ),
-            return_exceptions=True,
-        )
-        expected: dict[int, type] = {
-            pet_id: ConflictError if pet_id in taken else Receipt for pet_id in pet_ids
-        }
-        expected[-1] = NotFoundError
-        assert [kind(result) for result in results] == list(expected.values()), results
-        placed = await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
-        ids = {result.id for result in results if isinstance(result, Receipt)}
-        assert ids <= {order.id for order in placed}
-        await check_agreement(repository)
 
     async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
         """Create pets while other writes are refused; return them by id."""

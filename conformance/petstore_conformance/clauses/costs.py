@@ -1,7 +1,6 @@
 """Clauses of what a call costs the process: how long it holds the event loop, how much it does."""
 
 import asyncio
-import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,8 +9,7 @@ from functools import partial
 from itertools import count
 from math import sqrt
 from time import monotonic, process_time
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from petstore.contract import (
     NewPet,
@@ -36,10 +34,6 @@ HELD_SECONDS: Final = 0.1
 
 ITEMS: Final = 1000
 """The items of a restore and of the largest page; the additional pets of a large store."""
-
-SPARE_LINES: Final = ITEMS // 2
-"""In a large store, a call may run twice as many lines as in a small one, plus these."""
-
 
 MANY_ITEMS = 20_000
 """The pets, orders and records of tokens in a large store, as many of each."""
@@ -87,16 +81,6 @@ class CostClauses(Kit):
         self, location: Location
     ) -> None:
         """All items are searched for one of them, for those of a status, or for expired records."""
-        async with location.open() as repository:
-            few = await _count_lines(self, repository)
-            await repository.restore(await _items(repository, ITEMS))
-            many = await _count_lines(self, repository)
-        more = {
-            name: f"{lines} lines of Python, and {many[name]} with {ITEMS} more pets"
-            for name, lines in few.items()
-            if many[name] > 2 * lines + SPARE_LINES
-        }
-        assert not more, "the work of a call grows with the number of items that are stored"
         async with (
             location.new() as other,
             location.new() as filled,
@@ -268,32 +252,3 @@ async def _longest_hold(call: AnyCall) -> float:
     await asyncio.sleep(0.002)  # lets the tick end that the call may have held up
     ticking.cancel()
     return longest
-
-
-async def _count_lines(kit: Kit, repository: Repository) -> dict[str, int]:
-    """Return how many lines of Python each call runs, at best of three."""
-    lines: dict[str, int] = {}
-    for _ in range(3):
-        calls = await _calls(kit, repository, 5)
-        del calls["create_pet, with many tokens"]  # these are many calls
-        for name, call in calls.items():
-            lines[name] = min(await _lines(call), lines.get(name, sys.maxsize))
-    return lines
-
-
-async def _lines(call: AnyCall) -> int:
-    """Make a call; return how many lines and calls of Python this thread runs meanwhile."""
-    counted = 0
-
-    def trace(_frame: FrameType, _event: str, _argument: object) -> Any:
-        nonlocal counted
-        counted += 1
-        return trace
-
-    previous = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        await call()
-    finally:
-        sys.settrace(previous)
-    return counted

@@ -1,8 +1,9 @@
 """Clauses of lists: which pets, how many, in what order."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,8 +27,10 @@ from petstore_conformance.model.calls import (
     check_pages,
     create_all,
     created,
+    every_filter,
     fill,
     read_each,
+    read_page,
     sample,
 )
 from petstore_conformance.model.model import matching
@@ -156,15 +159,8 @@ class PageClauses(Kit):
         """A list that the store itself uses is returned, not a copy."""
         # It compares what is returned only with what was returned: nothing else fails it.
         stray: Any = (Pet(1, "", 1), Order(1, 1, OrderStatus.PLACED, AT))
-        reads: tuple[Callable[[], Awaitable[Sequence[Any]]], ...] = (
-            lambda: repository.list_pets(PetQuery(0, 3)),
-            lambda: repository.list_pets(PetQuery(0, 99)),
-            lambda: repository.list_pets(PetQuery(0, 99, PetStatus.SOLD)),
-            lambda: repository.list_pets(PetQuery(0, 99, PetStatus.PENDING)),
-            lambda: repository.list_orders(OrderQuery(0, 3)),
-            lambda: repository.list_orders(OrderQuery(0, 99)),
-            lambda: repository.list_orders(OrderQuery(0, 99, OrderStatus.PLACED)),
-        )
+        queries = [PetQuery(0, 3), OrderQuery(0, 3), *every_filter(0, 99)]
+        reads = [partial(read_page, repository, query) for query in queries]
         for number in range(5):  # at first all pages are empty
             for read in reads:
                 for page in (await read(), await read()):

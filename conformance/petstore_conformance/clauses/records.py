@@ -260,6 +260,7 @@ class RecordClauses(Kit):
             await repository.restore(hostile)
             await repository.restore([*many, *created])
             await repository.create_pet(REX, make_token("one more", REX))
+            # Of the many some are enough, if the first is one that a full memory forgets.
             some = [*created, *hostile, *many[::400]]
             records = await sample(repository, some, together=True)
             await self._replay(repository, records)

@@ -1,11 +1,11 @@
 """Clauses of `restore`: pets and orders of another store, under the ids that they have there."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import count, cycle
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from msgspec import UNSET
@@ -42,6 +42,7 @@ from petstore_conformance.model.calls import (
     read_all,
     read_each,
     sample,
+    time_limit,
     yield_to_others,
 )
 from petstore_conformance.model.values import (
@@ -54,6 +55,8 @@ from petstore_conformance.model.values import (
     TIMES,
     make_token,
 )
+
+AnyRow = TypeVar("AnyRow", Pet, Order)
 
 ORDER_STATUS_BY_PET: Final = {
     PetStatus.AVAILABLE: OrderStatus.CANCELLED,
@@ -68,6 +71,9 @@ HIGHEST: Final = 2**52
 
 QUICK_SECONDS = 2
 """If thousands of items are restored in less, tens of thousands are, too."""
+
+ABOVE_IN_PARTS: Final = 13_600
+"""Items with higher ids than this are restored in calls of many sizes, all others in one."""
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
@@ -95,6 +101,11 @@ RESTORED_ORDERS: Final = [
 ]
 
 
+def sort_by_id(items: Iterable[AnyRow]) -> list[AnyRow]:
+    """Return pets, or orders, in ascending id."""
+    return sorted(items, key=lambda item: item.id)
+
+
 def restored_items() -> list[Pet | Order]:
     """Return the pets and orders to restore, not sorted by id, each pet before its orders."""
     return [*RESTORED_PETS[4:], *RESTORED_PETS[:4], *reversed(RESTORED_ORDERS)]
@@ -110,8 +121,7 @@ async def check_stored(
     repository: Repository, pets: Sequence[Pet], orders: Sequence[Order]
 ) -> None:
     """Check that exactly these are stored, in every list where they belong."""
-    pets = sorted(pets, key=lambda pet: pet.id)
-    orders = sorted(orders, key=lambda order: order.id)
+    pets, orders = sort_by_id(pets), sort_by_id(orders)
     for query in every_filter(0, 999):
         await check_page(repository, query, pets if isinstance(query, PetQuery) else orders)
     items: list[Any] = [*pets, *orders]
@@ -217,61 +227,73 @@ class RestoreClauses(Kit):
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
         """A call is cut into parts, which lose what is at their borders, or are stored at once."""
+        pets, orders = self._thousands()
+        async with location.open() as repository:
+            items: list[Any] = [*pets, *orders]
+            left = [item for item in items if item.id > ABOVE_IN_PARTS]
+            for size in await sample(repository, BORDERS):
+                await repository.restore(tuple(left[:size]))
+                del left[:size]
+            await repository.restore(left)
+            many = [item for item in items if item.id <= ABOVE_IN_PARTS]
+            more = await self._restore_beside_openings(location, repository, many)
+            pets = sort_by_id([*pets, *await self._refuse_after_many(repository, pets[0])])
+            orders = sort_by_id(orders)
+            await check_pages(repository, pets)
+            await check_pages(repository, orders)
+            rows, orders_of_last = await self._restore_rows(repository, more)
+        if location.backend.durable:
+            pets, orders = [*pets, *rows], [*orders, *orders_of_last]
+            await self._reopen(location, sort_by_id(pets), sort_by_id(orders))
+
+    def _thousands(self) -> tuple[list[Pet], list[Order]]:
+        """Return thousands of pets, with ids of all numbers of digits, and orders of a third."""
         long = "n" * self.longest_name(130_000)  # together more than 16 MiB
         news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
         # Pets of a status come in a row, so that others must be skipped to find them.
         news += [NewPet(f"{n}", n, PET_STATUSES[n // 1250 % 4]) for n in range(5000)]
         pets = [created(1000 + 3 * n, new) for n, new in enumerate(news)]
-        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in IDS if id_ < 1000]
-        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in IDS if id_ > 20_000]
-        orders = [
+        ids = (id_ for id_ in IDS if not 1000 <= id_ <= 20_000)  # those have the others
+        pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in ids]
+        return pets, [
             Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[pet.id % len(TIMES)])
-            for pet in pets[::3]
+            for number, pet in enumerate(pets)
+            if number % 3 == 0
         ]
-        left: list[Pet | Order] = [*pets[4200:], *(o for o in orders if o.pet_id > 13_600)]
-        many: tuple[Pet | Order, ...] = (*pets[:4200], *(o for o in orders if o.pet_id <= 13_600))
-        refused = [*(Pet(500_000 + n, "Rex", n) for n in range(1500)), replace(pets[0], name="x")]
-        more = [Pet(600_000 + n, "Rex", n) for n in range(150)]
-        async with location.open() as repository:
-            for size in await sample(repository, BORDERS):
-                await repository.restore(tuple(left[:size]))
-                del left[:size]
-            await repository.restore(left)
-            number = await self._restore_beside_openings(location, repository, many)
-            with pytest.raises(ConflictError):
-                await repository.restore(refused)
-            assert await repository.get_pet(refused[-1].id) == pets[0]  # at once
-            some = refused[-2::-100]  # of each part of the call
-            found: list[Any] = [*await asyncio.gather(*(repository.get_pet(p.id) for p in some))]
-            assert found == some, NOT_STORED
-            with pytest.raises(NotFoundError):
-                await repository.restore(
-                    [*refused[70:-1], *more, Order(700_000, 700_000, OrderStatus.CANCELLED, AT)]
-                )
-            refused[-1:] = more
-            pets = sorted([*pets, *refused], key=lambda pet: pet.id)
-            orders.sort(key=lambda order: order.id)
-            await check_pages(repository, pets)
-            await check_pages(repository, orders)
-            # With one value for each or four, more values than a statement of a database may have.
-            rows = [Pet(2**41 + n, f"{n}", n) for n in range(number)]
-            last = replace(rows[-1], status=PetStatus.SOLD)
-            rows[-1] = last
-            # Of the many orders of the last pet, only the last one is not cancelled.
-            cancelled = [Order(2**41 + n, last.id, OrderStatus.CANCELLED, AT) for n in range(1500)]
-            completed = Order(2**41 + 1500, last.id, OrderStatus.COMPLETED, AT)
-            given: list[Pet | Order] = [*rows, *cancelled, completed]
-            await repository.restore(given)
-            given.clear()  # it belongs to the caller
-            for size in (1, 3):
-                found = await repository.list_pets(PetQuery(2**41, size, PetStatus.SOLD))
-                assert found[0] == last
-                done = await repository.list_orders(OrderQuery(2**41, size, OrderStatus.COMPLETED))
-                assert done[0] == completed
-        if location.backend.durable:
-            pets = sorted([*pets, *rows], key=lambda pet: pet.id)
-            orders = sorted([*orders, *cancelled, completed], key=lambda order: order.id)
-            await self._reopen(location, pets, orders)
+
+    async def _refuse_after_many(self, repository: Repository, stored: Pet) -> list[Pet]:
+        """Restore many pets before one that is refused; return those, which are all stored."""
+        pets = [Pet(500_000 + number, "Rex", number) for number in range(1500)]
+        with pytest.raises(ConflictError):
+            await repository.restore([*pets, replace(stored, name="x")])
+        assert await repository.get_pet(stored.id) == stored
+        some = [pet for pet in pets if pet.id % 100 == 99]  # of each part of the call, and the last
+        found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in some))
+        assert list(found) == some, NOT_STORED
+        more = [Pet(600_000 + number, "Rex", number) for number in range(150)]
+        without_pet = Order(700_000, 700_000, OrderStatus.CANCELLED, AT)
+        with pytest.raises(NotFoundError):  # after some that are skipped, and some that are new
+            await repository.restore([*pets, *more, without_pet])
+        return pets + more
+
+    async def _restore_rows(
+        self, repository: Repository, number: int
+    ) -> tuple[list[Pet], list[Order]]:
+        """Restore more rows in a call than a statement of a database may have values."""
+        *others, last = (Pet(2**41 + n, f"{n}", n) for n in range(number))
+        rows = [*others, replace(last, status=PetStatus.SOLD)]
+        # Of the many orders of the last pet, only the last one is not cancelled.
+        orders = [Order(2**41 + n, last.id, OrderStatus.CANCELLED, AT) for n in range(1500)]
+        orders.append(Order(2**41 + 1500, last.id, OrderStatus.COMPLETED, AT))
+        given: list[Pet | Order] = [*rows, *orders]
+        await repository.restore(given)
+        given.clear()  # it belongs to the caller
+        for size in (1, 3):
+            sold = await repository.list_pets(PetQuery(2**41, size, PetStatus.SOLD))
+            assert sold[0] == rows[-1]
+            done = await repository.list_orders(OrderQuery(2**41, size, OrderStatus.COMPLETED))
+            assert done[0] == orders[-1]
+        return rows, orders
 
     async def _reopen(self, location: Location, pets: list[Pet], orders: list[Order]) -> None:
         """Read all after reopening, and restore some again."""
@@ -290,15 +312,14 @@ class RestoreClauses(Kit):
 
         Returns how many items more there is time to restore.
         """
-        time = asyncio.get_running_loop().time
-        begin = time()
+        was_quick = time_limit(QUICK_SECONDS)
         restoring = asyncio.create_task(repository.restore(items))
         for iterations in (1, 3, 20) if location.backend.shared else ():
             await yield_to_others(iterations)
             async with location.open() as other:
                 await other.get_pet(1)
         await restoring
-        number = 33_000 if time() - begin < QUICK_SECONDS else 17_000
+        number = 33_000 if was_quick() else 17_000
         current().note(number, 33_000)
         return number
 

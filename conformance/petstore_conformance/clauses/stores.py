@@ -61,6 +61,13 @@ def _move(source: Path, target: Path) -> None:
             file.rename(target.with_name(target.name + end))
 
 
+async def check_refused(location: Location, expected: Expected, error: type[StorageError]) -> None:
+    """Check that a location cannot be opened, because of what is expected there."""
+    with pytest.raises(error):
+        async with location.open(expected):
+            pass
+
+
 class StoreClauses(Kit):
     """Clauses of `Repository.store`, `Repository.check` and `Expected`."""
 
@@ -149,14 +156,11 @@ class StoreClauses(Kit):
 
     async def _check_absent(self, location: Location, identity: str) -> None:
         """Check that there is no store at a location, and that none is made by looking for one."""
-        for expected, error in (
-            (Expected(store=identity), UnavailableError),
-            (Expected(store=identity, access=Access.WRITE), UnavailableError),
-            (ONLY_OPEN, StorageError),  # the location may be gone, too
-        ):
-            with pytest.raises(error):
-                async with location.open(expected):
-                    pass
+        await check_refused(location, Expected(store=identity), UnavailableError)
+        await check_refused(
+            location, Expected(store=identity, access=Access.WRITE), UnavailableError
+        )
+        await check_refused(location, ONLY_OPEN, StorageError)  # the location may be gone, too
 
     @location_clause("store-expected")
     async def test_only_the_expected_store_is_opened(self, location: Location) -> None:
@@ -166,29 +170,21 @@ class StoreClauses(Kit):
             await place_orders(repository, 3)
             stored, identity = await read_all(repository), repository.store
             others = {"x", f"{identity}x", identity[:-1] + "~", identity.swapcase()} - {identity}
-            for other in others:
-                if backend.shared or not backend.durable:
-                    with pytest.raises(WrongStoreError):
-                        async with location.open(Expected(store=other)):
-                            pass
+            if backend.shared or not backend.durable:
+                for other in others:
+                    await check_refused(location, Expected(store=other), WrongStoreError)
             if backend.shared:
                 async with location.open(Expected(store=identity)) as again:
                     assert await read_all(again) == stored
             assert await read_all(repository) == stored
         async with location.new() as empty:
             for other in (*others, identity):
-                with pytest.raises(WrongStoreError):
-                    async with empty.open(Expected(store=other)):
-                        pass
+                await check_refused(empty, Expected(store=other), WrongStoreError)
             if backend.durable:
-                with pytest.raises(ChangeNeededError):
-                    async with empty.open(ONLY_OPEN):
-                        pass
+                await check_refused(empty, ONLY_OPEN, ChangeNeededError)
         if backend.durable:
             for other in others:
-                with pytest.raises(WrongStoreError):
-                    async with location.open(Expected(store=other)):
-                        pass
+                await check_refused(location, Expected(store=other), WrongStoreError)
             async with location.open(Expected(store=identity)) as again:
                 assert await read_all(again) == stored
 

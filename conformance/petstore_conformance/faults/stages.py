@@ -218,19 +218,20 @@ class Stage:
 
     async def cut(self) -> None:
         """Cut a connection to the server somewhere within a response."""
-        before = self.front.cuts
-        self.front.cut_after = self.random.randrange(2000)
-        await _until(lambda: self.front.cuts > before, 1)
-        self.front.cut_after = None
+        await self._until_cut(cut_after=self.random.randrange(2000))
         await self.recover("a connection was cut")
 
     async def drop(self) -> None:
         """Lose exactly the next response of the server."""
-        before = self.front.cuts
-        self.front.drop = 1
-        await _until(lambda: self.front.cuts > before, 1)
-        self.front.drop = 0
+        await self._until_cut(drop=1)
         await self.recover("a response was lost")
+
+    async def _until_cut(self, cut_after: int | None = None, drop: int = 0) -> None:
+        """Let the proxy close a connection; wait for that, but not long if nothing passes it."""
+        before = self.front.cuts
+        self.front.cut_after, self.front.drop = cut_after, drop
+        await _until(lambda: self.front.cuts > before, 1)
+        self.front.cut_after, self.front.drop = None, 0
 
     async def disconnect(self) -> None:
         """Cut all connections to the server at once."""
