@@ -151,16 +151,13 @@ class Client:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
         self._race.quiet_since = time.monotonic()
         for _ in range(3):
-            await self._repeat_what_is_uncertain()
+            for attempts in self._race.uncertain():
+                await self.repeat(attempts[0])
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
             if {order["id"] for order in orders} <= placings(self._race.history).keys():
                 break
         self.close()
         return pets, orders
-
-    async def _repeat_what_is_uncertain(self) -> None:
-        for attempts in self._race.uncertain():
-            await self.repeat(attempts[0])
 
     async def repeat(self, attempt: Attempt) -> None:
         """Send a create or place again, with its key."""

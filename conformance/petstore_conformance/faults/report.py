@@ -67,7 +67,8 @@ class Tally:
 
     def lines(self) -> list[str]:
         """Return the figures, and for each kind of violation found how many, and the first."""
-        lines = [self._line()]
+        figures = (f"{n} {name}" for name, n in self.counts.items() if n or name == "rounds")
+        lines = [f"{self.violations} violations: {', '.join(figures)}"]
         for kind, meaning in KINDS.items():
             lines += _listed(kind, meaning, self.found[kind])
         lines += _listed("inconclusive", "neither right nor wrong", self.slow)
@@ -81,12 +82,6 @@ class Tally:
             "inconclusive": self.slow,
         }
         documents.write(file, report)
-
-    def _line(self) -> str:
-        figures = ", ".join(
-            f"{n} {name}" for name, n in self.counts.items() if n or name == "rounds"
-        )
-        return f"{self.violations} violations: {figures}"
 
 
 def _listed(kind: str, meaning: str, texts: list[str]) -> list[str]:
