@@ -1,6 +1,6 @@
-"""Backends on a pickled file, which outlive their process: an honest one, and saboteurs of it.
+"""Backends on a pickled file, which outlive their process: a correct one, and saboteurs of it.
 
-Each call locks the file, loads the store, calls an honest repository and saves the store. Some have
+Each call locks the file, loads the store, calls a correct repository and saves the store. Some have
 a server, too, without which they do nothing.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from petstore_conformance.harness.forwarding import Forwarding
 
-from conformance.tests.honest import Honest, LocationSettings, Store, Token
+from conformance.tests.correct import Correct, LocationSettings, Store, Token
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
     Access,
@@ -45,8 +45,8 @@ class FileSettings(LocationSettings, frozen=True):
     down: str = ""
 
 
-class Filed(Forwarding, Honest):
-    """Honest. A saboteur changes when it locks, loads or saves.
+class Filed(Forwarding, Correct):
+    """Correct. A saboteur changes when it locks, loads or saves.
 
     shared -- whether several processes may open the file
     """
@@ -71,7 +71,7 @@ class Filed(Forwarding, Honest):
                 raise WrongStoreError("the file has another store")
 
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        return await self.call(getattr(Honest, method), *arguments, **named)
+        return await self.call(getattr(Correct, method), *arguments, **named)
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         async with self.lock, self.locked():
@@ -117,7 +117,7 @@ class Filed(Forwarding, Honest):
 
 
 class Slow(Filed):
-    """Honest: every call takes 30 ms."""
+    """Correct: every call takes 30 ms."""
 
     shared = False
 
@@ -306,7 +306,7 @@ class SellsTwice(Filed):
 
 
 class Served(Filed):
-    """Honest: a call asks the server first, and waits for a limited time."""
+    """Correct: a call asks the server first, and waits for a limited time."""
 
     shared = False
     seconds = 0.5
@@ -426,7 +426,7 @@ class ClosesInTwoRequests(Served):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         order: Order = await super().update_order(order_id, status)
 
-        async def change_pet(_: Honest) -> None:
+        async def change_pet(_: Correct) -> None:
             super(Filed, self).set_status(order.pet_id, PET_STATUS_BY_ORDER[status])
 
         await self.call(change_pet)

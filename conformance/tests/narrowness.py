@@ -19,7 +19,7 @@ from petstore_conformance.harness.breadth import begin_with, is_late
 from petstore_conformance.model import calls
 
 from conformance.tests import kits
-from conformance.tests.honest import STORES, LocationSettings
+from conformance.tests.correct import STORES, LocationSettings
 from conformance.tests.saboteurs import SABOTEURS
 from petstore.contract import Backend
 

@@ -17,10 +17,11 @@ from petstore_conformance.harness.effort import EFFORTS, Effort
 from petstore_conformance.harness.kit import clauses
 from petstore_conformance.reporter import QUICK_SHARE
 
+from conformance.tests.correct import Correct, LocationSettings, Token, backend
 from conformance.tests.filed import FILED
-from conformance.tests.honest import Honest, LocationSettings, Token, backend
 from conformance.tests.kits import kit
-from conformance.tests.odd import (
+from conformance.tests.saboteurs import SABOTEURS
+from conformance.tests.unusual import (
     Distant,
     ListsSlowly,
     Locked,
@@ -30,20 +31,19 @@ from conformance.tests.odd import (
     WritesSlowly,
     wrapped,
 )
-from conformance.tests.saboteurs import SABOTEURS
 from petstore.contract import NewPet, Receipt
 
 CLAUSES = clauses(Conformance)
 
 
-class TrimsSpaces(Honest):
+class TrimsSpaces(Correct):
     """Strips blanks from names."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         return await super().create_pet(replace(new, name=new.name.strip(" ")), token)
 
 
-def run(clause: str, repository: type[Honest], wrapper: type[Wrapped], seconds: float) -> Effort:
+def run(clause: str, repository: type[Correct], wrapper: type[Wrapped], seconds: float) -> Effort:
     """Run a clause in virtual time, with calls that take so long; return what was tried."""
     slow = type("Slow", (wrapper,), {"seconds": seconds})
     tested = kit(wrapped(backend(repository), slow, 0), LocationSettings())
@@ -67,22 +67,22 @@ def test_a_slow_saboteur_is_caught_as_a_fast_one_is(
 
 
 def test_calls_that_overlap_are_all_made_however_far_away_the_server_is() -> None:
-    far, near = run("name-exact", Honest, Distant, 0.14), run("name-exact", Honest, Distant, 0)
+    far, near = run("name-exact", Correct, Distant, 0.14), run("name-exact", Correct, Distant, 0)
     assert far.share == near.share == 1
     assert far.calls >= near.calls > 100
 
 
 def test_a_clause_with_too_few_values_is_inconclusive_and_says_so() -> None:
     with pytest.raises(pytest.skip.Exception, match=r"inconclusive: only 1\d% of the values"):
-        run("name-exact", Honest, Locked, 0.14)
+        run("name-exact", Correct, Locked, 0.14)
     assert 1 / 7 <= EFFORTS["name-exact"].share < 0.2
-    assert run("name-exact", Honest, Locked, 0.03).share == pytest.approx(2 / 3, abs=0.02)
+    assert run("name-exact", Correct, Locked, 0.03).share == pytest.approx(2 / 3, abs=0.02)
 
 
 def test_what_there_is_no_time_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancellation, "TRIAL_SECONDS", 1)
     with pytest.raises(pytest.skip.Exception, match="inconclusive: only"):
-        run("cancellation", Honest, Distant, 0.05)
+        run("cancellation", Correct, Distant, 0.05)
 
 
 def test_kills_that_there_is_no_time_for_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,16 +107,16 @@ def test_a_quick_run_reads_through_either_handle(
 
 @pytest.mark.parametrize("seconds", [0.03, 0.06])
 def test_a_slow_write_counts_like_a_slow_read(seconds: float) -> None:
-    overlapping = run("event-loop", Honest, WritesSlowly, seconds)
+    overlapping = run("event-loop", Correct, WritesSlowly, seconds)
     assert overlapping.share == pytest.approx(0.02 / seconds, abs=0.03)
-    assert run("overlapping-calls", Honest, WritesSlowly, seconds).share == 1
-    in_turn = run("overlapping-calls", Honest, WritesInTurn, seconds)
+    assert run("overlapping-calls", Correct, WritesSlowly, seconds).share == 1
+    in_turn = run("overlapping-calls", Correct, WritesInTurn, seconds)
     assert in_turn.share == pytest.approx(0.02 / seconds, abs=0.03)
 
 
 def test_nothing_changes_hundreds_of_times_while_a_slow_page_is_read() -> None:
     ListsSlowly.pages = 0
-    effort = run("page-overlap", Honest, ListsSlowly, 0.04)
+    effort = run("page-overlap", Correct, ListsSlowly, 0.04)
     assert effort.share == 1
     assert ListsSlowly.pages > 50
     assert effort.calls < 30 * ListsSlowly.pages

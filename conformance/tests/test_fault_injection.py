@@ -1,4 +1,4 @@
-"""Fault injection: each saboteur is caught by the kind of its violation, honest ones pass."""
+"""Fault injection: each saboteur is caught by the kind of its violation, correct ones pass."""
 
 import asyncio
 import gc
@@ -59,12 +59,12 @@ CAUGHT = {
 }
 """A saboteur, the fault that shows it, and the kind of the violation, or the kinds."""
 
-HONEST = {
+CORRECT = {
     "Slow": ["kill-service"],
     "Filed": ["kill-service", "kill-worker", "server-empty"],
     "Served": ["calls", "stall", "server-kill", "drop", "refuse"],
 }
-"""Honest backends, and the faults that each of them survives."""
+"""Correct backends, and the faults that each of them survives."""
 
 
 FLOOR = 10
@@ -189,11 +189,11 @@ def test_on_a_busy_machine_what_is_lost_is_lost(tmp_path: Path, server: Replies)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("repository", HONEST)
-def test_an_honest_backend_survives(
+@pytest.mark.parametrize("repository", CORRECT)
+def test_a_correct_backend_survives(
     tmp_path: Path, server: Replies, repository: str, seed: int
 ) -> None:
-    faults = [f"--fault={fault}" for fault in HONEST[repository]]
+    faults = [f"--fault={fault}" for fault in CORRECT[repository]]
     status, report, output = run(tmp_path, server, repository, seed, *faults)
     if status == INCONCLUSIVE:
         pytest.skip(output)

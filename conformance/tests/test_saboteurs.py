@@ -22,11 +22,11 @@ from petstore_memory import MemorySettings
 from petstore_memory import backend as memory
 
 from conformance.tests import kits
+from conformance.tests.correct import Correct, LocationSettings, backend
 from conformance.tests.filed import FILED
-from conformance.tests.honest import Honest, LocationSettings, backend
-from conformance.tests.odd import VirtualTime
 from conformance.tests.saboteurs import SABOTEURS
 from conformance.tests.saboteurs.cancellation import MakesCancelledWritesSoon
+from conformance.tests.unusual import VirtualTime
 from petstore.contract import Backend, Expected, Order, Repository
 from tests.support.documents import ROOT
 
@@ -105,12 +105,12 @@ def test_a_report_begins_with_the_narrowest_clause_that_does_not_fail_by_time(
 
 
 @pytest.mark.parametrize("name", sorted(CLAUSES))
-def test_an_honest_repository_passes(name: str) -> None:
-    if name == "cost":  # it needs indexes, which would make `Honest` longer
+def test_a_correct_repository_passes(name: str) -> None:
+    if name == "cost":  # it needs indexes, which would make `Correct` longer
         getattr(kits.kit(memory, MemorySettings()), CLAUSES[name])()
     else:
-        honest = FILED if name in IN_PROCESSES else backend(Honest)
-        getattr(kit(honest), CLAUSES[name])()
+        correct = FILED if name in IN_PROCESSES else backend(Correct)
+        getattr(kit(correct), CLAUSES[name])()
 
 
 def test_every_clause_has_a_saboteur() -> None:
@@ -167,7 +167,7 @@ def test_an_effect_soon_after_its_cancellation_is_seen(
         getattr(kit(backend(MakesCancelledWritesSoon)), CLAUSES["cancelled-write"])()
 
 
-class FailsOnce(Honest):
+class FailsOnce(Correct):
     failures = 0
 
     async def get_order(self, order_id: int) -> Order | None:

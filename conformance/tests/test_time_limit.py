@@ -26,8 +26,8 @@ from petstore_conformance.model import calls
 from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
+from conformance.tests.correct import LocationSettings
 from conformance.tests.filed import FILED
-from conformance.tests.honest import LocationSettings
 from conformance.tests.kits import in_memory, kit
 from petstore.contract import Backend, Expected, Order, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS

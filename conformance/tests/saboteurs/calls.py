@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
@@ -25,7 +25,7 @@ from petstore.contract import (
 
 
 @breaks("read-after-write")
-class JoinsEqualReads(Honest):
+class JoinsEqualReads(Correct):
     """A read gets the result of an equal one that began earlier."""
 
     async def get_order(self, order_id: int) -> Order | None:
@@ -43,7 +43,7 @@ class JoinsEqualReads(Honest):
 
 
 @breaks("sold-once")
-class UpdatesAfterAPause(Honest):
+class UpdatesAfterAPause(Correct):
     """Completes an order that was cancelled meanwhile."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -56,7 +56,7 @@ class UpdatesAfterAPause(Honest):
 
 
 @breaks("token-reused")
-class JoinsWritesWithOneToken(Honest):
+class JoinsWritesWithOneToken(Correct):
     """A write gets the receipt of one in flight that has its token, whatever that stores."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -72,7 +72,7 @@ class JoinsWritesWithOneToken(Honest):
 
 
 @breaks("token-atomic")
-class ReplacesExpiredRecords(Honest):
+class ReplacesExpiredRecords(Correct):
     """Looks only once whether the record of a token has expired."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -84,7 +84,7 @@ class ReplacesExpiredRecords(Honest):
 
 
 @breaks("page-overlap")
-class DropsWhatMatchesNoMore(Honest):
+class DropsWhatMatchesNoMore(Correct):
     """Looks at the orders of a page again, and returns fewer instead of others that match."""
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
@@ -95,7 +95,7 @@ class DropsWhatMatchesNoMore(Honest):
 
 
 @breaks("overlapping-calls")
-class OrdersOfATurnFailTogether(Honest):
+class OrdersOfATurnFailTogether(Correct):
     """Orders that are placed in one turn are one transaction, which an absent pet ends."""
 
     def __init__(self, store: Store) -> None:
@@ -114,7 +114,7 @@ class OrdersOfATurnFailTogether(Honest):
 
 
 @breaks("restore-exact")
-class ListsRestoredOrdersLater(Honest):
+class ListsRestoredOrdersLater(Correct):
     """An order that is restored gets into its list in a second step."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -134,7 +134,7 @@ class ListsRestoredOrdersLater(Honest):
 
 
 @breaks("overlapping-calls")
-class RollsBackOtherWrites(Honest):
+class RollsBackOtherWrites(Correct):
     """All calls use one connection: a refused write rolls back what another has not committed."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -154,7 +154,7 @@ class RollsBackOtherWrites(Honest):
 
 
 @breaks("overlapping-calls")
-class PairsIdsWithRows(Honest):
+class PairsIdsWithRows(Correct):
     """Pets that are read together are fetched at once; an id without a row shifts the others."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -169,7 +169,7 @@ class PairsIdsWithRows(Honest):
 
 
 @breaks("healthy")
-class GivesUpOnDeadlocks(Honest):
+class GivesUpOnDeadlocks(Correct):
     """Two orders of a pet that overlap lock each other out; the server ends one of them."""
 
     def __init__(self, store: Store) -> None:
@@ -187,11 +187,11 @@ class GivesUpOnDeadlocks(Honest):
 
 
 @breaks("healthy")
-class WaitsBrieflyForTheLock(Honest):
+class WaitsBrieflyForTheLock(Correct):
     """The file is locked by a writer; another handle waits for some turns, and no longer."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        lock: set[Honest] = self.data.extra.setdefault("writers", set())
+        lock: set[Correct] = self.data.extra.setdefault("writers", set())
         for _ in range(3):
             if not lock - {self}:
                 break
@@ -208,7 +208,7 @@ class WaitsBrieflyForTheLock(Honest):
 
 
 @breaks("read-after-write")
-class FillsItsCacheTooLate(Honest):
+class FillsItsCacheTooLate(Correct):
     """A write empties the cache while a read is in flight, which then fills it."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -230,7 +230,7 @@ class FillsItsCacheTooLate(Honest):
 
 
 @breaks("read-after-write")
-class ReadsTheArchiveFirst(Honest):
+class ReadsTheArchiveFirst(Correct):
     """An order that is completed between two queries is in neither the archive nor the rest."""
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
@@ -243,7 +243,7 @@ class ReadsTheArchiveFirst(Honest):
 
 
 @breaks("read-after-write")
-class TriesEachStatus(Honest):
+class TriesEachStatus(Correct):
     """The status is in the key of a pet, which may change while one key after the other is read."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:

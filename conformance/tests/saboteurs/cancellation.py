@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     NewPet,
@@ -22,7 +22,7 @@ from petstore.contract import (
 
 
 @breaks("after-cancellation")
-class LeavesACursorOpen(Honest):
+class LeavesACursorOpen(Correct):
     """A cancelled page of several parts leaves its cursor open, and with it a transaction."""
 
     pets: dict[int, Pet] | None = None
@@ -41,7 +41,7 @@ class LeavesACursorOpen(Honest):
 
 
 @breaks("cancelled-write")
-class StoresInTwoSteps(Honest):
+class StoresInTwoSteps(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         receipt = await super().create_pet(NewPet(new.name, new.category_id), token)
         if not receipt.replayed:
@@ -51,7 +51,7 @@ class StoresInTwoSteps(Honest):
 
 
 @breaks("cancellation")
-class FinishesABatch(Honest):
+class FinishesABatch(Correct):
     """The writes of a batch are not cancelled, and return."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -68,7 +68,7 @@ class FinishesABatch(Honest):
 
 
 @breaks("cancellation")
-class IgnoresCancellation(Honest):
+class IgnoresCancellation(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
@@ -76,7 +76,7 @@ class IgnoresCancellation(Honest):
 
 
 @breaks("after-cancellation")
-class KeepsItsLock(Honest):
+class KeepsItsLock(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         await self.lock.acquire()
         receipt = await super().create_pet(new, token)
@@ -85,7 +85,7 @@ class KeepsItsLock(Honest):
 
 
 @breaks("after-cancellation")
-class HandsAResponseToTheNextCaller(Honest):
+class HandsAResponseToTheNextCaller(Correct):
     """The response to a cancelled call stays in the connection, unread."""
 
     def __init__(self, store: Store) -> None:
@@ -100,7 +100,7 @@ class HandsAResponseToTheNextCaller(Honest):
 
 
 @breaks("after-cancellation")
-class HandsAnOrderToTheNextCaller(Honest):
+class HandsAnOrderToTheNextCaller(Correct):
     """The reply to a cancelled read of an order is returned to the next one, until a restore."""
 
     late: Order | None = None
@@ -122,7 +122,7 @@ class HandsAnOrderToTheNextCaller(Honest):
 
 
 @breaks("after-cancellation")
-class RollsBackBeforeItUnlocks(Honest):
+class RollsBackBeforeItUnlocks(Correct):
     """A second cancellation comes while the first is cleaned up, and the lock is kept."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -136,7 +136,7 @@ class RollsBackBeforeItUnlocks(Honest):
 
 
 @breaks("after-cancellation")
-class StaysInRestoring(Honest):
+class StaysInRestoring(Correct):
     """A call of `restore` that is cancelled stops all writes forever."""
 
     def __init__(self, store: Store) -> None:
@@ -155,7 +155,7 @@ class StaysInRestoring(Honest):
 
 
 @breaks("cancelled-write")
-class MakesCancelledWritesLater(Honest):
+class MakesCancelledWritesLater(Correct):
     """A queue in the background does not hear that a write was cancelled."""
 
     work, late = 0.0, 1.5
@@ -171,7 +171,7 @@ class MakesCancelledWritesLater(Honest):
 
 
 @breaks("cancellation")
-class WaitsForItsRollback(Honest):
+class WaitsForItsRollback(Correct):
     """A cancelled call waits for a message that does not come."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -183,7 +183,7 @@ class WaitsForItsRollback(Honest):
 
 
 @breaks("after-cancellation")
-class FollowersEndWithTheirLeader(Honest):
+class FollowersEndWithTheirLeader(Correct):
     """Writes with one token share a task, which is cancelled with the first of them."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -201,7 +201,7 @@ class FollowersEndWithTheirLeader(Honest):
 
 
 @breaks("token-atomic")
-class ReleasesTheLockOfAnother(Honest):
+class ReleasesTheLockOfAnother(Correct):
     """A call that was cancelled while it waited releases the lock, which it does not have."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -221,7 +221,7 @@ class ReleasesTheLockOfAnother(Honest):
 
 
 @breaks("cancelled-write")
-class RaisesItsCounterUnlessCancelled(Honest):
+class RaisesItsCounterUnlessCancelled(Correct):
     """Raises its counter after the items of a call, refused or not, unless it is cancelled."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -242,7 +242,7 @@ class RaisesItsCounterUnlessCancelled(Honest):
 
 
 @breaks("after-cancellation")
-class LeaksReaderSlots(Honest):
+class LeaksReaderSlots(Correct):
     """A cancelled reader keeps its slot; there are 126 of them."""
 
     def __init__(self, store: Store) -> None:
@@ -258,7 +258,7 @@ class LeaksReaderSlots(Honest):
 
 
 @breaks("after-cancellation")
-class SendsAgainAfterACancel(Honest):
+class SendsAgainAfterACancel(Correct):
     """A cancelled call resets the connection; the calls that wait for it are sent again."""
 
     def __init__(self, store: Store) -> None:
@@ -277,7 +277,7 @@ class SendsAgainAfterACancel(Honest):
 
 
 @breaks("cancelled-write")
-class UpdatesDistantPetsLater(Honest):
+class UpdatesDistantPetsLater(Correct):
     """An order and a pet in different shards of a thousand ids are changed in two steps."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -291,7 +291,7 @@ class UpdatesDistantPetsLater(Honest):
         return updated
 
 
-class KeepsRepliesOfRestores(Honest):
+class KeepsRepliesOfRestores(Correct):
     """The reply to a cancelled restore stays unread, until a pet is created."""
 
     late = False

@@ -15,7 +15,7 @@ from petstore_memory import MemoryRepository
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
-from conformance.tests.honest import Honest, Item, LocationSettings, Token
+from conformance.tests.correct import Correct, Item, LocationSettings, Token
 from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
@@ -32,12 +32,12 @@ from petstore.contract import (
 
 
 @breaks("cost")
-class GoesThroughAll(Honest):
+class GoesThroughAll(Correct):
     """Finds a page by looking at every item, as a repository without an index does."""
 
 
 @breaks("event-loop")
-class WaitsOnTheEventLoop(Honest):
+class WaitsOnTheEventLoop(Correct):
     """Calls a driver that blocks."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -46,7 +46,7 @@ class WaitsOnTheEventLoop(Honest):
 
 
 @breaks("event-loop")
-class SyncsEachItem(Honest):
+class SyncsEachItem(Correct):
     """Makes every restored item durable by itself, without a turn for other calls."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -90,7 +90,7 @@ SABOTEURS["NamesTheOrderInTheWay"] = "cost", in_memory(NamesTheOrderInTheWay)
 
 
 @breaks("event-loop")
-class CompactsItsRecords(Honest):
+class CompactsItsRecords(Correct):
     """Every 200th record of a token is followed by a pause to compact them all."""
 
     def record(self, token: Token, id_: int) -> None:

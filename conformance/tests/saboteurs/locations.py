@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import (
+from conformance.tests.correct import (
     STORES,
-    Honest,
+    Correct,
     Item,
     LocationSettings,
     Store,
@@ -34,7 +34,7 @@ from petstore.contract import (
 
 
 @breaks("closed")
-class RaisesAnotherErrorWhenClosed(Honest):
+class RaisesAnotherErrorWhenClosed(Correct):
     def require_open(self) -> None:
         if not self.open:
             raise RuntimeError("connection is None")
@@ -46,7 +46,7 @@ async def used_location(settings: LocationSettings) -> AsyncIterator[LocationSet
     yield settings
 
 
-SABOTEURS["ScratchIsInUse"] = "scratch-empty", backend(Honest, scratch=used_location)
+SABOTEURS["ScratchIsInUse"] = "scratch-empty", backend(Correct, scratch=used_location)
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def one_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
     yield LocationSettings("one")
 
 
-SABOTEURS["ScratchIsOneLocation"] = "scratch-apart", backend(Honest, scratch=one_location)
+SABOTEURS["ScratchIsOneLocation"] = "scratch-apart", backend(Correct, scratch=one_location)
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def cleared_location(settings: LocationSettings) -> AsyncIterator[Location
         yield location
 
 
-SABOTEURS["ScratchClearsItsLocation"] = "scratch-apart", backend(Honest, scratch=cleared_location)
+SABOTEURS["ScratchClearsItsLocation"] = "scratch-apart", backend(Correct, scratch=cleared_location)
 
 
 @asynccontextmanager
@@ -76,15 +76,15 @@ async def flushed_location(settings: LocationSettings) -> AsyncIterator[Location
         store.pets.clear()
 
 
-SABOTEURS["RemovalFlushesTheServer"] = "scratch-apart", backend(Honest, scratch=flushed_location)
+SABOTEURS["RemovalFlushesTheServer"] = "scratch-apart", backend(Correct, scratch=flushed_location)
 
 
-SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Honest, swallowed=(Exception,))
+SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Correct, swallowed=(Exception,))
 
 
 SABOTEURS["SwallowsCancellation"] = (
     "failure-passed",
-    backend(Honest, swallowed=(asyncio.CancelledError,)),
+    backend(Correct, swallowed=(asyncio.CancelledError,)),
 )
 
 
@@ -95,11 +95,11 @@ async def silent_location(settings: LocationSettings) -> AsyncIterator[LocationS
             yield location
 
 
-SABOTEURS["ScratchSwallowsExceptions"] = "failure-passed", backend(Honest, scratch=silent_location)
+SABOTEURS["ScratchSwallowsExceptions"] = "failure-passed", backend(Correct, scratch=silent_location)
 
 
 @breaks("closed")
-class ReplaysWhenClosed(Honest):
+class ReplaysWhenClosed(Correct):
     """Looks for the token before it looks whether it is closed."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -107,7 +107,7 @@ class ReplaysWhenClosed(Honest):
 
 
 @breaks("closed")
-class ReadsItsCacheWhenClosed(Honest):
+class ReadsItsCacheWhenClosed(Correct):
     """Returns from memory what no order can change: pets without a status."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -116,7 +116,7 @@ class ReadsItsCacheWhenClosed(Honest):
 
 
 @breaks("closed")
-class RestoresNothingWhenClosed(Honest):
+class RestoresNothingWhenClosed(Correct):
     """An empty call returns at once."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -125,7 +125,7 @@ class RestoresNothingWhenClosed(Honest):
 
 
 @breaks("closed")
-class KeepsTheStatusWhenClosed(Honest):
+class KeepsTheStatusWhenClosed(Correct):
     """A change that changes nothing returns at once."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -136,7 +136,7 @@ class KeepsTheStatusWhenClosed(Honest):
 
 
 @breaks("closed")
-class RevivesWhenReopened(Honest):
+class RevivesWhenReopened(Correct):
     """All repositories of a location share one connection."""
 
     handles: ClassVar = Counter[Store]()
@@ -158,7 +158,7 @@ RECORDS: dict[bytes, TokenRecord] = {}
 
 
 @breaks("scratch-apart")
-class LocationsShareTokens(Honest):
+class LocationsShareTokens(Correct):
     """The table of tokens has no name of the location."""
 
     def __init__(self, store: Store) -> None:
@@ -167,9 +167,9 @@ class LocationsShareTokens(Honest):
 
 
 @asynccontextmanager
-async def open_unwrapping(settings: LocationSettings, _: Expected) -> AsyncIterator[Honest]:
+async def open_unwrapping(settings: LocationSettings, _: Expected) -> AsyncIterator[Correct]:
     """Raise what is alone in a group, as if it came from the tasks in the background."""
-    repository = Honest(STORES[settings.location])
+    repository = Correct(STORES[settings.location])
     try:
         yield repository
     except ExceptionGroup as group:
@@ -180,7 +180,7 @@ async def open_unwrapping(settings: LocationSettings, _: Expected) -> AsyncItera
         repository.close()
 
 
-SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Honest), open=open_unwrapping)
+SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Correct), open=open_unwrapping)
 
 numbered = set[str]()
 
@@ -205,12 +205,12 @@ def numbering(choose: Callable[[], str], *, pausing: bool) -> Callable[[Any], An
 
 by_count = numbering(lambda: f"{len(numbered)}", pausing=False)
 by_search = numbering(lambda: next(f"{n}" for n in count() if f"{n}" not in numbered), pausing=True)
-SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Honest, scratch=by_count)
-SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Honest, scratch=by_search)
+SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Correct, scratch=by_count)
+SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Correct, scratch=by_search)
 
 
 @breaks("scratch-apart")
-class LocationsShareTheirIds(Honest):
+class LocationsShareTheirIds(Correct):
     """The counter is the server's."""
 
     def choose_id(self) -> int:
@@ -218,7 +218,7 @@ class LocationsShareTheirIds(Honest):
 
 
 @breaks("closed")
-class StaysOpenWhenCancelled(Honest):
+class StaysOpenWhenCancelled(Correct):
     def close(self) -> None:
         if not isinstance(sys.exc_info()[1], asyncio.CancelledError):
             super().close()
@@ -237,7 +237,7 @@ async def long_location(settings: LocationSettings) -> AsyncIterator[LocationSet
         STORES.pop(name, None)
 
 
-SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Honest, scratch=long_location)
+SABOTEURS["CutsNamesOfLocations"] = "scratch-apart", backend(Correct, scratch=long_location)
 
 
 @asynccontextmanager
@@ -251,4 +251,4 @@ async def inner_location(settings: LocationSettings) -> AsyncIterator[LocationSe
             remove(inner)
 
 
-SABOTEURS["RemovesInnerLocations"] = "scratch-apart", backend(Honest, scratch=inner_location)
+SABOTEURS["RemovesInnerLocations"] = "scratch-apart", backend(Correct, scratch=inner_location)

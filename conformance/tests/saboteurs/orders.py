@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from petstore_conformance.harness.forwarding import Forwarding
 
-from conformance.tests.honest import Honest, Token, backend
+from conformance.tests.correct import Correct, Token, backend
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     MAX_ID,
@@ -27,7 +27,7 @@ from petstore.contract import (
 
 
 @breaks("sold-once")
-class ChecksThenSells(Honest):
+class ChecksThenSells(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         self.require_open()
         if receipt := self.find(token):
@@ -42,7 +42,7 @@ class ChecksThenSells(Honest):
 
 
 @breaks("shared-orders")
-class LocksOnlyItsOwnRepository(Honest):
+class LocksOnlyItsOwnRepository(Correct):
     def lock_of(self, _: Token) -> asyncio.Lock:
         return self.lock
 
@@ -64,7 +64,7 @@ class LocksOnlyItsOwnRepository(Honest):
 
 
 @breaks("order-reserves")
-class ReservesInTwoSteps(Honest):
+class ReservesInTwoSteps(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
@@ -77,14 +77,14 @@ class ReservesInTwoSteps(Honest):
 
 
 @breaks("order-reserves")
-class LeavesThePetAvailable(Honest):
+class LeavesThePetAvailable(Correct):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         if status is not PetStatus.PENDING:
             super().set_status(pet_id, status)
 
 
 @breaks("order-reserves")
-class ReservesLater(Honest):
+class ReservesLater(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         receipt = await super().place_order(pet_id, at, token)
         self.set_status(pet_id, PetStatus.AVAILABLE)
@@ -94,7 +94,7 @@ class ReservesLater(Honest):
 
 
 @breaks("order-reserves")
-class FilteredListLagsBehind(Honest):
+class FilteredListLagsBehind(Correct):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.stale = pet_id, status
@@ -106,7 +106,7 @@ class FilteredListLagsBehind(Honest):
 
 
 @breaks("order-id")
-class UsesThePetIdAsOrderId(Honest):
+class UsesThePetIdAsOrderId(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         receipt = await super().place_order(pet_id, at, token)
         order = self.data.orders.pop(receipt.id)
@@ -115,14 +115,14 @@ class UsesThePetIdAsOrderId(Honest):
 
 
 @breaks("order-id")
-class CountsPlacedOrdersForTheNextId(Honest):
+class CountsPlacedOrdersForTheNextId(Correct):
     def next_order_id(self) -> int:
         orders = self.data.orders.values()
         return 1 + len([order for order in orders if order.status is OrderStatus.PLACED])
 
 
 @breaks("order-of-nothing")
-class AbsentPetIsAConflict(Honest):
+class AbsentPetIsAConflict(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
@@ -131,54 +131,54 @@ class AbsentPetIsAConflict(Honest):
 
 
 @breaks("order-refused")
-class OrdersPetsWithoutStatus(Honest):
+class OrdersPetsWithoutStatus(Correct):
     def check_available(self, pet: Pet) -> None:
         if pet.status:
             super().check_available(pet)
 
 
 @breaks("order-refused")
-class OrdersSoldPets(Honest):
+class OrdersSoldPets(Correct):
     def check_available(self, pet: Pet) -> None:
         if pet.status is not PetStatus.SOLD:
             super().check_available(pet)
 
 
 @breaks("order-get")
-class ReturnsEveryOrderAsPlaced(Honest):
+class ReturnsEveryOrderAsPlaced(Correct):
     async def get_order(self, order_id: int) -> Order | None:
         order = await super().get_order(order_id)
         return order and replace(order, status=OrderStatus.PLACED)
 
 
 @breaks("orders-page")
-class SortsOrdersByPet(Honest):
+class SortsOrdersByPet(Correct):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         found = await super().list_orders(query)
         return sorted(found, key=lambda order: -order.pet_id)
 
 
 @breaks("orders-page")
-class OrderPagesOverlap(Honest):
+class OrderPagesOverlap(Correct):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         return await super().list_orders(replace(query, after=max(0, query.after - 1)))
 
 
 @breaks("orders-page")
-class PagesHaveAtMost1000Orders(Honest):
+class PagesHaveAtMost1000Orders(Correct):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         return await super().list_orders(replace(query, count=min(query.count, 1000)))
 
 
 @breaks("orders-status")
-class PlacedFilterMatchesEveryOrder(Honest):
+class PlacedFilterMatchesEveryOrder(Correct):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         status = None if query.status is OrderStatus.PLACED else query.status
         return await super().list_orders(replace(query, status=status))
 
 
 @breaks("order-completed")
-class SellsLater(Honest):
+class SellsLater(Correct):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         order = await super().update_order(order_id, status)
         if status is OrderStatus.COMPLETED:
@@ -189,21 +189,21 @@ class SellsLater(Honest):
 
 
 @breaks("order-completed")
-class CompletesWithoutSelling(Honest):
+class CompletesWithoutSelling(Correct):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         if status is not PetStatus.SOLD:
             super().set_status(pet_id, status)
 
 
 @breaks("order-cancelled")
-class CancelsWithoutReleasingThePet(Honest):
+class CancelsWithoutReleasingThePet(Correct):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         if status is not PetStatus.AVAILABLE:
             super().set_status(pet_id, status)
 
 
 @breaks("order-same")
-class ReleasesThePetAgain(Honest):
+class ReleasesThePetAgain(Correct):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         order = await super().update_order(order_id, status)
         if status is OrderStatus.CANCELLED:
@@ -212,7 +212,7 @@ class ReleasesThePetAgain(Honest):
 
 
 @breaks("order-same")
-class RefusesTheSameStatus(Honest):
+class RefusesTheSameStatus(Correct):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         if order_id in self.data.orders:
             self.check_placed(self.data.orders[order_id])
@@ -220,14 +220,14 @@ class RefusesTheSameStatus(Honest):
 
 
 @breaks("order-final")
-class ChangesCompletedOrders(Honest):
+class ChangesCompletedOrders(Correct):
     def check_placed(self, order: Order) -> None:
         if order.status is OrderStatus.CANCELLED:
             super().check_placed(order)
 
 
 @breaks("order-absent")
-class AcceptsAbsentOrders(Honest):
+class AcceptsAbsentOrders(Correct):
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
         if order_id not in self.data.orders:
             return Order(order_id, 1, status, datetime.now(UTC))
@@ -235,7 +235,7 @@ class AcceptsAbsentOrders(Honest):
 
 
 @breaks("durable-orders")
-class ReopensOrdersAsPlaced(Honest):
+class ReopensOrdersAsPlaced(Correct):
     def close(self) -> None:
         super().close()
         orders = self.data.orders
@@ -243,7 +243,7 @@ class ReopensOrdersAsPlaced(Honest):
 
 
 @breaks("orders-page")
-class LosesTheEndOfFullPagesOfOrders(Honest):
+class LosesTheEndOfFullPagesOfOrders(Correct):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         found = await super().list_orders(replace(query, count=query.count + 1))
         full = query.status and len(found) == query.count >= 20
@@ -251,14 +251,14 @@ class LosesTheEndOfFullPagesOfOrders(Honest):
 
 
 @breaks("orders-page")
-class FiltersOnePageOfOrders(Honest):
+class FiltersOnePageOfOrders(Correct):
     async def list_orders(self, query: OrderQuery) -> list[Order]:
         orders = await super().list_orders(OrderQuery(query.after, 10 * query.count + 100))
         return [order for order in orders if query.status in (None, order.status)][: query.count]
 
 
 @breaks("sold-once")
-class CancelsLateAgain(Honest):
+class CancelsLateAgain(Correct):
     """Of two overlapping cancels, the second one releases the pet again."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -278,7 +278,7 @@ class CancelsLateAgain(Honest):
 
 
 @breaks("order-absent")
-class RemembersAbsentOrders(Honest):
+class RemembersAbsentOrders(Correct):
     """An update of an order that is not there leaves an empty row behind."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -295,7 +295,7 @@ class RemembersAbsentOrders(Honest):
 
 
 @breaks("order-completed")
-class IndexesSalesLater(Honest):
+class IndexesSalesLater(Correct):
     """The list of sold pets is updated a moment after the order and its pet."""
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
@@ -313,7 +313,7 @@ class IndexesSalesLater(Honest):
 
 
 @breaks("order-cancelled")
-class NumbersVersionsInAByte(Honest):
+class NumbersVersionsInAByte(Correct):
     """A pet is replaced by a later version, and the number of the version is a signed byte."""
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
@@ -324,7 +324,7 @@ class NumbersVersionsInAByte(Honest):
 
 
 @breaks("order-refused")
-class LeasesForADay(Honest):
+class LeasesForADay(Correct):
     """An order holds its pet for a day, by the time of the next order."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -338,7 +338,7 @@ class LeasesForADay(Honest):
         return await super().place_order(pet_id, at, token)
 
 
-class InTwoTransactions(Forwarding, Honest):
+class InTwoTransactions(Forwarding, Correct):
     """Order and pet are two transactions, between which only another handle can read.
 
     A handle has one connection, which a call keeps until it ends.
@@ -350,7 +350,7 @@ class InTwoTransactions(Forwarding, Honest):
 
     async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
         async with self.lock:
-            result = await getattr(Honest, method)(self, *arguments, **named)
+            result = await getattr(Correct, method)(self, *arguments, **named)
             if method == self.method:
                 order = self.data.orders[result.id]
                 if self.data.pets[order.pet_id].status is self.after:
@@ -376,7 +376,7 @@ class CancelsInTwoTransactions(InTwoTransactions):
 
 
 @breaks("order-of-nothing")
-class TakesTheEndOfIdsForAnOutage(Honest):
+class TakesTheEndOfIdsForAnOutage(Correct):
     """The id comes first: if none is left, it asks its clients to try again."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
-from conformance.tests.honest import ALL, Honest, Store, Token
+from conformance.tests.correct import ALL, Correct, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     NewPet,
@@ -34,16 +34,16 @@ def changing(clause: str, field: str, **changes: Callable[[Any], Any]) -> None:
     """Register saboteurs that change a field of each pet that they store."""
     for name, change in changes.items():
 
-        def put(self: Honest, pet: Pet, change: Callable[[Any], Any] = change) -> None:
-            Honest.put(self, replace(pet, **{field: change(getattr(pet, field))}))
+        def put(self: Correct, pet: Pet, change: Callable[[Any], Any] = change) -> None:
+            Correct.put(self, replace(pet, **{field: change(getattr(pet, field))}))
 
-        breaks(clause)(type(name, (Honest,), {"put": put}))
+        breaks(clause)(type(name, (Correct,), {"put": put}))
 
 
 def listing(clause: str, name: str, choose: Callable[[Find, PetQuery], list[Pet]]) -> None:
     """Register a saboteur that chooses the pets of a page, and may find all that match a query."""
 
-    class Lists(Honest):
+    class Lists(Correct):
         async def list_pets(self, query: PetQuery) -> list[Pet]:
             self.require_open()
             return choose(self.matching, query)[: query.count]
@@ -175,25 +175,25 @@ listing(
 
 
 @breaks("page-empty")
-class EmptyPageIsNone(Honest):
+class EmptyPageIsNone(Correct):
     async def list_pets(self, query: PetQuery) -> Any:
         return await super().list_pets(query) or None
 
 
 @breaks("id-range")
-class CountsFromZero(Honest):
+class CountsFromZero(Correct):
     def next_id(self) -> int:
         return super().next_id() - 1
 
 
 @breaks("id-once")
-class CountsToAHundred(Honest):
+class CountsToAHundred(Correct):
     def next_id(self) -> int:
         return super().next_id() % 100 + 1
 
 
 @breaks("id-once")
-class ChecksThenCounts(Honest):
+class ChecksThenCounts(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
@@ -206,26 +206,26 @@ class ChecksThenCounts(Honest):
 
 
 @breaks("get-absent")
-class FindsTheNearestPet(Honest):
+class FindsTheNearestPet(Correct):
     async def get_pet(self, pet_id: int) -> Pet | None:
         lower = [pet for pet in self.matching(ALL) if pet.id <= pet_id]
         return lower[-1] if lower else None
 
 
 @breaks("get-absent")
-class RaisesInsteadOfReturningNone(Honest):
+class RaisesInsteadOfReturningNone(Correct):
     async def get_pet(self, pet_id: int) -> Pet | None:
         return self.data.pets[pet_id]
 
 
 @breaks("read-after-write")
-class AcknowledgesTooEarly(Honest):
+class AcknowledgesTooEarly(Correct):
     def put(self, pet: Pet) -> None:
         asyncio.get_running_loop().call_later(0.01, super().put, pet)
 
 
 @breaks("page-overlap")
-class ReadsByOffset(Honest):
+class ReadsByOffset(Correct):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()
         found = self.matching(query)[: min(3, query.count)]
@@ -234,7 +234,7 @@ class ReadsByOffset(Honest):
 
 
 @breaks("page-overlap")
-class SelectsThenReads(Honest):
+class SelectsThenReads(Correct):
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         self.require_open()
         selected = [pet.id for pet in self.matching(query)[: query.count]]
@@ -243,7 +243,7 @@ class SelectsThenReads(Honest):
 
 
 @breaks("page-walk")
-class WalksThroughASnapshot(Honest):
+class WalksThroughASnapshot(Correct):
     """Keeps what follows a page for the call that continues there."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
@@ -257,7 +257,7 @@ class WalksThroughASnapshot(Honest):
 
 
 @breaks("no-aliasing")
-class ReturnsItsOwnList(Honest):
+class ReturnsItsOwnList(Correct):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.own = defaultdict[PetStatus | None, list[Pet]](list)
@@ -273,7 +273,7 @@ class ReturnsItsOwnList(Honest):
 
 
 @breaks("no-aliasing")
-class SharesAnEmptyPage(Honest):
+class SharesAnEmptyPage(Correct):
     nothing: ClassVar[list[Order]] = []
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
@@ -281,7 +281,7 @@ class SharesAnEmptyPage(Honest):
 
 
 @breaks("page-after")
-class KeysPagesByTheirDigits(Honest):
+class KeysPagesByTheirDigits(Correct):
     """Ten pets after 1 and no pets after 11 have the same key in its cache: 110."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
@@ -300,7 +300,7 @@ class KeysPagesByTheirDigits(Honest):
 
 
 @breaks("page-count")
-class SkipsSixteenStaleRows(Honest):
+class SkipsSixteenStaleRows(Correct):
     """Rows stay in the index of a status; a page reads sixteen more than it needs."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
@@ -324,12 +324,12 @@ class SkipsSixteenStaleRows(Honest):
 def interning(name: str, checksum: Callable[[bytes], object]) -> None:
     """Register a saboteur that stores each name once, and finds it by a checksum."""
 
-    def put(self: Honest, pet: Pet) -> None:
+    def put(self: Correct, pet: Pet) -> None:
         names = self.data.extra.setdefault("names", {})
         known = names.setdefault(checksum(pet.name.encode()), pet.name)
-        Honest.put(self, replace(pet, name=known))
+        Correct.put(self, replace(pet, name=known))
 
-    breaks("name-exact")(type(name, (Honest,), {"put": put}))
+    breaks("name-exact")(type(name, (Correct,), {"put": put}))
 
 
 interning("InternsNamesByTheirCrc", zlib.crc32)

@@ -9,7 +9,7 @@ from tempfile import gettempdir
 from msgspec.structs import replace
 
 from conformance.tests import filed
-from conformance.tests.honest import LocationSettings
+from conformance.tests.correct import LocationSettings
 from conformance.tests.saboteurs.registry import SABOTEURS
 
 NUMBERS = count()

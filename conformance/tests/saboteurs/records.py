@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store, Token, backend
+from conformance.tests.correct import Correct, Item, Store, Token, backend
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     ConflictError,
@@ -22,7 +22,7 @@ def listing(**changes: Callable[[TokenRecord, Store, int], TokenRecord | None]) 
     """Register saboteurs that change each record of a page, or leave it out."""
     for name, change in changes.items():
 
-        class Lists(Honest):
+        class Lists(Correct):
             async def list_tokens(
                 self, cursor: str, count: int, now: int, change: Any = change
             ) -> TokenPage:
@@ -46,13 +46,13 @@ listing(
 
 
 @breaks("token-walk")
-class ListsExpiredRecords(Honest):
+class ListsExpiredRecords(Correct):
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:  # noqa: ARG002 - its error
         return await super().list_tokens(cursor, count, 0)
 
 
 @breaks("token-walk")
-class EndsAtAnEmptyPage(Honest):
+class EndsAtAnEmptyPage(Correct):
     """A page without records is taken for the last one."""
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
@@ -61,7 +61,7 @@ class EndsAtAnEmptyPage(Honest):
 
 
 @breaks("token-walk")
-class EndsAfterAThousand(Honest):
+class EndsAfterAThousand(Correct):
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         values = sorted(self.data.records)
         page = await super().list_tokens(cursor, count, now)
@@ -70,7 +70,7 @@ class EndsAfterAThousand(Honest):
 
 
 @breaks("token-walk")
-class ContinuesAtARecordThatMayBeDeleted(Honest):
+class ContinuesAtARecordThatMayBeDeleted(Correct):
     """The record that a cursor names has been deleted: it expired after its page was read."""
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
@@ -79,13 +79,13 @@ class ContinuesAtARecordThatMayBeDeleted(Honest):
 
 
 @breaks("token-deleted")
-class KeepsExpiredRecords(Honest):
+class KeepsExpiredRecords(Correct):
     def may_delete(self, _expired: TokenRecord) -> bool:
         return False
 
 
 @breaks("token-deleted")
-class DeletesOnlyWhatItHasWritten(Honest):
+class DeletesOnlyWhatItHasWritten(Correct):
     """What has expired is found by a queue in memory, which is empty after reopening."""
 
     def record(self, token: Token, id_: int) -> None:
@@ -98,14 +98,14 @@ class DeletesOnlyWhatItHasWritten(Honest):
 
 
 @breaks("token-deleted")
-class IsHeldUpByFastClocks(Honest):
+class IsHeldUpByFastClocks(Correct):
     """Considers only the two oldest records, whether or not the caller may delete them."""
 
     def may_delete(self, expired: TokenRecord) -> bool:
         return expired.value in [*self.data.records][:2]
 
 
-class Clocked(Honest):
+class Clocked(Correct):
     """Keeps a record until it has expired by a clock of its own, too."""
 
     def clock(self) -> float:
@@ -145,27 +145,27 @@ class CountsTheSecondsInWhichItWrites(Clocked):
         super().record(token, id_)
 
 
-def restoring(name: str, restore: Callable[[Honest, TokenRecord], None]) -> None:
+def restoring(name: str, restore: Callable[[Correct, TokenRecord], None]) -> None:
     """Register a saboteur with its own way to restore a record."""
-    breaks("restore-token")(type(name, (Honest,), {"restore_record": restore}))
+    breaks("restore-token")(type(name, (Correct,), {"restore_record": restore}))
 
 
-def _replace_record(self: Honest, record: TokenRecord) -> None:
+def _replace_record(self: Correct, record: TokenRecord) -> None:
     self.data.records[record.value] = record
 
 
-def _compare_fingerprints(self: Honest, record: TokenRecord) -> None:
+def _compare_fingerprints(self: Correct, record: TokenRecord) -> None:
     stored = self.data.records.get(record.value, record)
-    Honest.restore_record(self, replace(record, until=stored.until, id=stored.id))
+    Correct.restore_record(self, replace(record, until=stored.until, id=stored.id))
 
 
-def _refuse_known(self: Honest, record: TokenRecord) -> None:
+def _refuse_known(self: Correct, record: TokenRecord) -> None:
     if record.value in self.data.records:
         raise ConflictError("the token is taken")
     self.data.records[record.value] = record
 
 
-def _cut_fingerprints(self: Honest, record: TokenRecord) -> None:
+def _cut_fingerprints(self: Correct, record: TokenRecord) -> None:
     stripped = replace(record, fingerprint=record.fingerprint.rstrip())
     if record.value not in self.data.records:
         self.data.records[record.value] = stripped
@@ -181,14 +181,14 @@ restoring("CutsFingerprints", _cut_fingerprints)
 
 
 @breaks("restore-token")
-class RestoresAThousandRecords(Honest):
+class RestoresAThousandRecords(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         records = [item for item in items if isinstance(item, TokenRecord)]
         await super().restore([item for item in items if item not in records[1000:]])
 
 
 @breaks("restore-token")
-class RestoresRecordsInItsCache(Honest):
+class RestoresRecordsInItsCache(Correct):
     """Of records that are restored together, another handle sees none until this one is closed."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -207,7 +207,7 @@ class RestoresRecordsInItsCache(Honest):
 
 
 @breaks("restore-token")
-class ReplaysOnlyCreates(Honest):
+class ReplaysOnlyCreates(Correct):
     """The restored records are in the table of pets."""
 
     def restore_record(self, record: TokenRecord) -> None:
@@ -220,7 +220,7 @@ class ReplaysOnlyCreates(Honest):
 
 
 @breaks("restore-token")
-class SortsRecordsLast(Honest):
+class SortsRecordsLast(Correct):
     """A refused record is found after the pets, but before the records that precede it."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -232,7 +232,7 @@ class SortsRecordsLast(Honest):
 
 
 @breaks("restore-token")
-class ForgetsRestoredRecords(Honest):
+class ForgetsRestoredRecords(Correct):
     """They are stored when the next write comes, which may be never."""
 
     def __init__(self, store: Store) -> None:
@@ -254,7 +254,7 @@ class ForgetsRestoredRecords(Honest):
 
 
 @breaks("token-walk")
-class EndsAfterExpiredRecords(Honest):
+class EndsAfterExpiredRecords(Correct):
     """Five hundred rows are read for a page; if all of them have expired, it is the last one."""
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
@@ -264,7 +264,7 @@ class EndsAfterExpiredRecords(Honest):
         return TokenPage(records, records[-1].value.hex() if records and more else "")
 
 
-class NotesRestoredRecords(Honest):
+class NotesRestoredRecords(Correct):
     def restore_record(self, record: TokenRecord) -> None:
         super().restore_record(record)
         self.data.extra.setdefault("restored", set()).add(record.value)

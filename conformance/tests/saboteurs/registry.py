@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from conformance.tests.honest import Honest, backend
+from conformance.tests.correct import Correct, backend
 from petstore.contract import Backend
 
 
@@ -17,13 +17,13 @@ class Registry(dict[str, tuple[str, Backend]]):
 
 
 SABOTEURS = Registry()
-AnyHonest = TypeVar("AnyHonest", bound=type[Honest])
+AnyCorrect = TypeVar("AnyCorrect", bound=type[Correct])
 
 
-def breaks(clause: str) -> Callable[[AnyHonest], AnyHonest]:
+def breaks(clause: str) -> Callable[[AnyCorrect], AnyCorrect]:
     """Register a saboteur, with the clause that it breaks."""
 
-    def register(saboteur: AnyHonest) -> AnyHonest:
+    def register(saboteur: AnyCorrect) -> AnyCorrect:
         SABOTEURS[saboteur.__name__] = clause, backend(saboteur)
         return saboteur
 

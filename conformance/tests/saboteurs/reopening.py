@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
-from conformance.tests.honest import Honest, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     ConflictError,
@@ -27,15 +27,15 @@ from petstore.contract import (
 def reopening(clause: str, name: str, change: Callable[[Store], Any]) -> None:
     """Register a saboteur that changes the store when it closes it."""
 
-    def close(self: Honest) -> None:
-        Honest.close(self)
+    def close(self: Correct) -> None:
+        Correct.close(self)
         change(self.data)
 
-    breaks(clause)(type(name, (Honest,), {"close": close}))
+    breaks(clause)(type(name, (Correct,), {"close": close}))
 
 
 @breaks("durable-pets")
-class LosesItsBuffer(Honest):
+class LosesItsBuffer(Correct):
     def close(self) -> None:
         super().close()
         for pet_id in sorted(self.data.pets)[-3:]:
@@ -43,14 +43,14 @@ class LosesItsBuffer(Honest):
 
 
 @breaks("durable-ids")
-class RestartsItsCounter(Honest):
+class RestartsItsCounter(Correct):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         store.last_id = 0
 
 
 @breaks("durable-pets")
-class ReopensWithoutItsIndex(Honest):
+class ReopensWithoutItsIndex(Correct):
     """The kit must not take its `KeyError` for the exception that it raises itself."""
 
     def __init__(self, store: Store) -> None:
@@ -83,7 +83,7 @@ reopening(
 
 
 @breaks("durable-ids")
-class CountsItsRows(Honest):
+class CountsItsRows(Correct):
     """Begins to count at the number of what is stored, although ids have gaps."""
 
     def __init__(self, store: Store) -> None:
@@ -92,7 +92,7 @@ class CountsItsRows(Honest):
 
 
 @breaks("durable-pets")
-class RollsBackWhenTheBlockFails(Honest):
+class RollsBackWhenTheBlockFails(Correct):
     """What is raised in the block undoes everything since it was opened."""
 
     def __init__(self, store: Store) -> None:
@@ -106,7 +106,7 @@ class RollsBackWhenTheBlockFails(Honest):
 
 
 @breaks("durable-pets")
-class AcknowledgesWhatItDrops(Honest):
+class AcknowledgesWhatItDrops(Correct):
     """Writes in flight at the close go into a buffer that is never stored."""
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class AcknowledgesWhatItDrops(Honest):
 
 
 @breaks("durable-ids")
-class CountsOnFromLiveOrders(Honest):
+class CountsOnFromLiveOrders(Correct):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         live = [o.id for o in store.orders.values() if o.status is not OrderStatus.CANCELLED]
@@ -123,7 +123,7 @@ class CountsOnFromLiveOrders(Honest):
 
 
 @breaks("durable-orders")
-class TakesTheNextFingerprint(Honest):
+class TakesTheNextFingerprint(Correct):
     """A record that was loaded has none, and gets that of the write that comes next."""
 
     def __init__(self, store: Store) -> None:
@@ -144,11 +144,11 @@ class RollsBackWhenCancelled(RollsBackWhenTheBlockFails):
         if isinstance(sys.exc_info()[1], asyncio.CancelledError):
             super().close()
         else:
-            Honest.close(self)
+            Correct.close(self)
 
 
 @breaks("durable-pets")
-class EndsNoRefusedRestore(Honest):
+class EndsNoRefusedRestore(Correct):
     """The transaction of a refused restore stays open, and closing rolls it back."""
 
     refused = False
@@ -167,7 +167,7 @@ class EndsNoRefusedRestore(Honest):
 
 
 @breaks("durable-orders")
-class LoadsStatusesAsText(Honest):
+class LoadsStatusesAsText(Correct):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         for order in store.orders.values():
@@ -175,7 +175,7 @@ class LoadsStatusesAsText(Honest):
 
 
 @breaks("durable-pets")
-class RepeatsCancelledCreates(Honest):
+class RepeatsCancelledCreates(Correct):
     """Makes what it finds in its log of calls again, also the cancelled ones."""
 
     def __init__(self, store: Store) -> None:
@@ -197,7 +197,7 @@ class RepeatsCancelledCreates(Honest):
 
 
 @breaks("durable-orders")
-class LoadsRestoredItemsLast(Honest):
+class LoadsRestoredItemsLast(Correct):
     """Loads the file of restored items after the log of changes."""
 
     def __init__(self, store: Store) -> None:
@@ -212,7 +212,7 @@ class LoadsRestoredItemsLast(Honest):
 
 
 @breaks("durable-pets")
-class LimitsBeforeItMerges(Honest):
+class LimitsBeforeItMerges(Correct):
     """A page takes as many pets as it needs from the old data; some have changed since."""
 
     def __init__(self, store: Store) -> None:
@@ -229,7 +229,7 @@ class LimitsBeforeItMerges(Honest):
 
 
 @breaks("durable-ids")
-class WritesAfterItWasClosed(Honest):
+class WritesAfterItWasClosed(Correct):
     """A cancelled write is still made, in another turn, with an id that it has reserved."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -253,7 +253,7 @@ class WritesAfterItWasClosed(Honest):
 
 
 @breaks("durable-reads")
-class LeavesCancelledWritesUncommitted(Honest):
+class LeavesCancelledWritesUncommitted(Correct):
     """A cancelled create is visible, but the next writer commits it; closing rolls it back."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -270,7 +270,7 @@ class LeavesCancelledWritesUncommitted(Honest):
 
 
 @breaks("durable-orders")
-class ListsOnlyNewRecords(Honest):
+class ListsOnlyNewRecords(Correct):
     """Records of the time before it was opened are replayed, but in no page."""
 
     def __init__(self, store: Store) -> None:
@@ -283,7 +283,7 @@ class ListsOnlyNewRecords(Honest):
 
 
 @breaks("durable-orders")
-class RepeatsWhatItWasWriting(Honest):
+class RepeatsWhatItWasWriting(Correct):
     """Makes what is in its log again, although it has been stored; a read empties the log."""
 
     def __init__(self, store: Store) -> None:
@@ -309,7 +309,7 @@ class RepeatsWhatItWasWriting(Honest):
 
 
 @breaks("restore-sizes")
-class LoadsDigestsOfLongNames(Honest):
+class LoadsDigestsOfLongNames(Correct):
     """A long name of the time before it was opened is compared with its digest, and differs."""
 
     def __init__(self, store: Store) -> None:
@@ -323,7 +323,7 @@ class LoadsDigestsOfLongNames(Honest):
 
 
 @breaks("restore-sizes")
-class StoresTheGivenListLater(Honest):
+class StoresTheGivenListLater(Correct):
     """The end of a long list is stored when it is closed, if the list is still the same."""
 
     async def restore(self, items: Sequence[Item]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from conformance.tests.honest import Honest, Item, Token
+from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks
 from conformance.tests.saboteurs.restoring import ChecksBeforeTheCall
 from petstore.contract import (
@@ -19,7 +19,7 @@ from petstore.contract import (
 
 
 @breaks("restore-order")
-class UndoesItemsBeforeAnOrderWithoutItsPet(Honest):
+class UndoesItemsBeforeAnOrderWithoutItsPet(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         pets = dict(self.data.pets)
         try:
@@ -30,14 +30,14 @@ class UndoesItemsBeforeAnOrderWithoutItsPet(Honest):
 
 
 @breaks("restore-order")
-class RestoresOrdersOfAbsentPets(Honest):
+class RestoresOrdersOfAbsentPets(Correct):
     def check_pet(self, order: Order) -> None:
         if order.pet_id in self.data.pets:
             super().check_pet(order)
 
 
 @breaks("restore-order")
-class OrderOfAnAbsentPetIsAConflict(Honest):
+class OrderOfAnAbsentPetIsAConflict(Correct):
     def check_pet(self, order: Order) -> None:
         try:
             super().check_pet(order)
@@ -46,14 +46,14 @@ class OrderOfAnAbsentPetIsAConflict(Honest):
 
 
 @breaks("restore-live")
-class RestoresTwoOrdersOfOnePet(Honest):
+class RestoresTwoOrdersOfOnePet(Correct):
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PetStatus.PENDING or order.status is not OrderStatus.PLACED:
             super().check_live(order, pet)
 
 
 @breaks("restore-live")
-class ReservesThePetInstead(Honest):
+class ReservesThePetInstead(Correct):
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is PetStatus.AVAILABLE:
             self.set_status(pet.id, PetStatus.PENDING)
@@ -62,7 +62,7 @@ class ReservesThePetInstead(Honest):
 
 
 @breaks("restore-live")
-class StoresTheOrderThatItRefuses(Honest):
+class StoresTheOrderThatItRefuses(Correct):
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PET_STATUS_BY_ORDER[order.status]:
             self.add(order)
@@ -82,7 +82,7 @@ class OverlooksOrdersOfTheSameCall(ChecksBeforeTheCall):
 
 
 @breaks("restore-order")
-class RestoresPetsFirst(Honest):
+class RestoresPetsFirst(Correct):
     """Sorts the items, so that an order may come before its pet."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -90,7 +90,7 @@ class RestoresPetsFirst(Honest):
 
 
 @breaks("restore-live")
-class LinksTheLastOrder(Honest):
+class LinksTheLastOrder(Correct):
     """Has a column for the order of a pet, which a cancelled order takes, too."""
 
     def add(self, item: Pet | Order) -> None:
@@ -107,7 +107,7 @@ class LinksTheLastOrder(Honest):
 
 
 @breaks("restore-live")
-class LinksOneOrderOfATurn(Honest):
+class LinksOneOrderOfATurn(Correct):
     """Orders of one turn are stored together, but only the last is linked to its pet."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -132,6 +132,6 @@ class LooksForLowIdsOnly(LinksTheLastOrder):
 
     def check_live(self, order: Order, pet: Pet) -> None:
         if order.id < 2**31:
-            Honest.check_live(self, order, pet)
+            Correct.check_live(self, order, pet)
         else:
             super().check_live(order, pet)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import ALL, Honest, Item, Store, Token
+from conformance.tests.correct import ALL, Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
@@ -26,13 +26,13 @@ from petstore.contract import (
 
 
 @breaks("restore-exact")
-class AssignsNewIds(Honest):
+class AssignsNewIds(Correct):
     def add(self, item: Pet | Order) -> None:
         super().add(replace(item, id=self.next_id()))
 
 
 @breaks("restore-exact")
-class RestoresTimesInSeconds(Honest):
+class RestoresTimesInSeconds(Correct):
     def add(self, item: Pet | Order) -> None:
         if isinstance(item, Order):
             item = replace(item, placed_at=item.placed_at.replace(microsecond=0))
@@ -40,7 +40,7 @@ class RestoresTimesInSeconds(Honest):
 
 
 @breaks("restore-exact")
-class FilteredListsLackRestoredPets(Honest):
+class FilteredListsLackRestoredPets(Correct):
     def add(self, item: Pet | Order) -> None:
         super().add(item)
         self.noted.add(item.id)
@@ -51,13 +51,13 @@ class FilteredListsLackRestoredPets(Honest):
 
 
 @breaks("restore-exact")
-class NeedsAnItem(Honest):
+class NeedsAnItem(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         await super().restore([items[0], *items[1:]])
 
 
 @breaks("restore-exact")
-class DropsPetsBelowTheHighestId(Honest):
+class DropsPetsBelowTheHighestId(Correct):
     def add(self, item: Pet | Order) -> None:
         if item.id >= max(self.data.pets, default=0) or isinstance(item, Order):
             super().add(item)
@@ -75,7 +75,7 @@ class IndexesStatusesAfterwards(FilteredListsLackRestoredPets):
 
 
 @breaks("restore-again")
-class ChecksThePetBeforeTheStoredOrder(Honest):
+class ChecksThePetBeforeTheStoredOrder(Correct):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
         if isinstance(item, Order):
             self.check_pet(item)
@@ -83,20 +83,20 @@ class ChecksThePetBeforeTheStoredOrder(Honest):
 
 
 @breaks("restore-other")
-class ReplacesDifferentItems(Honest):
+class ReplacesDifferentItems(Correct):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
         self.add(item)
 
 
 @breaks("restore-other")
-class ComparesOnlyNames(Honest):
+class ComparesOnlyNames(Correct):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
         if not (isinstance(item, Pet) and isinstance(stored, Pet) and item.name == stored.name):
             super().check_same(item, stored)
 
 
 @breaks("restore-other")
-class UndoesItemsBeforeTheRefusedOne(Honest):
+class UndoesItemsBeforeTheRefusedOne(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         pets, orders = dict(self.data.pets), dict(self.data.orders)
         try:
@@ -107,14 +107,14 @@ class UndoesItemsBeforeTheRefusedOne(Honest):
 
 
 @breaks("restore-other")
-class RestoresItemsTogether(Honest):
+class RestoresItemsTogether(Correct):
     """A refusal is raised while the few items before it are still being stored."""
 
     async def restore(self, items: Sequence[Item]) -> None:
         async def insert(item: Item) -> None:
             if isinstance(item, Pet) and item.id not in self.data.pets:
                 await pause()
-            await Honest.restore(self, [item])
+            await Correct.restore(self, [item])
 
         if len(items) < 5 and all(isinstance(item, Pet) for item in items):
             await asyncio.gather(*(insert(item) for item in items))
@@ -123,7 +123,7 @@ class RestoresItemsTogether(Honest):
 
 
 @breaks("restore-next")
-class DoesNotRaiseItsCounter(Honest):
+class DoesNotRaiseItsCounter(Correct):
     def raise_counter(self, item: Pet | Order) -> None:
         pass
 
@@ -134,14 +134,14 @@ class DoesNotRaiseItsCounter(Honest):
 
 
 @breaks("restore-next")
-class AssignsIdsAboveTheMaximum(Honest):
+class AssignsIdsAboveTheMaximum(Correct):
     def next_id(self) -> int:
         self.data.last_id += 1
         return self.data.last_id
 
 
 @breaks("restore-next")
-class IsUnavailableWithoutAnId(Honest):
+class IsUnavailableWithoutAnId(Correct):
     def next_id(self) -> int:
         try:
             return super().next_id()
@@ -150,7 +150,7 @@ class IsUnavailableWithoutAnId(Honest):
 
 
 @breaks("restore-next")
-class ReservesThePetWithoutAnId(Honest):
+class ReservesThePetWithoutAnId(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
@@ -162,13 +162,13 @@ class ReservesThePetWithoutAnId(Honest):
 
 
 @breaks("restore-sizes")
-class RestoresAtMost1000(Honest):
+class RestoresAtMost1000(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
         await super().restore(items[:1000])
 
 
 @breaks("restore-sizes")
-class LosesAnItemBetweenChunks(Honest):
+class LosesAnItemBetweenChunks(Correct):
     """The bounds of its chunks are off by one."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -176,7 +176,7 @@ class LosesAnItemBetweenChunks(Honest):
             await super().restore(items[begin : begin + 500])
 
 
-class ChecksBeforeTheCall(Honest):
+class ChecksBeforeTheCall(Correct):
     """Has looked at what is stored once, before the first item of a call."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -196,7 +196,7 @@ class ReplacesItemsOfTheSameCall(ChecksBeforeTheCall):
 
 
 @breaks("restore-other")
-class SkipsWhatItHasSeen(Honest):
+class SkipsWhatItHasSeen(Correct):
     """Skips an item that it has restored before, although the stored one has changed since."""
 
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
@@ -206,7 +206,7 @@ class SkipsWhatItHasSeen(Honest):
 
 
 @breaks("restore-next")
-class RaisesItsCounterAtTheEnd(Honest):
+class RaisesItsCounterAtTheEnd(Correct):
     """A refused item keeps the counter below the items before it."""
 
     def raise_counter(self, item: Pet | Order) -> None:
@@ -220,8 +220,8 @@ class RaisesItsCounterAtTheEnd(Honest):
 
 
 @breaks("restore-exact")
-class CancelledOrdersNeedAnAvailablePet(Honest):
-    """Refuses what an honest store has exported."""
+class CancelledOrdersNeedAnAvailablePet(Correct):
+    """Refuses what a correct store has exported."""
 
     def check_pet(self, order: Order) -> None:
         super().check_pet(order)
@@ -230,7 +230,7 @@ class CancelledOrdersNeedAnAvailablePet(Honest):
 
 
 @breaks("restore-again")
-class LooksForTheBatchAtOnce(Honest):
+class LooksForTheBatchAtOnce(Correct):
     """Looks up what is stored before it inserts the items of a call."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -244,7 +244,7 @@ class LooksForTheBatchAtOnce(Honest):
 
 
 @breaks("restore-sizes")
-class SendsAllValuesAtOnce(Honest):
+class SendsAllValuesAtOnce(Correct):
     """Inserts the items of a call by one statement, of which the driver bounds the arguments."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -254,7 +254,7 @@ class SendsAllValuesAtOnce(Honest):
 
 
 @breaks("restore-next")
-class TakesAnIdBeforeItReplays(Honest):
+class TakesAnIdBeforeItReplays(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         self.require_open()
         self.next_id()
@@ -262,13 +262,13 @@ class TakesAnIdBeforeItReplays(Honest):
 
 
 @breaks("restore-next")
-class RecordsIdsIn32Bits(Honest):
+class RecordsIdsIn32Bits(Correct):
     def record(self, token: Token, id_: int) -> None:
         super().record(token, id_ % 2**32)
 
 
 @breaks("restore-exact")
-class CountsBackFromTheFirst(Honest):
+class CountsBackFromTheFirst(Correct):
     """Finds a pet by its distance from the first one, which may be negative."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -280,7 +280,7 @@ class CountsBackFromTheFirst(Honest):
 
 
 @breaks("restore-sizes")
-class UndoesWhatAnOtherRestores(Honest):
+class UndoesWhatAnOtherRestores(Correct):
     """Opening takes a restore that is going on for one that a crash has ended."""
 
     def __init__(self, store: Store) -> None:
@@ -297,7 +297,7 @@ class UndoesWhatAnOtherRestores(Honest):
 
 
 @breaks("restore-next")
-class SetsEachCounterToItsLast(Honest):
+class SetsEachCounterToItsLast(Correct):
     """After a call, the counter is raised to the last pet and the last order of it."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -313,7 +313,7 @@ class SetsEachCounterToItsLast(Honest):
 
 
 @breaks("restore-sizes")
-class SendsSixteenMebibytesAtMost(Honest):
+class SendsSixteenMebibytesAtMost(Correct):
     """Sends the items of a call at once, and the server takes no more in a request."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -323,7 +323,7 @@ class SendsSixteenMebibytesAtMost(Honest):
 
 
 @breaks("restore-next")
-class RoundsHighOrderIds(Honest):
+class RoundsHighOrderIds(Correct):
     """Ids of orders pass through text with fourteen digits."""
 
     def next_order_id(self) -> int:
@@ -331,7 +331,7 @@ class RoundsHighOrderIds(Honest):
 
 
 @breaks("restore-again")
-class ResumesARestore(Honest):
+class ResumesARestore(Correct):
     """Items before one that is stored already are taken for stored, too."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -344,7 +344,7 @@ class ResumesARestore(Honest):
 
 
 @breaks("restore-exact")
-class RemembersAnOffset(Honest):
+class RemembersAnOffset(Correct):
     """The end of a page is remembered as an offset, for the page after it."""
 
     def __init__(self, store: Store) -> None:
@@ -362,7 +362,7 @@ class RemembersAnOffset(Honest):
 
 
 @breaks("restore-next")
-class KeepsItsLease(Honest):
+class KeepsItsLease(Correct):
     """Ids are leased in blocks of 64; one is given up only if a restored id lies beyond it."""
 
     def __init__(self, store: Store) -> None:
@@ -379,7 +379,7 @@ class KeepsItsLease(Honest):
 
 
 @breaks("restore-sizes")
-class ReplacesForAMoment(Honest):
+class ReplacesForAMoment(Correct):
     """A refused pet replaces the stored one, until the last part of a long call is rolled back."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -394,11 +394,11 @@ class ReplacesForAMoment(Honest):
 
 
 @breaks("restore-sizes")
-class RestoresChunksTogether(Honest):
+class RestoresChunksTogether(Correct):
     """A refusal of one chunk is raised while those before it are still being stored."""
 
     async def restore(self, items: Sequence[Item]) -> None:
         end = next((n for n, item in enumerate(items) if not isinstance(item, Pet)), len(items))
         chunks = [items[begin : min(begin + 1000, end)] for begin in range(0, end, 1000)]
-        await asyncio.gather(*(Honest.restore(self, chunk) for chunk in chunks))
+        await asyncio.gather(*(Correct.restore(self, chunk) for chunk in chunks))
         await super().restore(items[end:])

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import (
+from conformance.tests.correct import (
     STORES,
-    Honest,
+    Correct,
     LocationSettings,
     Store,
     Token,
@@ -34,7 +34,7 @@ from petstore.contract import (
 
 
 @breaks("shared-reads")
-class CachesAbsence(Honest):
+class CachesAbsence(Correct):
     """What was not found once is not looked for again."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -49,7 +49,7 @@ class CachesAbsence(Honest):
 
 
 @breaks("shared-reads")
-class CachesPages(Honest):
+class CachesPages(Correct):
     """Only its own writes empty its cache of pages."""
 
     async def list_orders(self, query: OrderQuery) -> list[Order]:
@@ -67,7 +67,7 @@ class CachesPages(Honest):
 
 
 @breaks("shared-orders")
-class RemembersRefusals(Honest):
+class RemembersRefusals(Correct):
     """A pet that was not available once is refused again, unless this handle has released it."""
 
     def check_available(self, pet: Pet) -> None:
@@ -82,7 +82,7 @@ class RemembersRefusals(Honest):
 
 
 @breaks("shared-orders")
-class RemembersUnusedTokens(Honest):
+class RemembersUnusedTokens(Correct):
     """Does not look again for a token that it has not found, unless it has recorded it itself."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -99,7 +99,7 @@ class RemembersUnusedTokens(Honest):
 
 
 @breaks("shared-reads")
-class SavesWhatItHasRead(Honest):
+class SavesWhatItHasRead(Correct):
     """Writes its copies back when it closes, also those that another handle has changed."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -117,7 +117,7 @@ class SavesWhatItHasRead(Honest):
 
 
 @breaks("shared-reads")
-class KeepsFullPages(Honest):
+class KeepsFullPages(Correct):
     """A full page cannot grow any more: only a restore of its own may change it."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
@@ -133,7 +133,7 @@ class KeepsFullPages(Honest):
 
 
 @breaks("shared-ids")
-class CountsAgainWhenOpened(Honest):
+class CountsAgainWhenOpened(Correct):
     """Opening sets the counter to the highest id, although others are being assigned."""
 
     def __init__(self, store: Store) -> None:
@@ -153,12 +153,12 @@ class CountsAgainWhenOpened(Honest):
 
 
 @asynccontextmanager
-async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIterator[Honest]:
+async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIterator[Correct]:
     """Make a new location ready for use, although another process may be doing the same."""
     if settings.location not in STORES:
         await asyncio.sleep(0)
         STORES[settings.location] = Store()
-    repository = Honest(STORES[settings.location])
+    repository = Correct(STORES[settings.location])
     try:
         yield repository
     finally:
@@ -167,12 +167,12 @@ async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIter
 
 SABOTEURS["InitializesTheLocationTwice"] = (
     "shared-ids",
-    replace(backend(Honest), open=open_initialized),
+    replace(backend(Correct), open=open_initialized),
 )
 
 
 @breaks("shared-reads")
-class MapsWhatWasThere(Honest):
+class MapsWhatWasThere(Correct):
     """Opening finds as many pets as its map has room for, which only its own writes extend."""
 
     def __init__(self, store: Store) -> None:
@@ -189,7 +189,7 @@ class MapsWhatWasThere(Honest):
 
 
 @breaks("shared-ids")
-class LocksItsOwnReservations(Honest):
+class LocksItsOwnReservations(Correct):
     """Only within one handle no two creates reserve a block of ids at once."""
 
     def __init__(self, store: Store) -> None:
@@ -216,7 +216,7 @@ class LocksItsOwnReservations(Honest):
 
 
 @breaks("shared-ids")
-class HasFourBitsForItsWorkers(Honest):
+class HasFourBitsForItsWorkers(Correct):
     """An id has the number of the handle in its last bits; after sixteen they begin again."""
 
     def __init__(self, store: Store) -> None:
@@ -232,7 +232,7 @@ class HasFourBitsForItsWorkers(Honest):
 
 
 @breaks("shared-ids")
-class HandsBackItsBlock(Honest):
+class HandsBackItsBlock(Correct):
     """Ids are reserved in blocks of 8; a repository that closes hands back what is left of one."""
 
     def __init__(self, store: Store) -> None:
@@ -254,7 +254,7 @@ class HandsBackItsBlock(Honest):
 
 
 @breaks("shared-orders")
-class ProlongsWhatItCaches(Honest):
+class ProlongsWhatItCaches(Correct):
     """A record that another handle has stored is cached with the `until` of the retry."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -274,7 +274,7 @@ class ProlongsWhatItCaches(Honest):
 
 
 @breaks("shared-reads")
-class UndoesWhatAnotherUpdates(Honest):
+class UndoesWhatAnotherUpdates(Correct):
     """Opening takes the updates that are in flight for those that a crash has ended."""
 
     def __init__(self, store: Store) -> None:
@@ -295,23 +295,26 @@ class UndoesWhatAnotherUpdates(Honest):
 
 
 @asynccontextmanager
-async def open_counting(settings: LocationSettings, expected: Expected) -> AsyncIterator[Honest]:
+async def open_counting(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
     """Read the highest id, and set the counter to it a moment later."""
     store = find(settings.location, expected)
     highest = max([store.restored, *store.pets, *store.orders])
     await pause()
     store.last_id = highest
-    repository = Honest(store)
+    repository = Correct(store)
     try:
         yield repository
     finally:
         repository.close()
 
 
-SABOTEURS["SetsTheCounterAMomentLater"] = "shared-ids", replace(backend(Honest), open=open_counting)
+SABOTEURS["SetsTheCounterAMomentLater"] = (
+    "shared-ids",
+    replace(backend(Correct), open=open_counting),
+)
 
 
-class HearsOfChangesLater(Honest):
+class HearsOfChangesLater(Correct):
     """Another handle is notified of a change, and then empties its cache; pages ask the server."""
 
     def __init__(self, store: Store) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests import filed
-from conformance.tests.honest import STORES, Honest, Store, backend, find
+from conformance.tests.correct import STORES, Correct, Store, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import (
     Access,
@@ -22,21 +22,21 @@ from petstore.contract import (
 
 
 @breaks("store-identity")
-class IdentifiesItsOpening(Honest):
+class IdentifiesItsOpening(Correct):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.store = uuid4().hex
 
 
 @breaks("store-identity")
-class IdentifiesItsServer(Honest):
+class IdentifiesItsServer(Correct):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.store = "server 1"
 
 
 @breaks("store-identity")
-class IdentifiesItsFile(Honest):
+class IdentifiesItsFile(Correct):
     """The identity has the length of a path."""
 
     def __init__(self, store: Store) -> None:
@@ -45,7 +45,7 @@ class IdentifiesItsFile(Honest):
 
 
 @breaks("store-identity")
-class CountsItsWrites(Honest):
+class CountsItsWrites(Correct):
     """The identity is a digest of what is stored."""
 
     async def check(self) -> None:
@@ -54,7 +54,7 @@ class CountsItsWrites(Honest):
 
 
 @breaks("store-gone")
-class DoesNotLook(Honest):
+class DoesNotLook(Correct):
     """Only its writes notice that the store is gone."""
 
     async def check(self) -> None:
@@ -63,7 +63,7 @@ class DoesNotLook(Honest):
 
 
 @breaks("store-gone")
-class LooksNowAndThen(Honest):
+class LooksNowAndThen(Correct):
     """It has looked a moment ago, and that is enough for now."""
 
     async def check(self) -> None:
@@ -73,14 +73,14 @@ class LooksNowAndThen(Honest):
 
 
 @breaks("snapshot")
-class ReadsThePresent(Honest):
+class ReadsThePresent(Correct):
     @staticmethod
     def snapshot(store: Store) -> Store:
         return store
 
 
 @breaks("snapshot")
-class ReadsPresentRecords(Honest):
+class ReadsPresentRecords(Correct):
     """Its records are in another table, of which it has no snapshot."""
 
     @staticmethod
@@ -91,7 +91,7 @@ class ReadsPresentRecords(Honest):
 
 
 @breaks("snapshot")
-class TakesASnapshotForAStandby(Honest):
+class TakesASnapshotForAStandby(Correct):
     """Its check asks for a server that can be written to, in the transaction of the snapshot."""
 
     async def check(self) -> None:
@@ -101,7 +101,7 @@ class TakesASnapshotForAStandby(Honest):
 
 
 @breaks("snapshot")
-class CopiesTheIndexLater(Honest):
+class CopiesTheIndexLater(Correct):
     """The pets of a status are looked up in the present."""
 
     @staticmethod
@@ -118,7 +118,7 @@ class CopiesTheIndexLater(Honest):
 
 
 @breaks("store-gone")
-class ReadsWhatItRemembers(Honest):
+class ReadsWhatItRemembers(Correct):
     """An order that can no longer change is not looked for again, nor is the store."""
 
     async def get_order(self, order_id: int) -> Order | None:
@@ -128,7 +128,7 @@ class ReadsWhatItRemembers(Honest):
 
 
 @breaks("store-gone")
-class SellsWhatItRemembers(Honest):
+class SellsWhatItRemembers(Correct):
     """A pet that it has returned before is in its memory."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
@@ -144,7 +144,7 @@ def find_or_make(location: str, expected: Expected) -> Store:
     return find(location, replace(expected, store=None))
 
 
-SABOTEURS["MakesWhatWasExpected"] = "store-expected", backend(Honest, find=find_or_make)
+SABOTEURS["MakesWhatWasExpected"] = "store-expected", backend(Correct, find=find_or_make)
 
 
 def find_by_prefix(location: str, expected: Expected) -> Store:
@@ -155,7 +155,7 @@ def find_by_prefix(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-SABOTEURS["ComparesTheBeginning"] = "store-expected", backend(Honest, find=find_by_prefix)
+SABOTEURS["ComparesTheBeginning"] = "store-expected", backend(Correct, find=find_by_prefix)
 
 
 def find_and_adopt(location: str, expected: Expected) -> Store:
@@ -165,7 +165,7 @@ def find_and_adopt(location: str, expected: Expected) -> Store:
     return store
 
 
-SABOTEURS["AdoptsTheExpectedIdentity"] = "store-expected", backend(Honest, find=find_and_adopt)
+SABOTEURS["AdoptsTheExpectedIdentity"] = "store-expected", backend(Correct, find=find_and_adopt)
 
 
 def find_after_making(location: str, expected: Expected) -> Store:
@@ -175,7 +175,7 @@ def find_after_making(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-SABOTEURS["MakesBeforeItLooks"] = "store-expected", backend(Honest, find=find_after_making)
+SABOTEURS["MakesBeforeItLooks"] = "store-expected", backend(Correct, find=find_after_making)
 
 
 def find_at_the_second_time(location: str, expected: Expected) -> Store:
@@ -187,7 +187,7 @@ def find_at_the_second_time(location: str, expected: Expected) -> Store:
     return store
 
 
-SABOTEURS["MakesAndComplains"] = "store-kept", backend(Honest, find=find_at_the_second_time)
+SABOTEURS["MakesAndComplains"] = "store-kept", backend(Correct, find=find_at_the_second_time)
 
 
 def find_to_write(location: str, expected: Expected) -> Store:
@@ -197,7 +197,7 @@ def find_to_write(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Honest, find=find_to_write)
+SABOTEURS["OpensNothingWithoutLeave"] = "store-kept", backend(Correct, find=find_to_write)
 
 
 def find_a_filled_one(location: str, expected: Expected) -> Store:
@@ -208,7 +208,7 @@ def find_a_filled_one(location: str, expected: Expected) -> Store:
     return find(location, expected)
 
 
-SABOTEURS["TakesAnEmptyStoreForNone"] = "store-kept", backend(Honest, find=find_a_filled_one)
+SABOTEURS["TakesAnEmptyStoreForNone"] = "store-kept", backend(Correct, find=find_a_filled_one)
 
 
 def find_to_read(location: str, expected: Expected) -> Store:
@@ -220,11 +220,11 @@ def find_to_read(location: str, expected: Expected) -> Store:
     return store
 
 
-SABOTEURS["IdentifiesACopy"] = "store-identity", backend(Honest, find=find_to_read)
+SABOTEURS["IdentifiesACopy"] = "store-identity", backend(Correct, find=find_to_read)
 
 
 @breaks("snapshot")
-class CutsTimesInSnapshots(Honest):
+class CutsTimesInSnapshots(Correct):
     @staticmethod
     def snapshot(store: Store) -> Store:
         copied = deepcopy(store)
@@ -235,7 +235,7 @@ class CutsTimesInSnapshots(Honest):
 
 
 @breaks("snapshot")
-class SnapshotsHaveStatusesAsText(Honest):
+class SnapshotsHaveStatusesAsText(Correct):
     @staticmethod
     def snapshot(store: Store) -> Store:
         copied = deepcopy(store)
@@ -245,7 +245,7 @@ class SnapshotsHaveStatusesAsText(Honest):
 
 
 @breaks("store-identity")
-class KeepsNoEmptyStore(Honest):
+class KeepsNoEmptyStore(Correct):
     """What it has made is stored with the first write."""
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Store, Token
+from conformance.tests.correct import Correct, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     ConflictError,
@@ -28,22 +28,22 @@ from petstore.contract import (
 def keyed(clause: str, name: str, key: Callable[[bytes], bytes]) -> None:
     """Register a saboteur that stores and finds the records of tokens by a key of their value."""
 
-    def find(self: Honest, token: Token) -> Receipt | None:
-        return Honest.find(self, token and replace(token, value=key(token.value)))
+    def find(self: Correct, token: Token) -> Receipt | None:
+        return Correct.find(self, token and replace(token, value=key(token.value)))
 
-    def record(self: Honest, token: Token, id_: int) -> None:
-        Honest.record(self, token and replace(token, value=key(token.value)), id_)
+    def record(self: Correct, token: Token, id_: int) -> None:
+        Correct.record(self, token and replace(token, value=key(token.value)), id_)
 
-    breaks(clause)(type(name, (Honest,), {"find": find, "record": record}))
+    breaks(clause)(type(name, (Correct,), {"find": find, "record": record}))
 
 
 def recording(name: str, until: Callable[[IdempotencyToken], int]) -> None:
     """Register a saboteur with its own idea of when the record of a token expires."""
 
-    def record(self: Honest, token: Token, id_: int) -> None:
-        Honest.record(self, token and replace(token, until=until(token)), id_)
+    def record(self: Correct, token: Token, id_: int) -> None:
+        Correct.record(self, token and replace(token, until=until(token)), id_)
 
-    breaks("token-expired")(type(name, (Honest,), {"record": record}))
+    breaks("token-expired")(type(name, (Correct,), {"record": record}))
 
 
 recording("KeepsRecordsForADay", lambda token: token.now + 24 * 60 * 60)
@@ -51,21 +51,21 @@ recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.
 
 
 @breaks("token-replayed")
-class ReplaysANewId(Honest):
+class ReplaysANewId(Correct):
     def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         return Receipt(self.next_id(), replayed=True) if receipt else None
 
 
 @breaks("token-replayed")
-class DoesNotReportReplays(Honest):
+class DoesNotReportReplays(Correct):
     def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         return receipt and Receipt(receipt.id)
 
 
 @breaks("token-reused")
-class IgnoresTheFingerprint(Honest):
+class IgnoresTheFingerprint(Correct):
     def find(self, token: Token) -> Receipt | None:
         if token and token.value in self.data.records:
             fingerprint = self.data.records[token.value].fingerprint
@@ -74,7 +74,7 @@ class IgnoresTheFingerprint(Honest):
 
 
 @breaks("token-reused")
-class ComparesHalfOfTheFingerprint(Honest):
+class ComparesHalfOfTheFingerprint(Correct):
     def find(self, token: Token) -> Receipt | None:
         if token and token.value in self.data.records:
             fingerprint = self.data.records[token.value].fingerprint
@@ -84,7 +84,7 @@ class ComparesHalfOfTheFingerprint(Honest):
 
 
 @breaks("token-reused")
-class ChecksThePetFirst(Honest):
+class ChecksThePetFirst(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         if pet_id not in self.data.pets:
             raise NotFoundError("no such pet")
@@ -92,7 +92,7 @@ class ChecksThePetFirst(Honest):
 
 
 @breaks("token-apart")
-class ReplaysAcrossClients(Honest):
+class ReplaysAcrossClients(Correct):
     """Finds records by fingerprint: another client's token finds them, too."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -112,7 +112,7 @@ keyed("token-apart", "ReadsTokensAsLines", lambda value: b"\n".join(value.splitl
 
 
 @breaks("token-apart")
-class PadsFingerprints(Honest):
+class PadsFingerprints(Correct):
     """A column of characters drops the blanks at the end."""
 
     def record(self, token: Token, id_: int) -> None:
@@ -120,7 +120,7 @@ class PadsFingerprints(Honest):
 
 
 @breaks("token-atomic")
-class RecordsBeforeTheEffect(Honest):
+class RecordsBeforeTheEffect(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
@@ -132,7 +132,7 @@ class RecordsBeforeTheEffect(Honest):
 
 
 @breaks("token-atomic")
-class RecordsAfterTheEffect(Honest):
+class RecordsAfterTheEffect(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
         if receipt := self.find(token):
             return receipt
@@ -143,7 +143,7 @@ class RecordsAfterTheEffect(Honest):
 
 
 @breaks("token-refused")
-class RecordsRefusals(Honest):
+class RecordsRefusals(Correct):
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         try:
             return await super().place_order(pet_id, at, token)
@@ -155,19 +155,19 @@ class RecordsRefusals(Honest):
 
 
 @breaks("token-expired")
-class NeverExpires(Honest):
+class NeverExpires(Correct):
     def find(self, token: Token) -> Receipt | None:
         return super().find(token and replace(token, now=0))
 
 
 @breaks("token-expired")
-class AlsoExpiresByItsOwnClock(Honest):
+class AlsoExpiresByItsOwnClock(Correct):
     def find(self, token: Token) -> Receipt | None:
         return super().find(token and replace(token, now=max(token.now, int(time()))))
 
 
 @breaks("token-expired")
-class HasATimeToLive(Honest):
+class HasATimeToLive(Correct):
     """Lets the server delete a record after the seconds between `now` and `until`."""
 
     def record(self, token: Token, id_: int) -> None:
@@ -182,7 +182,7 @@ class HasATimeToLive(Honest):
 
 
 @breaks("token-expired")
-class ReplaysExtendTheRecord(Honest):
+class ReplaysExtendTheRecord(Correct):
     def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         if receipt:
@@ -191,7 +191,7 @@ class ReplaysExtendTheRecord(Honest):
 
 
 @breaks("token-replayed")
-class RemembersAThousandTokens(Honest):
+class RemembersAThousandTokens(Correct):
     """Drops the oldest record, although it has not expired."""
 
     def record(self, token: Token, id_: int) -> None:
@@ -201,7 +201,7 @@ class RemembersAThousandTokens(Honest):
 
 
 @breaks("token-expired")
-class OverlooksRecordsOfTheFuture(Honest):
+class OverlooksRecordsOfTheFuture(Correct):
     """The clock of the caller who made the record was ahead of this caller's."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -215,7 +215,7 @@ class OverlooksRecordsOfTheFuture(Honest):
 
 
 @breaks("token-expired")
-class PurgesInOrderOfArrival(Honest):
+class PurgesInOrderOfArrival(Correct):
     """Deletes all records up to the latest one that has expired."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -231,7 +231,7 @@ class PurgesInOrderOfArrival(Honest):
 
 
 @breaks("token-expired")
-class ReuseProlongsTheRecord(Honest):
+class ReuseProlongsTheRecord(Correct):
     """Stores the later time before it compares the fingerprint."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -245,7 +245,7 @@ class ReuseProlongsTheRecord(Honest):
 
 
 @breaks("token-expired")
-class RefusalRevivesTheRecord(Honest):
+class RefusalRevivesTheRecord(Correct):
     """Renews an expired record before it is known whether the write is refused."""
 
     def may_delete(self, _expired: TokenRecord) -> bool:
@@ -273,7 +273,7 @@ def as_number(text: str) -> float | str:
 
 
 @breaks("token-expired")
-class IgnoresTokensThatEndNow(Honest):
+class IgnoresTokensThatEndNow(Correct):
     """The lifetime of a retry decides, not that of the record."""
 
     def find(self, token: Token) -> Receipt | None:
@@ -281,7 +281,7 @@ class IgnoresTokensThatEndNow(Honest):
 
 
 @breaks("token-atomic")
-class TakesBackCancelledOrders(Honest):
+class TakesBackCancelledOrders(Correct):
     """Removes the order of a cancelled call, although another has returned its id."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -299,7 +299,7 @@ class TakesBackCancelledOrders(Honest):
 
 
 @breaks("exact-types")
-class DropsTokensGivenByName(Honest):
+class DropsTokensGivenByName(Correct):
     """A wrapper that logs passes on what is given by position."""
 
     async def create_pet(self, new: NewPet, *rest: Any, **_named: Any) -> Receipt:
@@ -307,7 +307,7 @@ class DropsTokensGivenByName(Honest):
 
 
 @breaks("token-expired")
-class HasOneClockForABatch(Honest):
+class HasOneClockForABatch(Correct):
     """Writes that overlap have the clock of the first of them."""
 
     def __init__(self, store: Store) -> None:
@@ -325,7 +325,7 @@ class HasOneClockForABatch(Honest):
 
 
 @breaks("token-expired")
-class PurgesLater(Honest):
+class PurgesLater(Correct):
     """Many records that have expired are deleted a turn later, also those that were used again."""
 
     def record(self, token: Token, id_: int) -> None:
@@ -337,7 +337,7 @@ class PurgesLater(Honest):
 
 
 @breaks("restore-token")
-class RemembersTenThousandTokens(Honest):
+class RemembersTenThousandTokens(Correct):
     """A write drops the oldest record, although it has not expired."""
 
     def record(self, token: Token, id_: int) -> None:
@@ -347,7 +347,7 @@ class RemembersTenThousandTokens(Honest):
 
 
 @breaks("token-atomic")
-class DeletesTheRecordOfAnother(Honest):
+class DeletesTheRecordOfAnother(Correct):
     """Deletes a record that it has seen to be expired, which by then is that of another write."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -358,7 +358,7 @@ class DeletesTheRecordOfAnother(Honest):
 
 
 @breaks("token-atomic")
-class OrdersAgainAfterExpiry(Honest):
+class OrdersAgainAfterExpiry(Correct):
     """Looks only once whether the record of an order has expired."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -370,7 +370,7 @@ class OrdersAgainAfterExpiry(Honest):
 
 
 @breaks("token-replayed")
-class ReplaysOrdersWithANumber(Honest):
+class ReplaysOrdersWithANumber(Correct):
     """Whether an order was replayed is a number, as in its table."""
 
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
@@ -380,7 +380,7 @@ class ReplaysOrdersWithANumber(Honest):
 
 
 @breaks("token-apart")
-class StoresTwiceUnderTokensOfText(Honest):
+class StoresTwiceUnderTokensOfText(Correct):
     """A token that begins as a text does is sent twice, and the second pet has no token."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
@@ -391,7 +391,7 @@ class StoresTwiceUnderTokensOfText(Honest):
 
 
 @breaks("token-expired")
-class FollowersReplayWhatHasExpired(Honest):
+class FollowersReplayWhatHasExpired(Correct):
     """While one write replaces an expired record, others with its token get its id."""
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:

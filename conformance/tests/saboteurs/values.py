@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from conformance.tests.honest import Honest, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     MAX_ID,
@@ -30,10 +30,10 @@ def placing(
 ) -> None:
     """Register a saboteur that changes the pet id and the time of an order."""
 
-    async def place_order(self: Honest, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        return await Honest.place_order(self, *change(pet_id, at), token)
+    async def place_order(self: Correct, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        return await Correct.place_order(self, *change(pet_id, at), token)
 
-    breaks(clause)(type(name, (Honest,), {"place_order": place_order}))
+    breaks(clause)(type(name, (Correct,), {"place_order": place_order}))
 
 
 placing(
@@ -56,7 +56,7 @@ placing("order-of-nothing", "ClampsHighPetIds", lambda id_, at: (min(id_, MAX_ID
 
 
 @breaks("name-exact")
-class TrimsNamesOfOrderedPets(Honest):
+class TrimsNamesOfOrderedPets(Correct):
     """Writes the name once more with the new status, through the code that trims."""
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
@@ -66,7 +66,7 @@ class TrimsNamesOfOrderedPets(Honest):
 
 
 @breaks("restore-exact")
-class RestoresNamesAsLines(Honest):
+class RestoresNamesAsLines(Correct):
     """Restores through a file of text, which has its own ends of lines."""
 
     def add(self, item: Pet | Order) -> None:
@@ -76,7 +76,7 @@ class RestoresNamesAsLines(Honest):
 
 
 @breaks("restore-exact")
-class PadsIdsToTenDigits(Honest):
+class PadsIdsToTenDigits(Correct):
     """Sorts keys of text that are too short for long ids."""
 
     def matching(self, query: PetQuery) -> list[Pet]:
@@ -86,7 +86,7 @@ class PadsIdsToTenDigits(Honest):
 
 
 @breaks("restore-exact")
-class CursorsAreDoubles(Honest):
+class CursorsAreDoubles(Correct):
     """Begins half an id after the cursor, which a double cannot hold above 2^52."""
 
     def matching(self, query: PetQuery) -> list[Pet]:
@@ -95,7 +95,7 @@ class CursorsAreDoubles(Honest):
 
 
 @breaks("restore-exact")
-class RefusesTheMaximum(Honest):
+class RefusesTheMaximum(Correct):
     """The highest id is taken for a mark of the end."""
 
     def raise_counter(self, item: Pet | Order) -> None:
@@ -105,7 +105,7 @@ class RefusesTheMaximum(Honest):
 
 
 @breaks("exact-types")
-class OrderStatusIsText(Honest):
+class OrderStatusIsText(Correct):
     """Returns what the driver returns."""
 
     async def get_order(self, order_id: int) -> Order | None:
@@ -115,7 +115,7 @@ class OrderStatusIsText(Honest):
 
 
 @breaks("exact-types")
-class RenamesAnArgument(Honest):
+class RenamesAnArgument(Correct):
     """Its method cannot be called by the contract's names of arguments."""
 
     async def get_pet(self, id_: int) -> Pet | None:
@@ -123,7 +123,7 @@ class RenamesAnArgument(Honest):
 
 
 @breaks("no-aliasing")
-class UpdatesReturnedPages(Honest):
+class UpdatesReturnedPages(Correct):
     """The pages that were returned are its cache, which it keeps up to date."""
 
     def __init__(self, store: Store) -> None:
@@ -141,7 +141,7 @@ class UpdatesReturnedPages(Honest):
 
 
 @breaks("exact-types")
-class ReturnsTuples(Honest):
+class ReturnsTuples(Correct):
     """A page is what the driver has fetched."""
 
     async def list_orders(self, query: OrderQuery) -> Any:
@@ -149,7 +149,7 @@ class ReturnsTuples(Honest):
 
 
 @breaks("name-exact")
-class IndexesNames(Honest):
+class IndexesNames(Correct):
     """An entry of an index has room for so much, compressed."""
 
     def put(self, pet: Pet) -> None:
@@ -159,7 +159,7 @@ class IndexesNames(Honest):
 
 
 @breaks("restore-sizes")
-class LooksForAllIdsAtOnce(Honest):
+class LooksForAllIdsAtOnce(Correct):
     """Looks for all items of a call with one statement, which takes 32,766 values at most."""
 
     async def restore(self, items: Sequence[Item]) -> None:
@@ -169,7 +169,7 @@ class LooksForAllIdsAtOnce(Honest):
 
 
 @breaks("restore-exact")
-class RestoresEarlyTimesInLocalTime(Honest):
+class RestoresEarlyTimesInLocalTime(Correct):
     """It is the same time, but not in UTC."""
 
     def add(self, item: Pet | Order) -> None:
@@ -179,7 +179,7 @@ class RestoresEarlyTimesInLocalTime(Honest):
 
 
 @breaks("name-exact")
-class CutsNamesOfPendingPets(Honest):
+class CutsNamesOfPendingPets(Correct):
     """A list of what is pending comes from a narrower table."""
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:

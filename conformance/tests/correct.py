@@ -83,7 +83,7 @@ STORES: defaultdict[str, Store] = defaultdict(Store)
 LOCATIONS = counter()
 
 
-class Honest(Repository):
+class Correct(Repository):
     """Keeps every clause but `cost`. A saboteur overrides the methods that it breaks.
 
     noted, kept, lock -- what only a saboteur has, for as long as it is open
@@ -314,7 +314,7 @@ async def scratch(_: LocationSettings) -> AsyncIterator[LocationSettings]:
 
 
 def backend(
-    repository: type[Honest],
+    repository: type[Correct],
     scratch: Callable[[Any], Any] = scratch,
     swallowed: tuple[type[BaseException], ...] = (),
     find: Callable[[str, Expected], Store] = find,
@@ -326,7 +326,7 @@ def backend(
     """
 
     @asynccontextmanager
-    async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Honest]:
+    async def open_(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
         store = find(settings.location, expected)
         opened = repository(repository.snapshot(store) if expected.snapshot else store)
         with suppress(*swallowed):

@@ -1,7 +1,7 @@
-"""Backends that keep every clause and are odd all the same: slow, jumbled, with strange ids.
+"""Unusual backends that keep every clause: slow ones, delayed at random, with strange ids.
 
-Each name in `ODD` is a kind of database or driver that a third party may have. The kit must pass
-all of them.
+Each name in `UNUSUAL` is a kind of database or driver that a third party may have. The kit must
+pass all of them.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import msgspec
 from petstore_conformance.harness.effort import WRITES
 from petstore_conformance.harness.forwarding import Forwarding
 
-from conformance.tests.honest import Honest, Store, backend
+from conformance.tests.correct import Correct, Store, backend
 from petstore.contract import (
     MAX_ID,
     Backend,
@@ -179,9 +179,9 @@ class Pooled(Jittery):
 class Reserving(Jittery):
     """Keeps a new token for a write in flight, and refuses it to another one meanwhile."""
 
-    inner: Honest
+    inner: Correct
 
-    def __init__(self, inner: Honest, random: Random) -> None:
+    def __init__(self, inner: Correct, random: Random) -> None:
         super().__init__(inner, random)
         self.tokens: list[IdempotencyToken] = []
 
@@ -214,7 +214,7 @@ class Unstoppable(Wrapped):
         return await method(*arguments, **named)
 
 
-class RandomGaps(Honest):
+class RandomGaps(Correct):
     """Leaves out up to 10,000 ids each time, as a server does that has lost those in its cache."""
 
     random: Random
@@ -224,21 +224,21 @@ class RandomGaps(Honest):
         return max(above, min(above + self.random.randrange(10_000), MAX_ID))
 
 
-class Quadrillions(Honest):
+class Quadrillions(Correct):
     """Begins at 10^15."""
 
     def choose_id(self) -> int:
         return max(super().choose_id(), 10**15)
 
 
-class NearTheEnd(Honest):
+class NearTheEnd(Correct):
     """Begins where 5,000 ids are left."""
 
     def choose_id(self) -> int:
         return max(super().choose_id(), MAX_ID - 5000)
 
 
-class Descending(Honest):
+class Descending(Correct):
     """Takes blocks of 64 ids and assigns each of them from its end."""
 
     def __init__(self, store: Store) -> None:
@@ -254,7 +254,7 @@ class Descending(Honest):
         return self.block.pop()
 
 
-class Purging(Honest):
+class Purging(Correct):
     """Deletes all expired records with each call that has a token."""
 
     def find(self, token: IdempotencyToken | None) -> Receipt | None:
@@ -278,8 +278,8 @@ WRAPPERS: list[type[Wrapped]] = [
     Reserving,
     Unstoppable,
 ]
-REPOSITORIES: list[type[Honest]] = [RandomGaps, Quadrillions, NearTheEnd, Descending, Purging]
-ODD = [class_.__name__ for class_ in (*WRAPPERS, *REPOSITORIES)]
+REPOSITORIES: list[type[Correct]] = [RandomGaps, Quadrillions, NearTheEnd, Descending, Purging]
+UNUSUAL = [class_.__name__ for class_ in (*WRAPPERS, *REPOSITORIES)]
 
 
 def wrapped(inner: Backend, wrapper: type[Wrapped], seed: int) -> Backend:
@@ -295,14 +295,14 @@ def wrapped(inner: Backend, wrapper: type[Wrapped], seed: int) -> Backend:
     return msgspec.structs.replace(inner, open=open_)
 
 
-def odd(name: str, seed: int) -> Backend:
-    """Return one of `ODD`, shared and durable within this process.
+def unusual(name: str, seed: int) -> Backend:
+    """Return one of `UNUSUAL`, shared and durable within this process.
 
     seed -- that of its delays and gaps
     """
     for wrapper in WRAPPERS:
         if wrapper.__name__ == name:
-            return wrapped(backend(Honest), wrapper, seed)
+            return wrapped(backend(Correct), wrapper, seed)
     (repository,) = (class_ for class_ in REPOSITORIES if class_.__name__ == name)
     random = Random(seed)  # noqa: S311 - gaps, not secrets
     return backend(type(name, (repository,), {"random": random}))

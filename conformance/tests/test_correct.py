@@ -19,15 +19,15 @@ from petstore_memory import MemoryRepository, MemorySettings
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
-from conformance.tests.honest import Item, LocationSettings
+from conformance.tests.correct import Item, LocationSettings
 from conformance.tests.kits import in_memory, kit
-from conformance.tests.odd import (
-    ODD,
+from conformance.tests.unusual import (
+    UNUSUAL,
     Distant,
     Jittery,
     Pooled,
     VirtualTime,
-    odd,
+    unusual,
     wrapped,
 )
 from petstore.contract import Backend, Order, OrderQuery
@@ -36,7 +36,7 @@ SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
 CLAUSES = {
     name: test
     for name, test in clauses(Conformance).items()
-    if name not in clauses(ProcessClauses)  # what is odd here lives in one process
+    if name not in clauses(ProcessClauses)  # what is unusual here lives in one process
 }
 
 
@@ -49,13 +49,13 @@ def seed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clause", sorted(CLAUSES.keys() - clauses(CostClauses).keys()))
-@pytest.mark.parametrize("name", ODD)
-def test_an_odd_backend_passes_in_virtual_time(
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_backend_passes_in_virtual_time(
     name: str, clause: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=VirtualTime))
     monkeypatch.setattr(effort, "LEAST_SHARE", 0)  # however slow
-    getattr(kit(odd(name, seed), LocationSettings(), examples=10), CLAUSES[clause])()
+    getattr(kit(unusual(name, seed), LocationSettings(), examples=10), CLAUSES[clause])()
 
 
 @pytest.mark.slow
@@ -132,4 +132,4 @@ def test_a_slow_backend_has_fewer_sequences_in_the_clause_model(
     monkeypatch.setattr(sequences, "MODEL_SECONDS", 2)
     monkeypatch.setattr(effort, "LEAST_SHARE", 0)
     monkeypatch.setattr(Distant, "seconds", 0.03)
-    getattr(kit(odd("Distant", 0), LocationSettings()), CLAUSES["model"])()
+    getattr(kit(unusual("Distant", 0), LocationSettings()), CLAUSES["model"])()
