@@ -43,7 +43,7 @@ class Chosen(NamedTuple):
     version: str
 
 
-INTERRUPTED: Final = 130
+_INTERRUPTED: Final = 130
 """The exit status of a process that SIGINT has ended, in a shell."""
 
 
@@ -99,7 +99,7 @@ def _run_tests(reporter: Reporter, seed: int) -> None:
 
 def _status(reporter: Reporter) -> int:
     if reporter.interrupted:
-        return INTERRUPTED
+        return _INTERRUPTED
     if reporter.named("failed") or reporter.missing or not reporter.results:
         return 1
     return INCONCLUSIVE if reporter.named("inconclusive") else 0
@@ -109,7 +109,7 @@ def _verdict(name: str, reporter: Reporter, status: int) -> str:
     """Return the last line of the output."""
     failed, slow = reporter.broken(), len(reporter.named("inconclusive"))
     counts = f"{len(failed)} of {reporter.expected} clauses failed, {reporter.missing} not run"
-    if status == INTERRUPTED:
+    if status == _INTERRUPTED:
         return f"interrupted: {counts}"
     if status == INCONCLUSIVE:
         return (
@@ -137,7 +137,7 @@ def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> dict[
         0: "passed what was chosen" if reporter.partial else "compliant",
         1: "not compliant",
         INCONCLUSIVE: "inconclusive",
-        INTERRUPTED: "interrupted",
+        _INTERRUPTED: "interrupted",
     }[status]
     results = [reporter.result(clause) for clause in sentences()]
     return {
