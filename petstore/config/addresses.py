@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from petstore.config.errors import PREFIX, ConfigurationError, shorten
+from petstore.config.errors import PREFIX, ConfigurationError
+from petstore.text.phrases import shorten
 
 _LISTEN: Final = f"{PREFIX}LISTEN"
 

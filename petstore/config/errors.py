@@ -1,4 +1,4 @@
-"""Configuration errors, and helpers for their messages."""
+"""Configuration errors, and what their messages have in common."""
 
 import difflib
 from collections.abc import Iterable
@@ -30,17 +30,7 @@ def did_you_mean(word: str, known: Iterable[str], quote: str = "") -> str:
     return f" Did you mean {quote}{names[near[0]]}{quote}?" if near else ""
 
 
-def shorten(text: str, length: int = 60) -> str:
-    """Return the text, truncated after `length` characters."""
-    return text if len(text) <= length else f"{text[:length]}..."
-
-
 def why_unreadable(path: str, error: OSError) -> str:
     """Return why a file could not be read."""
     unexpanded = "; '~' is not expanded, so write the path in full" if path[:1] == "~" else ""
     return f"{error.strerror}{unexpanded}"
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 key``, ``1,000 keys``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -15,7 +15,8 @@ from pathlib import Path
 from stat import S_ISREG, S_ISVTX, S_IWOTH
 from typing import Final
 
-from petstore.config.errors import ConfigurationError, count, why_unreadable
+from petstore.config.errors import ConfigurationError, why_unreadable
+from petstore.text.phrases import count
 
 WATCH_SECONDS: Final = 2
 """The seconds between two checks of the key file. The documentation promises five."""

@@ -17,7 +17,8 @@ from msgspec import NODEFAULT, Meta, Struct
 from msgspec.inspect import BoolType, EnumType, FloatType, IntType, Metadata
 
 from petstore.config.addresses import Address
-from petstore.config.errors import PREFIX, ConfigurationError, shorten, why_unreadable
+from petstore.config.errors import PREFIX, ConfigurationError, why_unreadable
+from petstore.text.phrases import shorten
 
 # What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
 _KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")

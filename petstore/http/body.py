@@ -10,11 +10,11 @@ import msgspec
 from litestar.types import Receive
 from msgspec import UNSET
 
-from petstore.config.json_text import check_depth, check_members, why_malformed
-from petstore.config.mismatch import explain
 from petstore.http.errors import NOT_JSON, ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
 from petstore.http.shares import SMALL_BODY_BYTES, Share
+from petstore.text.mismatch import explain
+from petstore.text.strict_json import check_depth, check_members, why_malformed
 
 _JSON: Final = re.compile(rb"application/json[ \t]*(;.*)?", re.IGNORECASE)
 

@@ -10,7 +10,7 @@ from stat import S_ISFIFO, S_ISSOCK
 from threading import Lock
 from typing import Final
 
-from petstore.config.errors import count
+from petstore.text.phrases import count
 
 MAX_WAITING_BYTES: Final = 2**20
 """How much of the log is kept while nobody reads it. Further lines are dropped."""

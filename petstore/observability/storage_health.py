@@ -4,7 +4,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
-from petstore.config.errors import count
+from petstore.text.phrases import count
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics

@@ -18,7 +18,7 @@ from typing import IO, BinaryIO, Final
 from msgspec.structs import replace
 
 from petstore import exit_status
-from petstore.config.errors import ConfigurationError, count, shorten
+from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
 from petstore.contract import (
     MAX_ID,
@@ -31,6 +31,7 @@ from petstore.contract import (
     TokenRecord,
 )
 from petstore.observability.logs import report
+from petstore.text.phrases import count, shorten
 from petstore.transfer import ndjson
 from petstore.transfer.comparison import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred

@@ -7,8 +7,8 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Final
 
-from petstore.config.errors import shorten
 from petstore.contract import Order, Pet, TokenRecord
+from petstore.text.phrases import shorten
 from petstore.transfer.ndjson import MEMBERS, InvalidLineError, Transferred, encode
 from petstore.transfer.records import Records
 from petstore.transfer.sources import Source

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from petstore.config.errors import ConfigurationError
-from petstore.config.json_text import check_depth, check_members, why_malformed
-from petstore.config.mismatch import explain
 from petstore.contract import Order, Pet, TokenRecord
+from petstore.text.mismatch import explain
+from petstore.text.strict_json import check_depth, check_members, why_malformed
 
 MAX_LINE: Final = 2**20
 """The maximum length of a line in bytes, unless the service accepts longer bodies."""

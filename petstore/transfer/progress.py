@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from time import monotonic
 from typing import Any, Final, Self
 
-from petstore.config.errors import count
 from petstore.contract import Order, Pet, TokenRecord
 from petstore.observability.logs import report
+from petstore.text.phrases import count
 from petstore.transfer.ndjson import MEMBERS, Transferred
 
 REPORT_SECONDS: Final = 5

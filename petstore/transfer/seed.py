@@ -12,9 +12,9 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from petstore.config.errors import ConfigurationError
-from petstore.config.json_text import check_depth, check_members, why_malformed
 from petstore.config.loading import Configuration
 from petstore.contract import Access, Expected, RefusedError, Repository
+from petstore.text.strict_json import check_depth, check_members, why_malformed
 from petstore.transfer import ndjson
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 

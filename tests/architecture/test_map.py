@@ -15,7 +15,8 @@ MAP: Final = CONTRIBUTING.partition("## The map")[2].partition("\n## ")[0]
 WAYS: Final = re.findall(r"^\*\*An? ([\w ]+)\.\*\* (.*?)\n\n", MAP, re.MULTILINE | re.DOTALL)
 PETSTORE: Final = ROOT / "petstore"
 ROOMS: Final = [
-    PETSTORE / room for room in ("config", "http", "observability", "server", "transfer")
+    PETSTORE / room
+    for room in ("config", "http", "observability", "server", "store", "text", "transfer")
 ]
 
 

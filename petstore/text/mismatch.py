@@ -1,4 +1,4 @@
-"""What is wrong with a value that does not match its type, in plain words instead of msgspec's."""
+"""Messages about values that do not match their type, in plain words instead of msgspec's."""
 
 import re
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from petstore.config.errors import shorten
+from petstore.text.phrases import shorten
 
 MAX_CHARACTERS: Final = 300
 """The maximum length of a message: the name of an unknown member may be as long as the body."""

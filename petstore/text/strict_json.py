@@ -1,11 +1,11 @@
-"""What a request body and a line of an import must not have, although its JSON may be valid."""
+"""Rules for request bodies and lines of an import that JSON itself does not have."""
 
 import json
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from typing import Any, Final
 
-from petstore.config.errors import shorten
+from petstore.text.phrases import shorten
 
 _BRACKET: Final = re.compile(rb"[\[\]{}]")
 

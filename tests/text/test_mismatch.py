@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from petstore.config.mismatch import MAX_CHARACTERS, explain
+from petstore.text.mismatch import MAX_CHARACTERS, explain
 
 
 class Color(StrEnum):
