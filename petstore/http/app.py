@@ -28,11 +28,10 @@ from petstore.http.guards import (
 from petstore.http.headers import Header
 from petstore.http.limits import RateLimiter, SharedCounters, shared_counters_bytes
 from petstore.http.openapi.document import encode_document
-from petstore.http.routes import Routes
+from petstore.http.routes import API_PREFIX, Routes
 from petstore.http.service import Service
 from petstore.http.shares import Shares
 from petstore.http.state import ServiceState
-from petstore.interface import API_PREFIX
 from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
 from petstore.store.shared import SharedStore, shared_store_bytes

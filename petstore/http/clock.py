@@ -5,7 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from petstore.interface import RECORD_SECONDS
+RECORD_SECONDS: Final = 24 * 60 * 60
+"""How long a write is remembered under its idempotency key."""
 
 _SECOND: Final = 1_000_000_000
 _DAY: Final = RECORD_SECONDS * _SECOND

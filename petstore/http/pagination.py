@@ -18,15 +18,29 @@ from msgspec.structs import astuple, fields
 from petstore.contract import Order, OrderQuery, Pet, PetQuery
 from petstore.http.errors import invalid
 from petstore.http.response import Response
-from petstore.interface import DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
+
+DEFAULT_LIMIT: Final = 20
+"""The number of items on a page if the client does not choose one."""
+
+MAX_LIMIT: Final = 100
+"""The maximum number of items on a page."""
 
 Item = TypeVar("Item", Pet, Order)
 Query = TypeVar("Query", bound=PetQuery | OrderQuery)
 
 _LIMIT: Final = re.compile("[1-9][0-9]{0,2}", re.ASCII)
-_CURSOR_BYTES: Final = len(encode_cursor("p", 0))
+_CURSOR_BYTES: Final = 15  # a letter and 14 digits
 _USUAL_BYTES: Final = 100  # of a query string; the parts of a longer one are not kept
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+
+
+def encode_cursor(letter: str, after: int) -> str:
+    """Return the cursor of the page that begins after the item with this id.
+
+    letter -- that of the collection
+    after -- the id, from 0 to `MAX_ID`
+    """
+    return f"{letter}{after:014x}"
 
 
 class Collection(Generic[Query]):
@@ -37,12 +51,14 @@ class Collection(Generic[Query]):
         enumeration of strings, or None
     path -- its path below the public prefix, for ``Link``
 
+    cursor_pattern -- the regular expression of its cursors
     filters -- the values of each filter, by the name of its parameter and by their texts
     messages -- what is wrong with a value of a parameter, by its name, if something is
     """
 
     def __init__(self, letter: str, query: type[Query], path: str) -> None:
         self.letter: Final = letter
+        self.cursor_pattern: Final = f"^{letter}[01][0-9a-f]{{13}}$"
         self.filters: Final[dict[str, dict[str, StrEnum]]] = {
             field.encode_name: {str(value): value for value in get_args(field.type)[0]}
             for field in fields(query)[2:]
@@ -54,7 +70,7 @@ class Collection(Generic[Query]):
         }
         self._query: Callable[..., Query] = query
         self._first = query(0, DEFAULT_LIMIT + 1)
-        self._cursor = re.compile(cursor_pattern(letter)[:-1].encode())
+        self._cursor = re.compile(self.cursor_pattern[:-1].encode())
         self._names = tuple(self.messages)
         self._path = path
 

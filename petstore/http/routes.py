@@ -25,6 +25,9 @@ from petstore.http.headers import JSON, Deprecation, FixedHeaders, fixed_headers
 from petstore.http.pagination import Collection
 from petstore.http.response import Response
 
+API_PREFIX: Final = "/v1"
+"""The prefix of all paths of the interface."""
+
 _ALWAYS: Final = (401, 429, 500, 503)
 """The statuses of the errors that every operation has."""
 

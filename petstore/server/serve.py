@@ -16,7 +16,7 @@ from petstore import __version__
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
 from petstore.contract import Access, Expected, PetQuery
-from petstore.interface import API_PREFIX
+from petstore.http.routes import API_PREFIX
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
 from petstore.server import sockets

@@ -17,9 +17,9 @@ from petstore.config.errors import PREFIX
 from petstore.config.keys import MAX_CLIENTS
 from petstore.config.loading import MIN_KEY_CHARACTERS, configure
 from petstore.config.settings import Settings, settings_of
+from petstore.http.clock import RECORD_SECONDS
 from petstore.http.errors import ErrorCode
 from petstore.http.shares import LARGE_BODIES_BYTES, UNREAD_BYTES
-from petstore.interface import RECORD_SECONDS
 from petstore.observability.output import MAX_WAITING_BYTES
 from petstore.server.connection import (
     KEEP_ALIVE_SECONDS,

@@ -17,7 +17,6 @@ from petstore_conformance.faults.histories import RecordedResponse
 from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.wire import ClientConnection, Endpoint
 
-from petstore import interface
 from petstore.config.settings import Settings
 from petstore.contract import (
     Backend,
@@ -37,7 +36,8 @@ from petstore.contract import (
     TokenRecord,
     TokenReusedError,
 )
-from petstore.interface import MAX_LIMIT
+from petstore.http import pagination
+from petstore.http.pagination import MAX_LIMIT
 from tests.support.services import BACKEND, in_thread, place, process
 
 WORKERS: Final = int(os.environ.get("PETSTORE_TEST_WORKERS", "1"))
@@ -161,7 +161,7 @@ class HttpRepository(Repository):
         after, more = query.after, True
         while more and len(items) < query.count:
             limit = min(query.count, MAX_LIMIT)
-            place = {"limit": limit, "cursor": interface.encode_cursor(letter, after)}
+            place = {"limit": limit, "cursor": pagination.encode_cursor(letter, after)}
             response = await self._exchange("GET", f"{path}?{urlencode(place | sent)}")
             assert response.status == 200, response
             items += msgspec.json.decode(response.content, type=list[type_])  # type: ignore[valid-type]

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from petstore.http.clock import TokenClock
-from petstore.interface import RECORD_SECONDS
+from petstore.http.clock import RECORD_SECONDS, TokenClock
 from tests.support.interface import ORDERS, PETS
 from tests.support.key_files import key_line
 from tests.support.orders import ordered, update_order

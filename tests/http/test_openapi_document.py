@@ -22,8 +22,9 @@ from httpx import Client, Response
 
 from petstore.config.settings import RateLimit, Settings
 from petstore.contract import Repository, UnavailableError
+from petstore.http.clock import RECORD_SECONDS
 from petstore.http.errors import ErrorCode
-from petstore.interface import DEFAULT_LIMIT, RECORD_SECONDS
+from petstore.http.pagination import DEFAULT_LIMIT
 from tests.support.documents import bash, blocks
 from tests.support.services import CONSECUTIVE_IDS, Live, in_thread
 from tests.support.waiting import HANG_SECONDS

@@ -11,7 +11,7 @@ import pytest
 from petstore.config.settings import Settings
 from petstore.http.app import document
 from petstore.http.errors import CODES
-from petstore.interface import API_PREFIX
+from petstore.http.routes import API_PREFIX
 from tests.support.pets import REX
 from tests.support.responses import check_error
 from tests.support.services import Live, in_thread, process

@@ -22,8 +22,8 @@ from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
+from petstore.http.routes import API_PREFIX
 from petstore.http.state import ServiceState
-from petstore.interface import API_PREFIX
 
 ORDERS_PATH: Final = f"{API_PREFIX}/store/orders"
 

@@ -14,7 +14,7 @@ from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
 from petstore.http.request import ServiceRequest
 from petstore.http.response import Response
-from petstore.interface import API_PREFIX
+from petstore.http.routes import API_PREFIX
 
 PETS_PATH: Final = f"{API_PREFIX}/pets"
 

@@ -20,9 +20,8 @@ from petstore.contract import Order, Pet
 from petstore.http.errors import CODES, Error, ErrorCode
 from petstore.http.headers import JSON
 from petstore.http.openapi import texts
-from petstore.http.pagination import Collection
-from petstore.http.routes import Operation
-from petstore.interface import API_PREFIX, DEFAULT_LIMIT, MAX_LIMIT, cursor_pattern, encode_cursor
+from petstore.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, Collection, encode_cursor
+from petstore.http.routes import API_PREFIX, Operation
 
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
 _ITEMS: Final = (Pet, Order)
@@ -170,7 +169,7 @@ def _page_parameters(
 ) -> list[dict[str, Any]]:
     items, fields = f"{item.lower()}s", schemas[item]["properties"]
     limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-    cursor = {"type": "string", "pattern": cursor_pattern(collection.letter)}
+    cursor = {"type": "string", "pattern": collection.cursor_pattern}
     text = "Opaque; taken from the `next` link of a page."
     return [
         _query("limit", f"The maximum number of {items} on a page.", limit, DEFAULT_LIMIT),
