@@ -17,8 +17,8 @@ from urllib.parse import unquote
 from petstore.http.shares import Share
 from petstore.server import sockets
 from petstore.server.exchange import STATUS_LINES, Exchange
-from petstore.server.head import HeaderList, MalformedError, parse_target
 from petstore.server.parser import BODY, DISCARD, HEAD, IDLE, MAX_HEAD_BYTES, RequestParser
+from petstore.server.request_head import HeaderList, MalformedError, parse_target
 from petstore.server.send_backlog import SendBacklog
 
 _log = logging.getLogger("petstore.server")

@@ -15,7 +15,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from petstore.server.head import HeaderList
+from petstore.server.request_head import HeaderList
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """The connection is not read while more than this of a body waits for the application."""

@@ -20,8 +20,8 @@ from typing import Any, Final
 from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.server.connection import HttpConnection
-from petstore.server.head import HeaderList
 from petstore.server.process import SweepingServer
+from petstore.server.request_head import HeaderList
 from petstore.server.sockets import bind_port, cannot_listen, to_url
 
 _SETTING: Final = "PETSTORE_METRICS_LISTEN"
@@ -98,7 +98,7 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator
         from prometheus_client.exposition import choose_encoder
         from prometheus_client.multiprocess import MultiProcessCollector
 
-        from petstore.observability.processes import ServiceCollector
+        from petstore.observability.collector import ServiceCollector
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import httptools
 
-from petstore.server.head import MAX_HEADERS, HeaderList, MalformedError, check_headers
+from petstore.server.request_head import MAX_HEADERS, HeaderList, MalformedError, check_headers
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 """The maximum size of everything but the body: head, chunk extensions and trailers together.

@@ -33,10 +33,10 @@ from petstore.contract import (
 from petstore.observability.logs import report
 from petstore.text.phrases import count, shorten
 from petstore.transfer import ndjson
-from petstore.transfer.comparison import differences
+from petstore.transfer.differences import differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress
-from petstore.transfer.records import Records
+from petstore.transfer.sorted_records import SortedRecords
 from petstore.transfer.sources import ItemType, Source
 
 MAX_SHOWN: Final = 100
@@ -208,7 +208,7 @@ class _Lines:
         self._max_line = max_line
         self.name = name
         self.size = _size(opened)
-        self.records = Records()
+        self.records = SortedRecords()
 
     def check(self) -> None:
         """Check all lines before the first is stored, then rewind."""
@@ -267,7 +267,7 @@ def _input(file: str, configuration: Configuration) -> Iterator[_Lines]:
         stack.callback(lines.records.close)
         try:
             yield lines
-        except sqlite3.OperationalError as error:  # of `Records`
+        except sqlite3.OperationalError as error:  # of `SortedRecords`
             raise OSError(errno.EIO, str(error), "a temporary file") from None
 
 

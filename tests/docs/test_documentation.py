@@ -26,8 +26,8 @@ from petstore.server.connection import (
     MAX_DISCARDED_BYTES,
     REQUEST_SECONDS,
 )
-from petstore.server.head import MAX_HEADERS
 from petstore.server.parser import MAX_HEAD_BYTES
+from petstore.server.request_head import MAX_HEADERS
 from petstore.server.send_backlog import RESPONSE_SECONDS
 from tests.support.documents import README, ROOT, blocks
 

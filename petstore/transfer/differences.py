@@ -10,7 +10,7 @@ from typing import Final
 from petstore.contract import Order, Pet, TokenRecord
 from petstore.text.phrases import shorten
 from petstore.transfer.ndjson import MEMBERS, InvalidLineError, Transferred, encode
-from petstore.transfer.records import Records
+from petstore.transfer.sorted_records import SortedRecords
 from petstore.transfer.sources import Source
 
 _STORE: Final = "the store"
@@ -22,7 +22,7 @@ _Entry = tuple[_Key, str, Transferred]
 
 def differences(
     lines: Iterable[tuple[int, Transferred]],
-    records: Records,
+    records: SortedRecords,
     name: str,
     source: Source,
     now: int,
@@ -50,7 +50,7 @@ def differences(
 
 
 def _in_file(
-    lines: Iterable[tuple[int, Transferred]], records: Records, name: str, now: int
+    lines: Iterable[tuple[int, Transferred]], records: SortedRecords, name: str, now: int
 ) -> Iterator[_Entry]:
     last: _Key = (0, 0)
     for number, item in lines:
@@ -73,7 +73,7 @@ def _in_store(source: Source, now: int) -> Iterator[_Entry]:
     for page in chain(source.pages(Pet), source.pages(Order)):
         for item in page:
             yield _key(item), _STORE, item
-    with closing(Records()) as records:
+    with closing(SortedRecords()) as records:
         for record in chain.from_iterable(source.tokens(now)):
             records.add(record)
         yield from ((_key(record), _STORE, record) for _, record in records)

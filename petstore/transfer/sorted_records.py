@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from petstore.contract import TokenRecord
 
 
-class Records:
+class SortedRecords:
     """Records and the numbers of their lines, in a temporary file once there are many.
 
     All methods raise `sqlite3.OperationalError` if that cannot be written.
