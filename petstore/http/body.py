@@ -1,18 +1,17 @@
 """Request bodies: the content type, the size limit, and strict decoding."""
 
 import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from functools import cache
 from typing import Any, Final
 
 import msgspec
-from litestar.types import Receive
 from msgspec import UNSET
 
 from petstore.http.errors import NOT_JSON, ApiError, ErrorCode, invalid
 from petstore.http.headers import Header
-from petstore.http.shares import SMALL_BODY_BYTES, Share
+from petstore.http.request import ServiceRequest
+from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.text.mismatch import explain
 from petstore.text.strict_json import check_depth, check_members, why_malformed
 
@@ -27,21 +26,31 @@ MAX_LENGTH_DIGITS: Final = 20
 """The maximum number of digits of a ``Content-Length``, which is less than 2**64."""
 
 
-async def read(
-    headers: Iterable[Header], receive: Receive, limit: int | None, bodies: Share, client: str
-) -> bytes:
-    """Return the body of a request as it was sent. Holds at most one message beyond the limit.
+def read_body(request: ServiceRequest, limit: int) -> bytes | Awaitable[bytes]:
+    """Return the body of a request as it was sent, or what must be awaited for it.
 
-    limit -- the maximum length in bytes; None for none
-    bodies -- where the client acquires memory for a large body
+    limit -- the maximum length in bytes
 
     Raises `ApiError`: 415 for a body that is compressed or not declared as JSON (RFC 9110, section
-    15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an empty or incomplete body
+    15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an incomplete body
     and a declared length of too many digits, 503 for a large one while too many are in flight.
     """
-    limit = sys.maxsize if limit is None else limit
-    declared = _check_head(headers, limit)
-    # Memory is acquired for a large body: at once, or as it comes if it is chunked.
+    declared = _check_head(request.scope["headers"], limit)
+    take = getattr(request.send, "take_body", None)
+    body: bytes | None = None if take is None else take(SMALL_BODY_BYTES)
+    if body is None:  # it is large, or has not arrived yet
+        return _receive(request, declared, limit)
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+async def _receive(request: ServiceRequest, declared: int, limit: int) -> bytes:
+    """Return a body, of which at most one message beyond the limit is held.
+
+    Memory is acquired for a large body: at once, or as it comes if it is chunked.
+    """
+    bodies, client = request.service.shares.bodies, request.scope.get("auth", "")
     acquired, acquire_over = 0, limit
     if limit > SMALL_BODY_BYTES:
         acquire_over = SMALL_BODY_BYTES
@@ -51,7 +60,7 @@ async def read(
             bodies.acquire(client, declared)
             acquired, acquire_over = declared, limit
         while more:
-            message: Any = await receive()
+            message: Any = await request.receive()
             if message["type"] == "http.disconnect":
                 raise invalid("body: incomplete.")
             parts.append(message.get("body", b""))
@@ -65,19 +74,7 @@ async def read(
     finally:
         if acquired:
             bodies.release(client, acquired)
-    if not size:
-        raise _empty()
     return b"".join(parts)
-
-
-def check_whole(headers: Iterable[Header], body: bytes, limit: int | None) -> None:
-    """Check a body of at most `SMALL_BODY_BYTES` that has arrived. Raises as `read` does."""
-    limit = sys.maxsize if limit is None else limit
-    _check_head(headers, limit)
-    if len(body) > limit:
-        raise _too_large(limit)
-    if not body:
-        raise _empty()
 
 
 def _check_head(headers: Iterable[Header], limit: int) -> int:
@@ -126,6 +123,8 @@ def decode(content: bytes, type_: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _invalid(explain(error, type_, "body")) from None
     except msgspec.DecodeError as error:
+        if not content:
+            raise invalid("body: expected JSON, but it is empty.") from None
         raise invalid(f"body: expected JSON: {why_malformed(content, error)}.") from None
     except ValueError as error:
         raise _invalid(f"body: {error}") from None
@@ -139,10 +138,6 @@ def _decoder(type_: Any) -> tuple[msgspec.json.Decoder[Any], int, tuple[str, ...
     fields = msgspec.structs.fields(type_) if struct else ()
     optional = tuple(field.name for field in fields if field.default is UNSET)
     return msgspec.json.Decoder(type_), sum(field.required for field in fields), optional
-
-
-def _empty() -> ApiError:
-    return invalid("body: expected JSON, but it is empty.")
 
 
 def _invalid(what: str) -> ApiError:

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 from litestar.types import Receive, Send
 
-from petstore.http.body import check_whole, read
 from petstore.http.headers import Header
-from petstore.http.shares import SMALL_BODY_BYTES, Share
+from petstore.http.shares import Share
 from petstore.http.state import ServiceState
 
 
@@ -36,29 +35,6 @@ class ServiceRequest:
         self.page_bytes = 0
         self.limit_headers: tuple[Header, ...] = ()
         self.writing = False
-
-    def whole_body(self, limit: int | None) -> bytes | None:
-        """Return the body if all of it has arrived and it is small; None if `body` must wait.
-
-        limit -- the maximum length in bytes; None for none
-
-        Raises `ApiError` as `body` does.
-        """
-        take = getattr(self.send, "take_body", None)
-        body: bytes | None = None if take is None else take(SMALL_BODY_BYTES)
-        if body is not None:
-            check_whole(self.scope["headers"], body, limit)
-        return body
-
-    async def body(self, limit: int | None) -> bytes:
-        """Return the body as it was sent.
-
-        limit -- the maximum length in bytes; None for none
-
-        Raises `ApiError` as `petstore.http.body.read` does.
-        """
-        bodies, client = self.service.shares.bodies, self.scope.get("auth", "")
-        return await read(self.scope["headers"], self.receive, limit, bodies, client)
 
     def acquire_page(self, count: int) -> Awaitable[None] | None:
         """Begin to fetch a page of so many items; return what must be awaited first, if anything.

@@ -69,7 +69,7 @@ class Operation(Struct, frozen=True, eq=False):
         parameter of the path, `data`
     takes_request, parameter, body -- whether it takes the request; the parameter's name, or "";
         the type of `data`, or None
-    max_body_bytes -- the maximum length of a body; None for none
+    max_body_bytes -- the maximum length of a body
     content -- the type of what it returns
     encode -- returns that as bytes
     fixed, fixed_error -- the headers of its responses, and those of its errors
@@ -84,7 +84,7 @@ class Operation(Struct, frozen=True, eq=False):
     takes_request: bool
     parameter: str
     body: Any
-    max_body_bytes: int | None
+    max_body_bytes: int
     content: Any
     encode: Callable[[Any], bytes]
     status: int
@@ -201,7 +201,7 @@ def _compile(
         takes_request="request" in taken,
         parameter=parameter if parameter in taken else "",
         body=None if data is None else data.annotation,
-        max_body_bytes=handler.resolve_request_max_body_size(),
+        max_body_bytes=handler.resolve_request_max_body_size() or sys.maxsize,
         content=content,
         encode=_ENCODE.get(content) or msgspec.json.Encoder().encode,
         status=handler.status_code,

@@ -19,7 +19,7 @@ from litestar.types import Receive, Send
 
 from petstore.config.keys import short_name
 from petstore.contract import RefusedError, StorageError, UnavailableError, WrongStoreError
-from petstore.http.body import decode
+from petstore.http.body import decode, read_body
 from petstore.http.cors import Cors
 from petstore.http.errors import (
     SERVICE_STOPPING,
@@ -118,9 +118,9 @@ class Service:
                 if operation.takes_request:
                     arguments["request"] = request
                 if operation.body is not None:
-                    content = request.whole_body(operation.max_body_bytes)
-                    if content is None:
-                        content = await request.body(operation.max_body_bytes)
+                    content = read_body(request, operation.max_body_bytes)
+                    if not isinstance(content, bytes):
+                        content = await content
                     arguments["data"] = decode(content, operation.body)
                 result = await operation.function(**arguments)
                 code, headers, fixed = operation.status, [], operation.fixed
