@@ -1,4 +1,4 @@
-"""Which store this process has opened, and whether what is there is still that one."""
+"""The store that this process has opened, and whether what is there is still that one."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,8 +11,8 @@ import msgspec
 from petstore.contract import Access, Expected, WrongStoreError
 from petstore_postgres.servers import TO_USE_IT
 
-SETTLED_SECONDS: Final = 10
-"""No crash or failover may take from a store what it has had for this long."""
+MAX_LOSS_SECONDS: Final = 10
+"""No crash or failover may take from a store what it has had for this long: that is required."""
 
 # Ids count as assigned if the sequence has assigned them, or if a row has them: a logical replica,
 # and a restore of data only, have the rows and leave the sequences behind.
@@ -31,8 +31,8 @@ _RAISE: Final = (
 _log = logging.getLogger("petstore.postgres")
 
 
-class _Sight(NamedTuple):
-    """What one check finds.
+class _State(NamedTuple):
+    """The store as one check finds it.
 
     table -- the id of a table, which a restored dump does not have
     timeline -- of a primary; empty for a standby
@@ -57,7 +57,7 @@ class _Sight(NamedTuple):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_NOTE: Final = msgspec.msgpack.Decoder(tuple[_Sight, tuple[int, int]])
+_NOTE: Final = msgspec.msgpack.Decoder(tuple[_State, tuple[int, int]])
 
 
 class Store:
@@ -74,9 +74,9 @@ class Store:
         self._expected = expected.store
         self._notes = expected.notes
         self._writes = expected.access is not Access.READ
-        self._last: _Sight | None = None
-        self._settled = self._settling = (0, 0)
-        self._settles = 0.0
+        self._last: _State | None = None
+        self._required = self._next_required = (0, 0)
+        self._next_at = 0.0
 
     @property
     def identity(self) -> str:
@@ -92,35 +92,35 @@ class Store:
         """
         # A check that began later may end before.
         before = self._last
-        last, settled = self._noted() if before is None else (before, self._settled)
+        last, required = self._noted() if before is None else (before, self._required)
         row = await fetch_row(_SQL.format(schema=f'"{self.schema}"'))
         if row is None:
             raise WrongStoreError(
                 f"{self._name}: the table store in the schema {self.schema} is empty. Restore its"
                 f" data, or {TO_USE_IT}"
             )
-        sight = _Sight(*row)
-        if str(sight.identity) != (self._expected or str(sight.identity)):
+        state = _State(*row)
+        if str(state.identity) != (self._expected or str(state.identity)):
             raise WrongStoreError(
-                f"{self._name} has the store {sight.identity} in the schema {self.schema}, and not"
+                f"{self._name} has the store {state.identity} in the schema {self.schema}, and not"
                 f" {self._expected}. Restore its data, or {TO_USE_IT}"
             )
         # What only reads may go from one standby to another that is behind it: nothing is lost.
-        if last is not None and (self._writes or sight.timeline == last.timeline != ""):
-            self._compare(sight, last, settled)
+        if last is not None and (self._writes or state.timeline == last.timeline != ""):
+            self._compare(state, last, required)
         if before is None:
-            self._expected = str(sight.identity)
+            self._expected = str(state.identity)
             _log.info(
                 "%s has the store %s in the schema %s, schema version %d",
                 self._name,
-                sight.identity,
+                state.identity,
                 self.schema,
-                sight.version,
+                state.version,
             )
-        self._remember(sight, before)
+        self._remember(state, before)
         for sequence, table, assigned, highest in (
-            ("pet_ids", "pets", sight.pet_ids, sight.pets),
-            ("order_ids", "orders", sight.order_ids, sight.orders),
+            ("pet_ids", "pets", state.pet_ids, state.pets),
+            ("order_ids", "orders", state.order_ids, state.orders),
         ):
             if assigned < highest and self._writes:
                 _log.warning(
@@ -134,58 +134,58 @@ class Store:
                     _RAISE.format(schema=f'"{self.schema}"', sequence=sequence, table=table)
                 )
 
-    def _noted(self) -> tuple[_Sight | None, tuple[int, int]]:
-        """Return what a process of the service has seen last, and the ids that were settled."""
+    def _noted(self) -> tuple[_State | None, tuple[int, int]]:
+        """Return what a process of the service has seen last, and the required ids."""
         notes = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
         if not notes:
             return None, (0, 0)
-        last, settled = max(notes, key=lambda note: (note[0].timeline, note[0].position))
-        self._settled = self._settling = settled
-        return last, settled
+        last, required = max(notes, key=lambda note: (note[0].timeline, note[0].position))
+        self._required = self._next_required = required
+        return last, required
 
-    def _compare(self, sight: _Sight, last: _Sight, settled: tuple[int, int]) -> None:
+    def _compare(self, state: _State, last: _State, required: tuple[int, int]) -> None:
         """Raise `WrongStoreError` if this is an older copy of what was seen last.
 
         A crash loses nothing that was on disk. A failover to an asynchronous standby loses what
         that had not received: its timeline is higher, and its tables are the same. A restored dump
         has other tables, so it has no reason to have fewer ids.
         """
-        same_table = sight.table == last.table
-        older_files = sight.timeline == last.timeline and sight.position < last.position
-        floor = settled if same_table else last.assigned
-        if older_files or _is_behind(sight.assigned, floor):
+        same_table = state.table == last.table
+        older_files = state.timeline == last.timeline and state.position < last.position
+        floor = required if same_table else last.assigned
+        if older_files or _is_behind(state.assigned, floor):
             raise WrongStoreError(
                 f"{self._name} has an older copy of the store in the schema {self.schema}:"
-                f" {_describe(last)} before, {_describe(sight)} now. Restore the newest data, or"
+                f" {_describe(last)} before, {_describe(state)} now. Restore the newest data, or"
                 f" {TO_USE_IT}"
             )
-        if _is_behind(sight.assigned, last.assigned):
+        if _is_behind(state.assigned, last.assigned):
             _log.warning(
                 "%s has lost the latest writes, as a failover to an asynchronous standby may: %s"
                 " before, %s now; ids are assigned again",
                 self._name,
                 _describe(last),
-                _describe(sight),
+                _describe(state),
             )
 
-    def _remember(self, sight: _Sight, before: _Sight | None) -> None:
+    def _remember(self, state: _State, before: _State | None) -> None:
         if self._last is not before:  # another check has ended meanwhile
             return
-        self._last = sight
-        pets, orders = sight.assigned
-        if monotonic() >= self._settles:
-            self._settled, self._settling = self._settling, sight.assigned
-            self._settles = monotonic() + SETTLED_SECONDS
-        self._settled = min(self._settled[0], pets), min(self._settled[1], orders)
-        self._settling = min(self._settling[0], pets), min(self._settling[1], orders)
+        self._last = state
+        pets, orders = state.assigned
+        if monotonic() >= self._next_at:
+            self._required, self._next_required = self._next_required, state.assigned
+            self._next_at = monotonic() + MAX_LOSS_SECONDS
+        self._required = min(self._required[0], pets), min(self._required[1], orders)
+        self._next_required = min(self._next_required[0], pets), min(self._next_required[1], orders)
         if self._notes is not None:
-            self._notes.write(_ENCODER.encode((sight, self._settled)))
+            self._notes.write(_ENCODER.encode((state, self._required)))
 
 
 def _is_behind(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] < other[0] or one[1] < other[1]
 
 
-def _describe(sight: _Sight) -> str:
-    pets, orders = sight.assigned
-    return f"ids up to {pets} and {orders} at {sight.timeline}/{sight.position:X}"
+def _describe(state: _State) -> str:
+    pets, orders = state.assigned
+    return f"ids up to {pets} and {orders} at {state.timeline}/{state.position:X}"

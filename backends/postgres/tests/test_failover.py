@@ -212,10 +212,10 @@ async def test_several_addresses_of_one_server_are_no_split_brain(server: Server
             await asyncio.sleep(CHECK_SECONDS)
 
 
-async def test_a_standby_that_lacks_what_had_settled_is_refused(
+async def test_a_standby_that_lacks_what_is_required_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(store, "SETTLED_SECONDS", 0)
+    monkeypatch.setattr(store, "MAX_LOSS_SECONDS", 0)
     with pair() as (primary, standby):
         async with opened(url_of(primary, standby)) as repository:
             await repository.create_pet(REX)

@@ -37,7 +37,7 @@ def check_refused(open_: Opened, fault: Callable[[], object], reason: str) -> No
     async def run() -> None:
         async with open_() as writer, open_() as reader:
             await asyncio.gather(*(writer.create_pet(REX) for _ in range(30)))
-            for repository in (writer, reader) * 3:  # what one check finds has settled by the next
+            for repository in (writer, reader) * 3:  # what one check finds is required by the next
                 await repository.check()
             await asyncio.to_thread(fault)
             for repository in (reader, writer):
@@ -113,7 +113,7 @@ def test_an_older_copy_is_refused(
 
     If a dump was restored since the files were copied, these have other tables, and more ids.
     """
-    monkeypatch.setattr(store, "SETTLED_SECONDS", 0 if way == "rows" else 3600)
+    monkeypatch.setattr(store, "MAX_LOSS_SECONDS", 0 if way == "rows" else 3600)
     server: Server = request.getfixturevalue("failing" if "files" in way else "server")
     name, dump = fresh(), server.directory / "dump.sql"
     place = server.binaries, server.directory

@@ -39,7 +39,7 @@ _COUNTERS: Final = ("pets", "orders", "revision")
 """Fields of a partition's meta that only grow."""
 
 _GIVE_UP: Final = 'read "An emptied partition" in the README of petstore-redis'
-"""What else to do if a server was emptied but not all of the store is gone, for messages."""
+"""Where a message sends whoever has a server without data and other parts of the store."""
 
 
 class _Row(NamedTuple):
@@ -57,10 +57,10 @@ _Counters = tuple[int, ...]
 
 
 class _Noted(NamedTuple):
-    """What is noted of a partition: its master, and the counters that must be reached."""
+    """The note of a partition: its master, and the counters that must be reached."""
 
     address: ServerAddress
-    settled: _Counters
+    required: _Counters
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -73,24 +73,24 @@ class _Level:
     What it had for `CRASH_LOSS_SECONDS` must still be there. A replica that has taken over may be
     behind: its level begins anew.
 
-    settled -- the counters that must be reached
+    required -- the counters that must be reached
     """
 
-    def __init__(self, address: ServerAddress, settled: _Counters) -> None:
+    def __init__(self, address: ServerAddress, required: _Counters) -> None:
         self.address = address
-        self.settled = self._settling = settled
-        self._settles = monotonic() + CRASH_LOSS_SECONDS
+        self.required = self._next = required
+        self._next_at = monotonic() + CRASH_LOSS_SECONDS
 
     def raise_to(self, counters: _Counters) -> None:
         """Remember what was just seen."""
-        if monotonic() >= self._settles:
-            self.settled, self._settling = self._settling, counters
-            self._settles = monotonic() + CRASH_LOSS_SECONDS
-        self._settling = tuple(map(min, self._settling, counters))
+        if monotonic() >= self._next_at:
+            self.required, self._next = self._next, counters
+            self._next_at = monotonic() + CRASH_LOSS_SECONDS
+        self._next = tuple(map(min, self._next, counters))
 
 
 class _Expected(NamedTuple):
-    """What a partition must have: its meta, its level, and the counters that were settled."""
+    """A partition before its check: its meta, its level, and the counters that it must reach."""
 
     meta: str
     level: _Level
@@ -291,7 +291,7 @@ class RedisStore:
         for number, owner in enumerate(self._masters.owners):
             if owner.address == master.address:
                 level = self._level(number, master.address)
-                expected.append(_Expected(self._keys[number]["meta"], level, level.settled))
+                expected.append(_Expected(self._keys[number]["meta"], level, level.required))
         return expected
 
     def _compare(self, master: Master, expected: Sequence[_Expected], rows: Sequence[Any]) -> None:
@@ -314,8 +314,8 @@ class RedisStore:
     def _level(self, number: int, address: ServerAddress) -> _Level:
         level = self._levels.get(number)
         if level is None or level.address != address:
-            settled = [one.settled for one in self._noted_of(number, address)]
-            level = _Level(address, _highest([(0,) * len(_COUNTERS), *settled]))
+            required = [one.required for one in self._noted_of(number, address)]
+            level = _Level(address, _highest([(0,) * len(_COUNTERS), *required]))
             self._levels[number] = level
         return level
 
@@ -328,7 +328,7 @@ class RedisStore:
     def _write_note(self) -> None:
         if self._notes is not None:
             note = {
-                number: _Noted(level.address, level.settled)
+                number: _Noted(level.address, level.required)
                 for number, level in self._levels.items()
             }
             self._notes.write(_ENCODER.encode(note))

@@ -117,8 +117,8 @@ class Clock:
         self.now = 0.0
         monkeypatch.setattr(store, "monotonic", lambda: self.now)
 
-    async def settle(self, repository: RedisRepository) -> None:
-        """Check until what is there is settled."""
+    async def require(self, repository: RedisRepository) -> None:
+        """Check until what is there is required."""
         for _ in range(3):
             await repository.check()
             self.now += store.CRASH_LOSS_SECONDS
@@ -146,7 +146,7 @@ async def test_a_worker_that_starts_knows_what_the_others_have_seen(
     noted = Expected(notes=notes)
     async with opened(server, prefix=prefix, expected=noted) as repository:
         await repository.create_pet(REX)
-        await clock.settle(repository)
+        await clock.require(repository)
     server.call("HSET", meta, "pets", 0)
     with pytest.raises(WrongStoreError, match="an older copy of the store"):
         async with opened(server, prefix=prefix, expected=noted):
@@ -176,7 +176,7 @@ async def test_an_older_file_of_the_server_is_noticed(
                 async with opened(server, prefix=prefix):
                     pass
             await CHANGES[change](repository, order.id)
-            await clock.settle(repository)
+            await clock.require(repository)
             server.kill()
             shutil.move(server.directory / "old.rdb", server.directory / "dump.rdb")
             server.start()
@@ -193,13 +193,13 @@ async def test_a_server_that_has_lost_its_last_writes_is_used(
     meta = f"{{{prefix}:0}}:meta"
     async with opened(server, prefix=prefix) as repository:
         await repository.create_pet(REX)
-        await clock.settle(repository)
-        settled = server.call("HGET", meta, "pets")
+        await clock.require(repository)
+        required = server.call("HGET", meta, "pets")
         await repository.create_pet(REX)
         await repository.check()
-        server.call("HSET", meta, "pets", settled)
+        server.call("HSET", meta, "pets", required)
         await repository.check()
-        await clock.settle(repository)
+        await clock.require(repository)
         server.call("HSET", meta, "pets", 0)
         await check_refused_for_good(repository, "an older copy")
 
@@ -358,7 +358,7 @@ async def test_a_replica_that_has_not_received_the_last_writes_takes_over(
         prefix = fresh()
         async with opened(group, prefix=prefix, timeout_seconds=1) as repository:
             made = [(await repository.create_pet(REX)).id for _ in range(5)]
-            await clock.settle(repository)
+            await clock.require(repository)
             old = group.master()
             old.kill()
             await asyncio.to_thread(until, lambda: group.failed_over(old))
