@@ -204,9 +204,11 @@ class Correct(Repository):
     def check_live(self, order: Order, pet: Pet) -> None:
         if pet.status is not PET_STATUS_BY_ORDER[order.status]:
             raise ConflictError("the pet has another status")
-        others = [o for o in self.data.orders.values() if o.pet_id == pet.id]
-        if any(other.status is not OrderStatus.CANCELLED for other in others):
+        if any(o.status is not OrderStatus.CANCELLED for o in self.orders_of(pet.id)):
             raise ConflictError("the pet is in another order")
+
+    def orders_of(self, pet_id: int) -> list[Order]:
+        return [order for order in self.data.orders.values() if order.pet_id == pet_id]
 
     def raise_counter(self, item: Pet | Order) -> None:
         """Make later ids higher than that of a restored item."""

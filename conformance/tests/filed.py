@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -252,15 +251,6 @@ class LooksForItsFile(Filed):
 
     def load(self) -> None:
         self.data = self.read()
-
-
-class NamesTheStoreByItsPath(Filed):
-    """The identity is made from the name of the file."""
-
-    def read(self) -> Store:
-        store = super().read()
-        store.identity = sha256(bytes(self.path)).hexdigest()
-        return store
 
 
 class SavesRecordsLast(Filed):

@@ -10,7 +10,6 @@ from conformance.tests.saboteurs import (  # noqa: F401 - they register themselv
     processes,
     records,
     reopening,
-    restored_orders,
     restoring,
     sharing,
     stores,

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
@@ -71,18 +70,6 @@ class JoinsWritesWithOneToken(Correct):
         return await asyncio.shield(writing)
 
 
-@breaks("token-atomic")
-class ReplacesExpiredRecords(Correct):
-    """Looks only once whether the record of a token has expired."""
-
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        if token and token.value in self.data.records and not self.find(token):
-            receipt = await super().create_pet(new)
-            self.record(token, receipt.id)
-            return receipt
-        return await super().create_pet(new, token)
-
-
 @breaks("page-overlap")
 class DropsWhatMatchesNoMore(Correct):
     """Looks at the orders of a page again, and returns fewer instead of others that match."""
@@ -98,17 +85,13 @@ class DropsWhatMatchesNoMore(Correct):
 class OrdersOfATurnFailTogether(Correct):
     """Orders that are placed in one turn are one transaction, which an absent pet ends."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.group: list[int] = []
-
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         self.require_open()
-        group = self.group
-        group.append(pet_id)
+        group = self.noted
+        group.add(pet_id)
         await asyncio.sleep(0)
-        self.group = []
-        if not self.find(token) and not self.data.pets.keys() >= set(group):
+        self.noted = set()
+        if not self.find(token) and not self.data.pets.keys() >= group:
             raise NotFoundError("no such pet")
         return await super().place_order(pet_id, at, token)
 
@@ -172,18 +155,15 @@ class PairsIdsWithRows(Correct):
 class GivesUpOnDeadlocks(Correct):
     """Two orders of a pet that overlap lock each other out; the server ends one of them."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.locked: set[int] = store.extra.setdefault("locked", set())
-
     async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        if pet_id in self.locked:
+        locked = self.data.extra.setdefault("locked", set())
+        if pet_id in locked:
             raise UnavailableError("deadlock detected")
-        self.locked.add(pet_id)
+        locked.add(pet_id)
         try:
             return await super().place_order(pet_id, at, token)
         finally:
-            self.locked.discard(pet_id)
+            locked.discard(pet_id)
 
 
 @breaks("healthy")
@@ -240,16 +220,3 @@ class ReadsTheArchiveFirst(Correct):
         archived = {order.id for order in before if order.status is OrderStatus.COMPLETED}
         missed = {o.id for o in after if o.status is OrderStatus.COMPLETED} - archived
         return [order for order in after if order.id not in missed][: query.count]
-
-
-@breaks("read-after-write")
-class TriesEachStatus(Correct):
-    """The status is in the key of a pet, which may change while one key after the other is read."""
-
-    async def get_pet(self, pet_id: int) -> Pet | None:
-        for status in (UNSET, *PetStatus):
-            pet = await super().get_pet(pet_id)
-            if pet and pet.status == status:
-                return pet
-            await pause()
-        return None

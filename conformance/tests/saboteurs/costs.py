@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
-from datetime import datetime
 from tempfile import gettempdir
 
 from msgspec.structs import replace
@@ -15,20 +14,10 @@ from petstore_memory import MemoryRepository
 from petstore_sqlite import SqliteSettings
 from petstore_sqlite import backend as sqlite
 
-from conformance.tests.correct import Correct, Item, LocationSettings, Token
+from conformance.tests.correct import Correct, Item, LocationSettings
 from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import (
-    MAX_ID,
-    Backend,
-    ConflictError,
-    Expected,
-    Order,
-    OrderQuery,
-    OrderStatus,
-    Receipt,
-    Repository,
-)
+from petstore.contract import Backend, Expected, Order, OrderQuery, OrderStatus, Repository
 
 
 @breaks("cost")
@@ -54,19 +43,6 @@ class SyncsEachItem(Correct):
         time.sleep(0.0002 * len(items))  # noqa: ASYNC251 - the mistake
 
 
-class NamesTheOrderInTheWay(MemoryRepository):
-    """Has indexes, but searches all orders for the one that its message names."""
-
-    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        try:
-            return await super().place_order(pet_id, at, token)
-        except ConflictError:
-            for order in await self.list_orders(OrderQuery(0, MAX_ID)):
-                if order.pet_id == pet_id:
-                    raise ConflictError(f"the pet is in order {order.id}") from None
-            raise
-
-
 class HasNoIndexInItsEngine(MemoryRepository):
     """An engine in C goes through rows to find those of a status; waiting hides it."""
 
@@ -86,17 +62,6 @@ class HasNoIndexInItsEngine(MemoryRepository):
 
 
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
-SABOTEURS["NamesTheOrderInTheWay"] = "cost", in_memory(NamesTheOrderInTheWay)
-
-
-@breaks("event-loop")
-class CompactsItsRecords(Correct):
-    """Every 200th record of a token is followed by a pause to compact them all."""
-
-    def record(self, token: Token, id_: int) -> None:
-        super().record(token, id_)
-        if token and len(self.data.records) % 200 == 0:
-            time.sleep(0.2)
 
 
 # In memory if possible: where a sync takes milliseconds, a search of 20,000 rows does not show.

@@ -3,34 +3,24 @@
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
 from conformance.tests.correct import (
     STORES,
     Correct,
-    Item,
     LocationSettings,
     Store,
-    Token,
     backend,
     remove,
     scratch,
 )
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import (
-    Expected,
-    NewPet,
-    Order,
-    OrderStatus,
-    Pet,
-    Receipt,
-    TokenRecord,
-)
+from petstore.contract import Expected, Pet, TokenRecord
 
 
 @breaks("closed")
@@ -68,17 +58,6 @@ async def cleared_location(settings: LocationSettings) -> AsyncIterator[Location
 SABOTEURS["ScratchClearsItsLocation"] = "scratch-apart", backend(Correct, scratch=cleared_location)
 
 
-@asynccontextmanager
-async def flushed_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
-    async with scratch(settings) as location:
-        yield location
-    for store in STORES.values():
-        store.pets.clear()
-
-
-SABOTEURS["RemovalFlushesTheServer"] = "scratch-apart", backend(Correct, scratch=flushed_location)
-
-
 SABOTEURS["SwallowsExceptions"] = "failure-passed", backend(Correct, swallowed=(Exception,))
 
 
@@ -88,24 +67,6 @@ SABOTEURS["SwallowsCancellation"] = (
 )
 
 
-@asynccontextmanager
-async def silent_location(settings: LocationSettings) -> AsyncIterator[LocationSettings]:
-    async with scratch(settings) as location:
-        with suppress(Exception):
-            yield location
-
-
-SABOTEURS["ScratchSwallowsExceptions"] = "failure-passed", backend(Correct, scratch=silent_location)
-
-
-@breaks("closed")
-class ReplaysWhenClosed(Correct):
-    """Looks for the token before it looks whether it is closed."""
-
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        return self.find(token) or await super().create_pet(new, token)
-
-
 @breaks("closed")
 class ReadsItsCacheWhenClosed(Correct):
     """Returns from memory what no order can change: pets without a status."""
@@ -113,26 +74,6 @@ class ReadsItsCacheWhenClosed(Correct):
     async def get_pet(self, pet_id: int) -> Pet | None:
         pet = self.data.pets.get(pet_id)
         return pet if pet and not pet.status else await super().get_pet(pet_id)
-
-
-@breaks("closed")
-class RestoresNothingWhenClosed(Correct):
-    """An empty call returns at once."""
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        if items:
-            await super().restore(items)
-
-
-@breaks("closed")
-class KeepsTheStatusWhenClosed(Correct):
-    """A change that changes nothing returns at once."""
-
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        order = self.data.orders.get(order_id)
-        if order and order.status is status:
-            return order
-        return await super().update_order(order_id, status)
 
 
 @breaks("closed")
@@ -185,28 +126,23 @@ SABOTEURS["UnwrapsGroups"] = "failure-passed", replace(backend(Correct), open=op
 numbered = set[str]()
 
 
-def numbering(choose: Callable[[], str], *, pausing: bool) -> Callable[[Any], Any]:
-    """Return a `scratch` that chooses the name of a location from those that are in use."""
-
-    @asynccontextmanager
-    async def scratch_numbered(_: LocationSettings) -> AsyncIterator[LocationSettings]:
-        name = choose()
-        if pausing:
-            await asyncio.sleep(0)
-        numbered.add(name)
-        try:
-            yield LocationSettings(name)
-        finally:
-            numbered.discard(name)
-            STORES.pop(name, None)
-
-    return scratch_numbered
+@asynccontextmanager
+async def numbered_location(_: LocationSettings) -> AsyncIterator[LocationSettings]:
+    """Search for the first number that is not in use, and take it a turn later."""
+    name = next(f"{n}" for n in count() if f"{n}" not in numbered)
+    await asyncio.sleep(0)
+    numbered.add(name)
+    try:
+        yield LocationSettings(name)
+    finally:
+        numbered.discard(name)
+        STORES.pop(name, None)
 
 
-by_count = numbering(lambda: f"{len(numbered)}", pausing=False)
-by_search = numbering(lambda: next(f"{n}" for n in count() if f"{n}" not in numbered), pausing=True)
-SABOTEURS["LocationsHaveNumbers"] = "scratch-apart", backend(Correct, scratch=by_count)
-SABOTEURS["LocationsAtOnceHaveOneName"] = "scratch-apart", backend(Correct, scratch=by_search)
+SABOTEURS["LocationsAtOnceHaveOneName"] = (
+    "scratch-apart",
+    backend(Correct, scratch=numbered_location),
+)
 
 
 @breaks("scratch-apart")

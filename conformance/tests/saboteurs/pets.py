@@ -5,27 +5,16 @@ import hashlib
 import re
 import unicodedata
 import zlib
-from collections import defaultdict
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from msgspec import UNSET
 from msgspec.structs import replace
-from petstore_conformance.model.model import matching
 
-from conformance.tests.correct import ALL, Correct, Store, Token
+from conformance.tests.correct import ALL, Correct, Token
 from conformance.tests.saboteurs.registry import breaks
-from petstore.contract import (
-    NewPet,
-    Order,
-    OrderQuery,
-    Pet,
-    PetQuery,
-    PetStatus,
-    Receipt,
-)
+from petstore.contract import NewPet, Order, OrderQuery, Pet, PetQuery, PetStatus, Receipt
 
 Find = Callable[[PetQuery], list[Pet]]
 
@@ -65,11 +54,6 @@ def short(pets: list[Pet]) -> list[Pet]:
     lengths = accumulate(len(pet.name) for pet in pets)
     found = [pet for pet, length in zip(pets, lengths, strict=True) if length <= 2**20]
     return found or pets[:1]
-
-
-def cut(pets: list[Pet], query: PetQuery) -> list[Pet]:
-    """Return all pets of a status but the last one, if they are as many as a query asks for."""
-    return pets[:-1] if query.status and len(pets) == query.count > 50 else pets
 
 
 changing(
@@ -116,35 +100,11 @@ listing(
 )
 listing(
     "page-after",
-    "SkipsThePetAfterTheCursor",
-    lambda find, query: find(replace(query, after=query.after + (query.after > 0))),
-)
-listing(
-    "page-after",
     "RepeatsTheLastPetOfAStatus",
     lambda find, query: find(query) or find(replace(query, after=query.after - bool(query.status))),
 )
 listing("page-count", "HasItsOwnLimit", lambda find, query: find(query)[:100])
 listing("page-count", "EndsPagesAtAMegabyte", lambda find, query: short(find(query)))
-listing(
-    "page-count",
-    "SearchesAWindowOf500",
-    lambda find, query: matching(find(replace(query, status=None))[: max(query.count, 500)], query),
-)
-listing(
-    "page-count",
-    "CountsBeforeItFilters",
-    lambda find, query: matching(find(replace(query, status=None))[: query.count], query),
-)
-listing(
-    "page-status",
-    "AbsentStatusMatches",
-    lambda find, query: [
-        pet
-        for pet in find(replace(query, status=None))
-        if pet.status in (query.status, UNSET) or not query.status
-    ],
-)
 listing(
     "page-status",
     "LastPageIsNotFiltered",
@@ -156,11 +116,6 @@ listing(
     "page-empty",
     "StartsOverAfterTheLastPage",
     lambda find, query: find(query) or find(replace(query, after=0)),
-)
-listing(
-    "page-count",
-    "LosesTheEndOfFullPagesOfAStatus",
-    lambda find, query: cut(find(query), query),
 )
 listing(
     "page-walk",
@@ -254,22 +209,6 @@ class WalksThroughASnapshot(Correct):
         if page:
             self.kept = {(page[-1].id, query.status): pets[query.count :]}
         return page
-
-
-@breaks("no-aliasing")
-class ReturnsItsOwnList(Correct):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.own = defaultdict[PetStatus | None, list[Pet]](list)
-
-    def put(self, pet: Pet) -> None:
-        for status in {None, pet.status or None}:
-            self.own[status].append(pet)
-
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        own = self.own[query.status]
-        whole = not query.after and query.count >= len(own)
-        return own if whole else await super().list_pets(query)
 
 
 @breaks("no-aliasing")

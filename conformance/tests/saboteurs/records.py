@@ -2,20 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from time import monotonic, time
+from time import time
 from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Item, Store, Token, backend
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import (
-    ConflictError,
-    Pet,
-    Receipt,
-    TokenPage,
-    TokenRecord,
-)
+from conformance.tests.correct import Correct, Item, Store, Token
+from conformance.tests.saboteurs.registry import breaks
+from petstore.contract import ConflictError, Pet, Receipt, TokenPage, TokenRecord
 
 
 def listing(**changes: Callable[[TokenRecord, Store, int], TokenRecord | None]) -> None:
@@ -52,15 +46,6 @@ class ListsExpiredRecords(Correct):
 
 
 @breaks("token-walk")
-class EndsAtAnEmptyPage(Correct):
-    """A page without records is taken for the last one."""
-
-    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        page = await super().list_tokens(cursor, count, now)
-        return page if page.records else TokenPage([], "")
-
-
-@breaks("token-walk")
 class EndsAfterAThousand(Correct):
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
         values = sorted(self.data.records)
@@ -93,6 +78,10 @@ class DeletesOnlyWhatItHasWritten(Correct):
         if token is not None:
             self.noted.add(token.value)
 
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.noted.add(record.value)
+
     def may_delete(self, expired: TokenRecord) -> bool:
         return expired.value in self.noted
 
@@ -105,46 +94,6 @@ class IsHeldUpByFastClocks(Correct):
         return expired.value in [*self.data.records][:2]
 
 
-class Clocked(Correct):
-    """Keeps a record until it has expired by a clock of its own, too."""
-
-    def clock(self) -> float:
-        return monotonic()
-
-    def record(self, token: Token, id_: int) -> None:
-        super().record(token, id_)
-        if token is not None:
-            ends = self.data.extra.setdefault("ends", {})
-            ends[token.value] = self.clock() + token.until - token.now
-
-    def may_delete(self, expired: TokenRecord) -> bool:
-        return bool(self.data.extra["ends"][expired.value] <= self.clock())
-
-
-@breaks("token-deleted")
-class BeginsItsClockWhenItIsOpened(Clocked):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.opened = monotonic()
-
-    def clock(self) -> float:
-        return super().clock() - self.opened
-
-
-@breaks("token-deleted")
-class CountsTheSecondsInWhichItWrites(Clocked):
-    """Its clock goes on by a second at most with each write, however long ago the last one was."""
-
-    def clock(self) -> float:
-        return float(self.data.extra.get("clock", 0))
-
-    def record(self, token: Token, id_: int) -> None:
-        last = self.data.extra.get("last", monotonic())
-        self.data.extra["clock"] = self.clock() + min(monotonic() - last, 1)
-        self.data.extra["last"] = monotonic()
-        super().record(token, id_)
-
-
 def restoring(name: str, restore: Callable[[Correct, TokenRecord], None]) -> None:
     """Register a saboteur with its own way to restore a record."""
     breaks("restore-token")(type(name, (Correct,), {"restore_record": restore}))
@@ -154,37 +103,15 @@ def _replace_record(self: Correct, record: TokenRecord) -> None:
     self.data.records[record.value] = record
 
 
-def _compare_fingerprints(self: Correct, record: TokenRecord) -> None:
-    stored = self.data.records.get(record.value, record)
-    Correct.restore_record(self, replace(record, until=stored.until, id=stored.id))
-
-
 def _refuse_known(self: Correct, record: TokenRecord) -> None:
     if record.value in self.data.records:
         raise ConflictError("the token is taken")
     self.data.records[record.value] = record
 
 
-def _cut_fingerprints(self: Correct, record: TokenRecord) -> None:
-    stripped = replace(record, fingerprint=record.fingerprint.rstrip())
-    if record.value not in self.data.records:
-        self.data.records[record.value] = stripped
-    elif self.data.records[record.value] not in (record, stripped):
-        raise ConflictError("a different record has this token")
-
-
 restoring("RestoresNoRecords", lambda _, __: None)
 restoring("ReplacesDifferentRecords", _replace_record)
-restoring("ComparesOnlyFingerprints", _compare_fingerprints)
 restoring("RefusesEqualRecords", _refuse_known)
-restoring("CutsFingerprints", _cut_fingerprints)
-
-
-@breaks("restore-token")
-class RestoresAThousandRecords(Correct):
-    async def restore(self, items: Sequence[Item]) -> None:
-        records = [item for item in items if isinstance(item, TokenRecord)]
-        await super().restore([item for item in items if item not in records[1000:]])
 
 
 @breaks("restore-token")
@@ -235,21 +162,17 @@ class SortsRecordsLast(Correct):
 class ForgetsRestoredRecords(Correct):
     """They are stored when the next write comes, which may be never."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.restored: list[bytes] = []
-
     def restore_record(self, record: TokenRecord) -> None:
         super().restore_record(record)
-        self.restored.append(record.value)
+        self.noted.add(record.value)
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
-        self.restored.clear()
+        self.noted.clear()
 
     def close(self) -> None:
         super().close()
-        for value in self.restored:
+        for value in self.noted:
             self.data.records.pop(value, None)
 
 
@@ -264,33 +187,13 @@ class EndsAfterExpiredRecords(Correct):
         return TokenPage(records, records[-1].value.hex() if records and more else "")
 
 
-class NotesRestoredRecords(Correct):
+@breaks("token-deleted")
+class KeepsRestoredRecords(Correct):
+    """What was restored is not in the index of times, by which expired records are found."""
+
     def restore_record(self, record: TokenRecord) -> None:
         super().restore_record(record)
         self.data.extra.setdefault("restored", set()).add(record.value)
 
-    def was_restored(self, value: bytes) -> bool:
-        return value in self.data.extra.get("restored", ())
-
-
-@breaks("token-deleted")
-class KeepsRestoredRecords(NotesRestoredRecords):
-    """What was restored is not in the index of times, by which expired records are found."""
-
     def may_delete(self, expired: TokenRecord) -> bool:
-        return not self.was_restored(expired.value)
-
-
-class ReplaysRestoredRecordsForever(NotesRestoredRecords):
-    """A record that was restored has no time to live, until it is opened again."""
-
-    def find(self, token: Token) -> Receipt | None:
-        restored = token and self.was_restored(token.value)
-        return super().find(replace(token, now=0) if token and restored else token)
-
-
-# A durable one is caught by `restore-token`, too.
-SABOTEURS["ReplaysRestoredRecordsForever"] = (
-    "token-expired",
-    replace(backend(ReplaysRestoredRecordsForever), durable=False),
-)
+        return expired.value not in self.data.extra.get("restored", ())

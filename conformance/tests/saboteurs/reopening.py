@@ -42,13 +42,6 @@ class LosesItsBuffer(Correct):
             del self.data.pets[pet_id]
 
 
-@breaks("durable-ids")
-class RestartsItsCounter(Correct):
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.last_id = 0
-
-
 @breaks("durable-pets")
 class ReopensWithoutItsIndex(Correct):
     """The kit must not take its `KeyError` for the exception that it raises itself."""
@@ -63,12 +56,12 @@ class ReopensWithoutItsIndex(Correct):
         return await super().get_pet(pet_id)
 
 
+reopening("durable-ids", "RestartsItsCounter", lambda store: vars(store).update(last_id=0))
+# It counts on from the number of what is stored, although ids have gaps.
 reopening(
-    "durable-pets",
-    "ReopensNamesAsLines",
-    lambda store: store.pets.update(
-        {id_: replace(p, name=p.name.replace("\r\n", "\n")) for id_, p in store.pets.items()}
-    ),
+    "durable-ids",
+    "CountsItsRows",
+    lambda store: vars(store).update(last_id=len(store.pets) + len(store.orders)),
 )
 reopening(
     "durable-pets",
@@ -80,29 +73,6 @@ reopening(
     "LoadsTheEndOfItsLog",
     lambda store: [store.records.pop(value) for value in list(store.records)[:-1000]],
 )
-
-
-@breaks("durable-ids")
-class CountsItsRows(Correct):
-    """Begins to count at the number of what is stored, although ids have gaps."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.last_id = len(store.pets) + len(store.orders)
-
-
-@breaks("durable-pets")
-class RollsBackWhenTheBlockFails(Correct):
-    """What is raised in the block undoes everything since it was opened."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.before = dict(store.pets)
-
-    def close(self) -> None:
-        super().close()
-        if sys.exc_info()[1]:
-            self.data.pets = self.before
 
 
 @breaks("durable-pets")
@@ -139,31 +109,33 @@ class TakesTheNextFingerprint(Correct):
 
 
 @breaks("durable-pets")
-class RollsBackWhenCancelled(RollsBackWhenTheBlockFails):
+class RollsBackWhenCancelled(Correct):
+    """Cancelling the block undoes everything since it was opened."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.before = dict(store.pets)
+
     def close(self) -> None:
+        super().close()
         if isinstance(sys.exc_info()[1], asyncio.CancelledError):
-            super().close()
-        else:
-            Correct.close(self)
+            self.data.pets = self.before
 
 
 @breaks("durable-pets")
 class EndsNoRefusedRestore(Correct):
     """The transaction of a refused restore stays open, and closing rolls it back."""
 
-    refused = False
-
     async def restore(self, items: Sequence[Item]) -> None:
         try:
             await super().restore(items)
         except RefusedError:
-            self.before, self.refused = dict(self.data.pets), True
+            self.kept = dict(self.data.pets)
             raise
 
     def close(self) -> None:
         super().close()
-        if self.refused:
-            self.data.pets = self.before
+        self.data.pets = self.kept or self.data.pets
 
 
 @breaks("durable-orders")
@@ -194,21 +166,6 @@ class RepeatsCancelledCreates(Correct):
             raise
         self.log.remove(new)
         return receipt
-
-
-@breaks("durable-orders")
-class LoadsRestoredItemsLast(Correct):
-    """Loads the file of restored items after the log of changes."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.restored: list[Pet | Order] = store.extra.setdefault("file", [])
-        for item in self.restored:
-            super().add(item)
-
-    def add(self, item: Pet | Order) -> None:
-        super().add(item)
-        self.restored.append(item)
 
 
 @breaks("durable-pets")

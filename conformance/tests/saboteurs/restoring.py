@@ -1,4 +1,4 @@
-"""What a backend may do wrong in `restore`."""
+"""What a backend may do wrong in `restore`, first with any items, then with orders."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from conformance.tests.correct import ALL, Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
 from petstore.contract import (
     MAX_ID,
+    PET_STATUS_BY_ORDER,
     ConflictError,
     NewPet,
+    NotFoundError,
     Order,
     OrderStatus,
     Pet,
     PetQuery,
     PetStatus,
     Receipt,
-    RefusedError,
     StorageError,
-    TokenRecord,
     UnavailableError,
 )
 
@@ -57,13 +57,6 @@ class NeedsAnItem(Correct):
 
 
 @breaks("restore-exact")
-class DropsPetsBelowTheHighestId(Correct):
-    def add(self, item: Pet | Order) -> None:
-        if item.id >= max(self.data.pets, default=0) or isinstance(item, Order):
-            super().add(item)
-
-
-@breaks("restore-exact")
 class IndexesStatusesAfterwards(FilteredListsLackRestoredPets):
     """The index of a restored item is filled once all items are stored."""
 
@@ -86,24 +79,6 @@ class ChecksThePetBeforeTheStoredOrder(Correct):
 class ReplacesDifferentItems(Correct):
     def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:  # noqa: ARG002 - its error
         self.add(item)
-
-
-@breaks("restore-other")
-class ComparesOnlyNames(Correct):
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
-        if not (isinstance(item, Pet) and isinstance(stored, Pet) and item.name == stored.name):
-            super().check_same(item, stored)
-
-
-@breaks("restore-other")
-class UndoesItemsBeforeTheRefusedOne(Correct):
-    async def restore(self, items: Sequence[Item]) -> None:
-        pets, orders = dict(self.data.pets), dict(self.data.orders)
-        try:
-            await super().restore(items)
-        except ConflictError:
-            self.data.pets, self.data.orders = pets, orders
-            raise
 
 
 @breaks("restore-other")
@@ -149,18 +124,6 @@ class IsUnavailableWithoutAnId(Correct):
             raise UnavailableError("full") from None
 
 
-@breaks("restore-next")
-class ReservesThePetWithoutAnId(Correct):
-    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
-        try:
-            return await super().place_order(pet_id, at, token)
-        except RefusedError:
-            raise
-        except StorageError:
-            self.set_status(pet_id, PetStatus.PENDING)
-            raise
-
-
 @breaks("restore-sizes")
 class RestoresAtMost1000(Correct):
     async def restore(self, items: Sequence[Item]) -> None:
@@ -176,25 +139,6 @@ class LosesAnItemBetweenChunks(Correct):
             await super().restore(items[begin : begin + 500])
 
 
-class ChecksBeforeTheCall(Correct):
-    """Has looked at what is stored once, before the first item of a call."""
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        self.before, self.live = dict(self.data.pets), dict(self.data.orders)
-        await super().restore(items)
-
-
-@breaks("restore-other")
-class ReplacesItemsOfTheSameCall(ChecksBeforeTheCall):
-    """Compares items only with what was stored before the call."""
-
-    def check_same(self, item: Pet | Order, stored: Pet | Order) -> None:
-        if item.id in self.before:
-            super().check_same(item, stored)
-        else:
-            self.add(item)
-
-
 @breaks("restore-other")
 class SkipsWhatItHasSeen(Correct):
     """Skips an item that it has restored before, although the stored one has changed since."""
@@ -203,30 +147,6 @@ class SkipsWhatItHasSeen(Correct):
         if item not in self.noted:
             super().check_same(item, stored)
         self.noted.add(item)
-
-
-@breaks("restore-next")
-class RaisesItsCounterAtTheEnd(Correct):
-    """A refused item keeps the counter below the items before it."""
-
-    def raise_counter(self, item: Pet | Order) -> None:
-        pass
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        await super().restore(items)
-        for item in items:
-            if not isinstance(item, TokenRecord):
-                super().raise_counter(item)
-
-
-@breaks("restore-exact")
-class CancelledOrdersNeedAnAvailablePet(Correct):
-    """Refuses what a correct store has exported."""
-
-    def check_pet(self, order: Order) -> None:
-        super().check_pet(order)
-        if order.status is OrderStatus.CANCELLED and not self.data.pets[order.pet_id].status:
-            raise ConflictError("the pet is not available")
 
 
 @breaks("restore-again")
@@ -241,16 +161,6 @@ class LooksForTheBatchAtOnce(Correct):
         if stored not in self.before:
             raise ConflictError("duplicate key")
         super().check_same(item, stored)
-
-
-@breaks("restore-sizes")
-class SendsAllValuesAtOnce(Correct):
-    """Inserts the items of a call by one statement, of which the driver bounds the arguments."""
-
-    async def restore(self, items: Sequence[Item]) -> None:
-        if 4 * len(items) > 65_535:
-            raise ValueError("too many arguments")
-        await super().restore(items)
 
 
 @breaks("restore-next")
@@ -361,23 +271,6 @@ class RemembersAnOffset(Correct):
         return page
 
 
-@breaks("restore-next")
-class KeepsItsLease(Correct):
-    """Ids are leased in blocks of 64; one is given up only if a restored id lies beyond it."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.lease: list[int] = []
-
-    def choose_id(self) -> int:
-        if not self.lease or self.data.restored > self.lease[-1]:
-            begin = self.data.last_id + 1
-            self.lease = list(range(begin, begin + 64))
-            self.data.last_id = min(begin + 63, MAX_ID)
-        id_ = self.lease.pop(0)
-        return self.choose_id() if id_ in self.data.pets or id_ in self.data.orders else id_
-
-
 @breaks("restore-sizes")
 class ReplacesForAMoment(Correct):
     """A refused pet replaces the stored one, until the last part of a long call is rolled back."""
@@ -402,3 +295,89 @@ class RestoresChunksTogether(Correct):
         chunks = [items[begin : min(begin + 1000, end)] for begin in range(0, end, 1000)]
         await asyncio.gather(*(Correct.restore(self, chunk) for chunk in chunks))
         await super().restore(items[end:])
+
+
+@breaks("restore-order")
+class UndoesItemsBeforeAnOrderWithoutItsPet(Correct):
+    async def restore(self, items: Sequence[Item]) -> None:
+        pets = dict(self.data.pets)
+        try:
+            await super().restore(items)
+        except NotFoundError:
+            self.data.pets = pets
+            raise
+
+
+@breaks("restore-order")
+class RestoresOrdersOfAbsentPets(Correct):
+    def check_pet(self, order: Order) -> None:
+        if order.pet_id in self.data.pets:
+            super().check_pet(order)
+
+
+@breaks("restore-order")
+class OrderOfAnAbsentPetIsAConflict(Correct):
+    def check_pet(self, order: Order) -> None:
+        try:
+            super().check_pet(order)
+        except NotFoundError:
+            raise ConflictError("no such pet") from None
+
+
+@breaks("restore-live")
+class RestoresTwoOrdersOfOnePet(Correct):
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PetStatus.PENDING or order.status is not OrderStatus.PLACED:
+            super().check_live(order, pet)
+
+
+@breaks("restore-live")
+class StoresTheOrderThatItRefuses(Correct):
+    def check_live(self, order: Order, pet: Pet) -> None:
+        if pet.status is not PET_STATUS_BY_ORDER[order.status]:
+            self.add(order)
+        super().check_live(order, pet)
+
+
+@breaks("restore-live")
+class OverlooksOrdersOfTheSameCall(Correct):
+    """Looks for other orders of a pet only among those that were stored before the call."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        self.before = dict(self.data.orders)
+        await super().restore(items)
+
+    def orders_of(self, pet_id: int) -> list[Order]:
+        return [order for order in super().orders_of(pet_id) if order.id in self.before]
+
+
+@breaks("restore-order")
+class RestoresPetsFirst(Correct):
+    """Sorts the items, so that an order may come before its pet."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await super().restore(sorted(items, key=lambda item: isinstance(item, Order)))
+
+
+@breaks("restore-live")
+class LinksTheLastOrder(Correct):
+    """Has a column for the order of a pet, which a cancelled order takes, too."""
+
+    def orders_of(self, pet_id: int) -> list[Order]:
+        return super().orders_of(pet_id)[-1:]
+
+
+@breaks("restore-live")
+class LinksOneOrderOfATurn(Correct):
+    """Orders of one turn are stored together, but only the last is linked to its pet."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        self.kept["last"] = pet_id
+        receipt = await super().place_order(pet_id, at, token)
+        if self.kept["last"] != pet_id:
+            self.data.extra.setdefault("unlinked", set()).add(receipt.id)
+        return receipt
+
+    def orders_of(self, pet_id: int) -> list[Order]:
+        unlinked = self.data.extra.get("unlinked", set())
+        return [order for order in super().orders_of(pet_id) if order.id not in unlinked]

@@ -6,18 +6,9 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import (
-    STORES,
-    Correct,
-    LocationSettings,
-    Store,
-    Token,
-    backend,
-    find,
-)
+from conformance.tests.correct import STORES, Correct, LocationSettings, Store, Token, backend, find
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
-    MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
     Expected,
@@ -29,7 +20,6 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Receipt,
-    StorageError,
 )
 
 
@@ -132,26 +122,6 @@ class KeepsFullPages(Correct):
         self.kept.clear()
 
 
-@breaks("shared-ids")
-class CountsAgainWhenOpened(Correct):
-    """Opening sets the counter to the highest id, although others are being assigned."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.last_id = max([*store.pets, *store.orders], default=0)
-
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.require_open()
-        if receipt := self.find(token):
-            return receipt
-        pet_id = self.next_id()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        self.put(Pet(pet_id, new.name, new.category_id, new.status))
-        self.record(token, pet_id)
-        return Receipt(pet_id)
-
-
 @asynccontextmanager
 async def open_initialized(settings: LocationSettings, _: Expected) -> AsyncIterator[Correct]:
     """Make a new location ready for use, although another process may be doing the same."""
@@ -194,63 +164,23 @@ class LocksItsOwnReservations(Correct):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.ids = iter(range(store.last_id + 1, store.last_id + 1001))
+        self.ids = [*range(store.last_id + 1, store.last_id + 1001)]
         store.last_id += 1000
 
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
-        self.require_open()
         async with self.lock:
-            if receipt := self.find(token):
-                return receipt
-            pet_id = next(self.ids, 0)
-            if pet_id <= self.data.restored:
+            if not self.ids or self.ids[0] <= self.data.restored:
                 begin = self.data.last_id + 1
                 await asyncio.sleep(0)
-                pet_id, *others = range(begin, begin + 1000)
-                self.ids, self.data.last_id = iter(others), begin + 999
-            if pet_id > MAX_ID:
-                raise StorageError("all ids have been assigned")
-            self.put(Pet(pet_id, new.name, new.category_id, new.status))
-            self.record(token, pet_id)
-            return Receipt(pet_id)
-
-
-@breaks("shared-ids")
-class HasFourBitsForItsWorkers(Correct):
-    """An id has the number of the handle in its last bits; after sixteen they begin again."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.number = store.extra.get("workers", 0) % 16
-        store.extra["workers"] = self.number + 1
-        self.tick = store.last_id // 16
+                self.ids, self.data.last_id = [*range(begin, begin + 1000)], begin + 999
+            return await super().create_pet(new, token)
 
     def choose_id(self) -> int:
-        self.tick = max(self.tick, self.data.restored // 16) + 1
-        id_ = self.tick * 16 + self.number
-        return id_ if id_ <= MAX_ID else self.data.last_id + 1
+        return self.ids.pop(0) if self.ids else super().choose_id()
 
-
-@breaks("shared-ids")
-class HandsBackItsBlock(Correct):
-    """Ids are reserved in blocks of 8; a repository that closes hands back what is left of one."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.block: list[int] = []
-
-    def next_id(self) -> int:
-        self.block = [id_ for id_ in self.block if id_ > self.data.restored]
-        if not self.block:
-            self.block = [super().next_id()]
-            while len(self.block) < 8 and self.data.last_id < MAX_ID:
-                self.block.append(super().next_id())
-        return self.block.pop(0)
-
-    def close(self) -> None:
-        if self.open and self.block and self.block[0] > self.data.restored:
-            self.data.last_id = self.block[0] - 1
-        super().close()
+    def next_order_id(self) -> int:
+        self.data.last_id += 1
+        return self.data.last_id
 
 
 @breaks("shared-orders")
@@ -314,43 +244,25 @@ SABOTEURS["SetsTheCounterAMomentLater"] = (
 )
 
 
+@breaks("shared-reads")
 class HearsOfChangesLater(Correct):
-    """Another handle is notified of a change, and then empties its cache; pages ask the server."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        store.extra.setdefault("handles", []).append(self)
+    """Its cache of pets hears of another handle's changes while it reads a page."""
 
     async def get_pet(self, pet_id: int) -> Pet | None:
-        pet: Pet | None = self.kept.get(pet_id) or await super().get_pet(pet_id)
-        self.kept[pet_id] = pet
+        if pet_id not in self.kept:
+            self.kept[pet_id] = await super().get_pet(pet_id)
+        pet: Pet | None = self.kept[pet_id]
         return pet
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
         await pause()
-        await pause()  # longer than a notice takes
+        self.kept.clear()
         return await super().list_pets(query)
 
     def put(self, pet: Pet) -> None:
         super().put(pet)
-        self.notify()
+        self.kept.clear()
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        self.notify()
-
-    def notify(self) -> None:
         self.kept.clear()
-        for handle in self.data.extra["handles"]:
-            self.noted.add(asyncio.create_task(handle.hear()))
-
-    async def hear(self) -> None:
-        await pause()
-        self.kept.clear()
-
-
-# A handle cannot be copied for a snapshot.
-SABOTEURS["HearsOfChangesLater"] = (
-    "shared-reads",
-    replace(backend(HearsOfChangesLater), snapshots=False),
-)

@@ -46,8 +46,21 @@ def recording(name: str, until: Callable[[IdempotencyToken], int]) -> None:
     breaks("token-expired")(type(name, (Correct,), {"record": record}))
 
 
+def remembering(clause: str, name: str, number: int) -> None:
+    """Register a saboteur that remembers so many tokens, although more have not expired."""
+
+    def record(self: Correct, token: Token, id_: int) -> None:
+        Correct.record(self, token, id_)
+        if len(self.data.records) > number:
+            del self.data.records[next(iter(self.data.records))]
+
+    breaks(clause)(type(name, (Correct,), {"record": record}))
+
+
 recording("KeepsRecordsForADay", lambda token: token.now + 24 * 60 * 60)
 recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.now + 1))
+remembering("token-replayed", "RemembersAThousandTokens", 1000)
+remembering("restore-token", "RemembersTenThousandTokens", 10_000)
 
 
 @breaks("token-replayed")
@@ -55,13 +68,6 @@ class ReplaysANewId(Correct):
     def find(self, token: Token) -> Receipt | None:
         receipt = super().find(token)
         return Receipt(self.next_id(), replayed=True) if receipt else None
-
-
-@breaks("token-replayed")
-class DoesNotReportReplays(Correct):
-    def find(self, token: Token) -> Receipt | None:
-        receipt = super().find(token)
-        return receipt and Receipt(receipt.id)
 
 
 @breaks("token-reused")
@@ -89,20 +95,6 @@ class ChecksThePetFirst(Correct):
         if pet_id not in self.data.pets:
             raise NotFoundError("no such pet")
         return await super().place_order(pet_id, at, token)
-
-
-@breaks("token-apart")
-class ReplaysAcrossClients(Correct):
-    """Finds records by fingerprint: another client's token finds them, too."""
-
-    def find(self, token: Token) -> Receipt | None:
-        if token is None:
-            return None
-        return super().find(replace(token, value=token.fingerprint))
-
-    def record(self, token: Token, id_: int) -> None:
-        if token is not None:
-            super().record(replace(token, value=token.fingerprint), id_)
 
 
 keyed("token-apart", "TreatsTokensAsText", lambda value: value.rstrip(b"\0\n"))
@@ -179,39 +171,6 @@ class HasATimeToLive(Correct):
         if token is not None and monotonic() >= self.kept.get(token.value, inf):
             self.data.records.pop(token.value, None)
         return super().find(token)
-
-
-@breaks("token-expired")
-class ReplaysExtendTheRecord(Correct):
-    def find(self, token: Token) -> Receipt | None:
-        receipt = super().find(token)
-        if receipt:
-            self.record(token, receipt.id)
-        return receipt
-
-
-@breaks("token-replayed")
-class RemembersAThousandTokens(Correct):
-    """Drops the oldest record, although it has not expired."""
-
-    def record(self, token: Token, id_: int) -> None:
-        super().record(token, id_)
-        if len(self.data.records) > 1000:
-            del self.data.records[next(iter(self.data.records))]
-
-
-@breaks("token-expired")
-class OverlooksRecordsOfTheFuture(Correct):
-    """The clock of the caller who made the record was ahead of this caller's."""
-
-    def find(self, token: Token) -> Receipt | None:
-        made = self.data.extra.setdefault("made", {})
-        return super().find(token) if token and token.now >= made.get(token.value, 0) else None
-
-    def record(self, token: Token, id_: int) -> None:
-        super().record(token, id_)
-        if token:
-            self.data.extra.setdefault("made", {})[token.value] = token.now
 
 
 @breaks("token-expired")
@@ -334,16 +293,6 @@ class PurgesLater(Correct):
         expired = [value for value, r in records.items() if token and r.until <= token.now]
         if len(expired) > 100:
             asyncio.get_running_loop().call_soon(lambda: [records.pop(v, None) for v in expired])
-
-
-@breaks("restore-token")
-class RemembersTenThousandTokens(Correct):
-    """A write drops the oldest record, although it has not expired."""
-
-    def record(self, token: Token, id_: int) -> None:
-        super().record(token, id_)
-        if len(self.data.records) > 10_000:
-            del self.data.records[next(iter(self.data.records))]
 
 
 @breaks("token-atomic")

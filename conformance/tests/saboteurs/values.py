@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import Correct, Item, Store, Token
+from conformance.tests.correct import Correct, Item, Token
 from conformance.tests.saboteurs.registry import breaks
 from petstore.contract import (
     MAX_ID,
@@ -55,16 +55,6 @@ placing("order-of-nothing", "ClampsPetIds", lambda id_, at: (min(max(id_, 1), MA
 placing("order-of-nothing", "ClampsHighPetIds", lambda id_, at: (min(id_, MAX_ID), at))
 
 
-@breaks("name-exact")
-class TrimsNamesOfOrderedPets(Correct):
-    """Writes the name once more with the new status, through the code that trims."""
-
-    def set_status(self, pet_id: int, status: PetStatus) -> None:
-        super().set_status(pet_id, status)
-        pet = self.data.pets[pet_id]
-        self.put(replace(pet, name=pet.name.strip()))
-
-
 @breaks("restore-exact")
 class RestoresNamesAsLines(Correct):
     """Restores through a file of text, which has its own ends of lines."""
@@ -73,16 +63,6 @@ class RestoresNamesAsLines(Correct):
         if isinstance(item, Pet):
             item = replace(item, name=item.name.replace("\r\n", "\n"))
         super().add(item)
-
-
-@breaks("restore-exact")
-class PadsIdsToTenDigits(Correct):
-    """Sorts keys of text that are too short for long ids."""
-
-    def matching(self, query: PetQuery) -> list[Pet]:
-        found = super().matching(replace(query, after=0))
-        found.sort(key=lambda pet: f"{pet.id:010}")
-        return [pet for pet in found if f"{pet.id:010}" > f"{query.after:010}"]
 
 
 @breaks("restore-exact")
@@ -126,17 +106,13 @@ class RenamesAnArgument(Correct):
 class UpdatesReturnedPages(Correct):
     """The pages that were returned are its cache, which it keeps up to date."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.pages: list[list[Order]] = []
-
     async def list_orders(self, query: OrderQuery) -> list[Order]:
-        self.pages.append(await super().list_orders(query))
-        return self.pages[-1]
+        page = self.kept[len(self.kept)] = await super().list_orders(query)
+        return page
 
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
-        for page in self.pages:
+        for page in self.kept.values():
             page[:] = [self.data.orders[order.id] for order in page]
 
 
