@@ -50,5 +50,4 @@ class Conformance(
 ):
     """The clauses of a backend: its tests subclass this, with `backend` and `settings`."""
 
-    machine_advances_time = True
-    machine_restores = True
+    remote = False

@@ -22,7 +22,7 @@ from petstore.contract import (
     RefusedError,
     Repository,
 )
-from petstore_conformance.clauses.orders import add_pet, check_agreement, place_orders
+from petstore_conformance.clauses.orders import add_pet, check_agreement, place_at, place_orders
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, within
 from petstore_conformance.harness.effort import WRITES, current
 from petstore_conformance.harness.kit import Kit, clause
@@ -37,6 +37,7 @@ from petstore_conformance.model.calls import (
     read_each,
     sample,
     settle,
+    time_limit,
     yield_to_others,
 )
 from petstore_conformance.model.values import AT, REX, make_token
@@ -127,19 +128,19 @@ def methods(
 
 async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
     """Yield a trial of each method for each tenth, while there is time."""
-    time = asyncio.get_running_loop().time
-    end, number, lengths = time() + TRIAL_SECONDS, 0, dict[str, Length]()
-    kinds = [name for name, _ in methods(repository, 0, 1, 1)] + ["restore"] * kit.machine_restores
+    in_time, number, lengths = time_limit(TRIAL_SECONDS), 0, dict[str, Length]()
+    kinds = [name for name, _ in methods(repository, 0, 1, 1)]
+    kinds += [] if kit.remote else ["restore"]
     for tenth in (None, *TENTHS):
-        pet_ids = await asyncio.gather(*(add_pet(repository) for _ in kinds * 2))
-        ordered = pet_ids[len(kinds) :]
-        placed = await asyncio.gather(*(repository.place_order(id_, AT) for id_ in ordered))
-        for name, pet_id, other, order in zip(kinds, pet_ids, ordered, placed, strict=False):
-            if time() > end:
+        pet_ids = await asyncio.gather(*(add_pet(repository) for _ in kinds))
+        orders = await asyncio.gather(*(place_at(repository, AT) for _ in kinds))
+        for name, pet_id, order in zip(kinds, pet_ids, orders, strict=True):
+            if not in_time():
                 current().note(number, len(kinds) * (1 + len(TENTHS)))
                 return
             number += 1
-            await asyncio.gather(*(repository.get_pet(id_) for id_ in (pet_id, other)))  # cached
+            for id_ in (pet_id, order.pet_id):  # it may be cached
+                await repository.get_pet(id_)
             call = dict(methods(repository, number, pet_id, order.id)).get(name)
             if call is None:
                 call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
@@ -175,7 +176,7 @@ class CancellationClauses(Kit):
                 longest_write = max(longest_write, trial.length, key=lambda length: length.seconds)
         await settle(repository, longest)
         await self._look_for_late_effects(repository, longest_write)
-        if self.machine_restores:
+        if not self.remote:
             await self._cancel_between_distant_ids(repository)
         stored = await read_all(repository)
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
@@ -265,7 +266,7 @@ class CancellationClauses(Kit):
                 assert written.setdefault(pet.id, pet) is pet, "an id is assigned twice"
             await trial.finish(self._use(repository, trial))
         await self._cancel_many(repository)
-        if self.machine_restores:
+        if not self.remote:
             await self._cancel_large_pages(repository)
         await check_agreement(repository)
         all_ = {pet.id: pet for pet in (await read_all(repository)).pets}

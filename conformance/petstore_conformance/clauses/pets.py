@@ -129,7 +129,7 @@ class PetClauses(Kit):
             assert again.replayed or again.id == receipt.id, "a token by name is not used"
             pets += [pet] if (pet := await repository.get_pet(pet_id=receipt.id)) else []
             available += [receipt.id] if status == PetStatus.AVAILABLE else []
-        if self.machine_restores:
+        if not self.remote:
             await repository.restore(items=pets)  # equal, so skipped
         check_types(pets, [])
         for pet_id, order_status in zip(available, OrderStatus, strict=True):

@@ -139,11 +139,8 @@ class Kit:
     backend: ClassVar[Backend]
     settings: ClassVar[Any]
 
-    machine_advances_time: ClassVar[bool] = False
-    """Whether the machine sets the clock by which records of tokens expire."""
-
-    machine_restores: ClassVar[bool] = False
-    """Whether the machine calls `restore`."""
+    remote: ClassVar[bool] = True
+    """Whether a service is in between, so that the kit can neither set the clock nor restore."""
 
     write_seconds: ClassVar[dict[bool, list[float]]]
     """How long writes of the backend took in the clauses so far; see `Effort`."""

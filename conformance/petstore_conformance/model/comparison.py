@@ -178,7 +178,7 @@ class Comparison(RuleBasedStateMachine):
     def _timed(
         self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
     ) -> Write:
-        if self.kit.machine_advances_time:
+        if not self.kit.remote:
             write = Write(payload, name, at, behind, seconds)
         else:  # the service has its own clock
             write = Write(payload, name)

@@ -105,7 +105,7 @@ class ModelMachine(Comparison):
         """Open an empty repository and store the first pets, orders and records."""
         if self.idle:
             return
-        self._model = Model(now, own_clock=not self.kit.machine_advances_time)
+        self._model = Model(now, own_clock=self.kit.remote)
         self._runner.run(self._open(handles if self.kit.backend.shared else 1))
         for new in news:
             self._write(Write(new))
@@ -182,7 +182,7 @@ class ModelMachine(Comparison):
             )
 
         assert self._run(read()) == (pets, orders)
-        if self.kit.machine_restores:
+        if not self.kit.remote:
             self._run(repository.restore([*pets, *orders]))
         records, now = self._model.records.items(), self._model.now
         same = [Write(what, name) for (_, name), (until, what, _) in records if until > now]
@@ -208,7 +208,7 @@ class ModelMachine(Comparison):
             if after == 0:
                 self.choose(index)
                 self._write(Write(self._available(index).id))
-                if self.kit.machine_restores:
+                if not self.kit.remote:
                     pet_and_order = self._model.restore(self._model.free_id(0), REX, None)
                     self._run(self._repository.restore(pet_and_order))
                 self._repository = reader
@@ -252,7 +252,7 @@ class ModelMachine(Comparison):
             assert found == self._model.order(order_id)
         self._check_orders(OrderQuery(after, count, status))
 
-    @precondition(lambda self: self.kit.machine_restores)
+    @precondition(lambda self: not self.kit.remote)
     @step(
         new=NEW_PETS,
         gap=st.sampled_from([0, 1, 3, 2**31, 2**33 + 1]),
@@ -271,7 +271,7 @@ class ModelMachine(Comparison):
             self._run(self._repository.restore(items * 2))  # the second time, they are skipped
         self._check_everywhere(id_, id_)
 
-    @precondition(lambda self: self.kit.machine_advances_time)
+    @precondition(lambda self: not self.kit.remote)
     @step(hours=st.sampled_from([1, 11, 12, 24]))
     def advance_time(self, hours: int) -> None:
         """Let time pass, so that records expire."""
