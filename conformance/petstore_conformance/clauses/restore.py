@@ -379,56 +379,65 @@ class RestoreClauses(Kit):
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
         """The counter is not raised or set to the last id, or a write without an id half done."""
-        ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
+        await self._restore_orders_alone(repository)
         highest, order_ids = 0, list[int]()
-        for distance in (100, 1000):  # an order alone
-            order_id = (await place_orders(repository))[0].id + distance
-            completed = Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)
-            await repository.restore([completed])
-            placed = (await place_orders(repository))[0].id
-            assert placed > order_id, "the counter of orders is too low"
         for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
             if not await repository.get_pet(id_) and not await repository.get_order(id_):
                 await repository.restore(pet_and_order(id_))
                 highest = max(highest, id_)
-            if highest < HIGHEST:  # stored before an item that is refused, so it counts, too
-                highest = (await read_all(repository)).highest_id + 3 + 30 * (id_ % 2)
-                several = [item for n in (0, -1) for item in pet_and_order(highest + n)]
-                refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
-                with pytest.raises(NotFoundError):
-                    await repository.restore([*several, refused])
+            if highest < HIGHEST:
+                highest = await self._restore_before_a_refusal(repository, 3 + 30 * (id_ % 2))
             for _ in await sample(repository, range(8)):
                 pet_id = await add_pet(repository)
                 assert highest < pet_id <= MAX_ID, "the counter of pets is too low"
-                token = make_token(f"{pet_id}", pet_id)
-                receipt = await repository.place_order(pet_id, AT, token)
-                assert highest < receipt.id <= MAX_ID, "the counter of orders is too low"
-                order_ids.append(receipt.id)
-            replay = replace(receipt, replayed=True)
-            assert await repository.place_order(pet_id, AT, token) == replay
-            created = await repository.create_pet(REX, make_token(f"at {id_}", REX))
-            replayed = await repository.create_pet(REX, make_token(f"at {id_}", REX))
-            assert replayed == replace(created, replayed=True)
-        pets = await repository.list_pets(PetQuery(0, 999))
-        assert len({pet.id for pet in pets}) == len(pets)
-        orders = await repository.list_orders(OrderQuery(0, 999, OrderStatus.PLACED))
+                order_ids.append((await repository.place_order(pet_id, AT)).id)
+                assert highest < order_ids[-1] <= MAX_ID, "the counter of orders is too low"
+        stored = await read_all(repository)
+        assert len({pet.id for pet in stored.pets}) == len(stored.pets)
         assert len(set(order_ids)) == len(order_ids)
-        assert set(order_ids) <= {order.id for order in orders}
+        assert set(order_ids) <= {order.id for order in stored.orders}
+        await self._write_when_no_id_is_left(repository)
+
+    async def _restore_orders_alone(self, repository: Repository) -> None:
+        """Restore orders, without pets, that are far above the last one."""
+        ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
+        for distance in (100, 1000):
+            order_id = (await place_orders(repository))[0].id + distance
+            await repository.restore([Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)])
+            placed = (await place_orders(repository))[0].id
+            assert placed > order_id, "the counter of orders is too low"
+
+    async def _restore_before_a_refusal(self, repository: Repository, distance: int) -> int:
+        """Restore items before one that is refused: they count, too. Return the highest id."""
+        highest = (await read_all(repository)).highest_id + distance
+        refused = Order(highest + 1, MAX_ID, OrderStatus.CANCELLED, AT)
+        with pytest.raises(NotFoundError):
+            await repository.restore(
+                [*pet_and_order(highest), *pet_and_order(highest - 1), refused]
+            )
+        return highest
+
+    async def _write_when_no_id_is_left(self, repository: Repository) -> None:
+        """Restore the highest id of all: later writes store nothing, and replays need no id."""
+        pet_id = await add_pet(repository)
+        placing, creating = make_token("placed", pet_id), make_token("created", REX)
+        placed = await repository.place_order(pet_id, AT, placing)
+        created = await repository.create_pet(REX, creating)
         await repository.restore(pet_and_order(MAX_ID))
+        await repository.update_order(placed.id, OrderStatus.CANCELLED)
+        counts = await count_stored(repository)
         writes: tuple[Callable[[], Awaitable[Receipt]], ...] = (
             lambda: repository.create_pet(REX),
             lambda: repository.create_pet(REX, make_token("full", REX)),
             lambda: repository.place_order(pet_id, AT),
             lambda: repository.place_order(pet_id, AT, make_token("no order", pet_id)),
         )
-        counts = await count_stored(repository)
-        await repository.update_order(receipt.id, OrderStatus.CANCELLED)
-        for write in (*writes, *writes):
+        for write in (*writes, *writes):  # a refused one leaves nothing for the next
             with pytest.raises(StorageError) as raised:
                 await write()
             assert not isinstance(raised.value, RefusedError | UnavailableError), "no id is left"
         half = "a write for which no id is left has stored a part of what it writes"
         assert await count_stored(repository) == counts, half
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE, half
-        assert await repository.place_order(pet_id, AT, token) == replay, "a replay needs no id"
-        assert await repository.create_pet(REX, make_token(f"at {id_}", REX)) == replayed
+        assert await repository.place_order(pet_id, AT, placing) == replace(placed, replayed=True)
+        assert await repository.create_pet(REX, creating) == replace(created, replayed=True)
