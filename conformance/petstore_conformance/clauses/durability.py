@@ -67,7 +67,7 @@ from petstore_conformance.model.values import (
     make_token,
 )
 
-FAILURES: Final = (RaisedOnPurposeError(), CancelledOnPurposeError(), None, None)
+FAILURES: Final = (RaisedOnPurposeError, CancelledOnPurposeError, None, None)
 """How the block in which a location is open ends; what was acknowledged before counts, too."""
 
 

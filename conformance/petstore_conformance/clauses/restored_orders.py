@@ -1,27 +1,34 @@
 """Clauses of `restore`: an order needs its pet, which must have a status that matches."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
-    NewPet,
     NotFoundError,
     Order,
     OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
-    PetStatus,
     Repository,
 )
-from petstore_conformance.clauses.orders import absent_ids, add_pet
+from petstore_conformance.clauses.orders import absent_ids, add_pet, place_at
 from petstore_conformance.clauses.restore import NOT_STORED, check_stored, pet_and_order
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.values import AT, PET_STATUSES
+
+LIVE_STATUSES: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
+
+DISTANCES: Final = (0, 5000, 2**31, 2**45)
+"""How far the id of a refused order is above the others: next to them, and with more digits."""
 
 
 class RestoredOrderClauses(Kit):
@@ -52,47 +59,53 @@ class RestoredOrderClauses(Kit):
         self, repository: Repository
     ) -> None:
         """An order is stored whose pet has another status, or is in another such order."""
-        ids = iter(range(1000, 2000))
-        cancelled = OrderStatus.CANCELLED
-        pets, orders = [], []
-        for live in (OrderStatus.PLACED, OrderStatus.COMPLETED):
-            matching = PET_STATUS_BY_ORDER[live]
+        ids = count(1000)
+        pets, orders = list[Pet](), list[Order]()
+        for live in LIVE_STATUSES:
             for status in PET_STATUSES:
                 pets.append(Pet(next(ids), "Rex", 7, status))
-                order = Order(next(ids), pets[-1].id, live, AT)
                 await repository.restore([pets[-1]])
-                if status is matching:
-                    orders.append(order)
-                    await repository.restore([order])
-                refused = {OrderStatus.PLACED, OrderStatus.COMPLETED}
-                for other in refused if status is matching else {live}:
-                    for distance in (0, 5000, 2**31, 2**45):
-                        second = Order(next(ids) + distance, pets[-1].id, other, AT)
-                        with pytest.raises(ConflictError):
-                            await repository.restore([second])
-                orders.append(Order(next(ids), pets[-1].id, cancelled, AT))
-                await repository.restore([orders[-1]])
-                # The last order is cancelled, and an earlier one is not.
-                for distance in (0, 2**31, 2**45) if status is matching else ():
-                    second = Order(next(ids) + distance, pets[-1].id, live, AT)
-                    with pytest.raises(ConflictError):
-                        await repository.restore([second])
-            for distance in (0, 200):  # between two orders in one call
-                pets.append(Pet(next(ids), "both at once", 7, matching))
-                both = [Order(next(ids), pets[-1].id, live, AT) for _ in range(2)]
+                orders += await self._restore_orders_of(repository, pets[-1], live, ids)
+            for between in (0, 200):  # two orders in one call, with so many items between them
+                pet = Pet(next(ids), "both at once", 7, PET_STATUS_BY_ORDER[live])
+                first, second = (Order(next(ids), pet.id, live, AT) for _ in range(2))
                 with pytest.raises(ConflictError):
-                    await repository.restore([pets[-1], both[0], *[pets[-1]] * distance, both[1]])
-                orders.append(both[0])
+                    await repository.restore([pet, first, *[pet] * between, second])
+                pets.append(pet)
+                orders.append(first)
         await check_stored(repository, pets, orders)
-        available = NewPet("Rex", 7, PetStatus.AVAILABLE)
-        receipts = [await repository.create_pet(available) for _ in range(3)]
-        placing = (repository.place_order(receipt.id, AT) for receipt in receipts)
-        for pet, placed in zip(receipts, await asyncio.gather(*placing), strict=True):
-            top = min(placed.id + 2**40, MAX_ID)
-            lower, higher = (Order(id_, pet.id, OrderStatus.PLACED, AT) for id_ in (1, top))
+        await self._restore_beside_placed_orders(repository)
+
+    async def _restore_orders_of(
+        self, repository: Repository, pet: Pet, live: OrderStatus, ids: Iterator[int]
+    ) -> list[Order]:
+        """Restore orders of a pet, live ones only if its status matches; return what is stored."""
+        matches = pet.status is PET_STATUS_BY_ORDER[live]
+        stored = [Order(next(ids), pet.id, live, AT)] if matches else []
+        await repository.restore(stored)
+        await self._refuse_orders_of(repository, pet, LIVE_STATUSES if matches else [live], ids)
+        cancelled = Order(next(ids), pet.id, OrderStatus.CANCELLED, AT)
+        await repository.restore([cancelled])
+        if matches:  # the last order is cancelled, and an earlier one is not
+            await self._refuse_orders_of(repository, pet, [live], ids)
+        return [*stored, cancelled]
+
+    async def _refuse_orders_of(
+        self, repository: Repository, pet: Pet, statuses: Sequence[OrderStatus], ids: Iterator[int]
+    ) -> None:
+        for status in statuses:
+            for distance in DISTANCES:
+                with pytest.raises(ConflictError):
+                    await repository.restore([Order(next(ids) + distance, pet.id, status, AT)])
+
+    async def _restore_beside_placed_orders(self, repository: Repository) -> None:
+        """Restore orders of pets that are in an order with a lower or a higher id."""
+        for order in await asyncio.gather(*(place_at(repository, AT) for _ in range(3))):
+            lower = replace(order, id=1)
+            higher = replace(order, id=min(order.id + 2**40, MAX_ID))
             for restored in (lower, higher):
                 with pytest.raises(ConflictError):
                     await repository.restore([restored])
-            await repository.update_order(placed.id, cancelled)
+            await repository.update_order(order.id, OrderStatus.CANCELLED)
             with pytest.raises(ConflictError):
                 await repository.restore([higher])
