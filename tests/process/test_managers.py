@@ -1,7 +1,6 @@
 """Process managers start, reload and stop the service, each by its own means."""
 
 import os
-import pty
 import re
 import signal
 import socket
@@ -136,54 +135,10 @@ def runit(directory: Path) -> Iterator[Managed]:
         manager.wait(HANG_SECONDS)
 
 
-@contextmanager
-def shell(directory: Path, *, in_front: bool = False) -> Iterator[Managed]:
-    """Run the service from an interactive shell, which makes each job a process group.
-
-    in_front -- whether it is stopped by Ctrl-C
-    """
-    master, slave = pty.openpty()
-    bash = subprocess.Popen(
-        ["setsid", "--ctty", "bash", "--norc", "--noprofile", "-i"],
-        env=settings(directory),
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
-    os.close(slave)
-    status = directory / "status"
-
-    def type_(text: str) -> None:
-        os.write(master, text.encode())
-
-    def stop() -> None:
-        if in_front:
-            type_("fg\n")
-            until(lambda: os.tcgetpgrp(master) != bash.pid)
-            type_("\x03")
-        else:
-            type_("kill %1; wait %1\n")
-        type_(f"echo $? >{status}\n")
-
-    type_(f"{SERVE} 2>{directory}/log &\n")
-    try:
-        yield Managed(
-            lambda: type_("kill -HUP %1\n"),
-            stop,
-            lambda: status.read_text().strip() or None if status.exists() else None,
-        )
-    finally:
-        os.close(master)
-        bash.kill()
-        bash.wait()
-
-
 MANAGERS: Final[dict[str, Callable[[Path], AbstractContextManager[Managed]]]] = {
     "supervisord": supervisord,
     "supervisord, stopasgroup": partial(supervisord, more="stopasgroup = true\n"),
     "runit": runit,
-    "shell": shell,
-    "shell, Ctrl-C": partial(shell, in_front=True),
 }
 
 

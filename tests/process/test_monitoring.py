@@ -9,7 +9,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.documents import ROOT
+from tests.support.documents import ROOT, blocks
 from tests.support.metrics import metrics_url
 from tests.support.pets import REX
 from tests.support.promtool import RULES, passes
@@ -18,6 +18,7 @@ from tests.support.waiting import HANG_SECONDS, until
 
 pytestmark = pytest.mark.slow
 
+README: Final = (ROOT / "docker/README.md").read_text()
 OPERATING: Final = (ROOT / "docs/operating.md").read_text()
 QUERIES: Final = [
     target["expr"].replace("$instance", ".+").replace("$__rate_interval", "5m")
@@ -77,3 +78,10 @@ def test_each_query_finds_something_in_the_metrics_of_a_service_and_each_metric_
     whole = {"rule_files": ["alerts.yaml"], "tests": [test]}
     (tmp_path / "test.yaml").write_text(json.dumps(whole))
     passes(tmp_path, "test rules", "test.yaml")
+
+
+def test_prometheus_accepts_the_configuration(tmp_path: Path) -> None:
+    (text,) = (text for text in blocks(README, "yaml") if "scrape_" in text)
+    (tmp_path / "alerts.yaml").write_text(RULES)
+    (tmp_path / "prometheus.yaml").write_text(text)
+    passes(tmp_path, "check config", "prometheus.yaml")

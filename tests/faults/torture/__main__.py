@@ -18,14 +18,12 @@ from petstore_conformance.harness.alarm import OverdueError, alarm
 from petstore_conformance.harness.cores import INCONCLUSIVE
 
 from tests.faults.torture import partitions
-from tests.faults.torture.controls import controls
 from tests.faults.torture.runs import LeftOutError, Run, SetUp
 from tests.faults.torture.setups import SET_UPS
 
 SetUps = dict[str, tuple[SetUp, float]]
 
 ALL: Final[SetUps] = {
-    "controls": (controls, 1),
     **SET_UPS,
     "redis, partitions": (partitions.isolated, 6),
 }
@@ -77,7 +75,6 @@ def torture(set_ups: SetUps, seconds: float, seed: int, limit: float = 0) -> int
     shares = sum(share for _, share in set_ups.values())
     order = sorted(set_ups)
     Random(seed).shuffle(order)  # noqa: S311 - no secret
-    order.sort(key=lambda name: name != "controls")
     summary, statuses = [], set()
     try:
         for name in order:
