@@ -348,18 +348,6 @@ class Hangs(Served):
             await self.exchange()
 
 
-class HangsWhenCut(Served):
-    """Waits forever for the reply of a connection that was closed."""
-
-    async def ask(self) -> None:
-        try:
-            await super().ask()
-        except UnavailableError as error:
-            if isinstance(error.__cause__, EOFError):
-                await asyncio.Event().wait()
-            raise
-
-
 class ReadsNoOrderAgain(Served):
     """Reads orders over a connection of their own, which it opens once."""
 
@@ -390,24 +378,17 @@ class Stubborn(Served):
             raise
 
 
-class SendsTwice(Served):
-    """Asks the server after a write, and writes once more if there is no reply."""
+class SendsTwiceAfterItsSecondRequest(Served):
+    """A write is two requests; only if the second one has no reply, the driver writes once more."""
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        await self.ask()
         result = await Filed.call(self, method, *arguments, **named)
         try:
             await self.ask()
         except UnavailableError:
             result = await super().call(method, *arguments, **named)
         return result
-
-
-class SendsTwiceAfterItsSecondRequest(SendsTwice):
-    """A write is two requests; only if the second one has no reply, the driver writes once more."""
-
-    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        await self.ask()
-        return await super().call(method, *arguments, **named)
 
 
 class ClosesInTwoRequests(Served):

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 
 import hypothesis
 import pytest
@@ -37,8 +38,21 @@ CLAUSES = clauses(Conformance)
 IN_PROCESSES = clauses(ProcessClauses)
 """The clauses for which a store must outlive its process."""
 
+DEAR = {
+    "NumbersItsScratchLocations",
+    "SavesRecordsLast",
+    "ShowsWhatItSavesLater",
+}
+"""Saboteurs that take seconds of CPU; shorter ones break the same clauses."""
+
 CAUGHT_BY_THE_MODEL_ALONE = 100
 """How many saboteurs the state machine alone must catch, with 10 runs for each."""
+
+
+def dear(names: Iterable[str], slow: Container[str]) -> list[Any]:
+    """Return the names as parameters, some of them slow."""
+    marks = {True: [pytest.mark.slow], False: []}
+    return [pytest.param(name, marks=marks[name in slow]) for name in sorted(names)]
 
 
 def kit(backend: Backend, examples: int = sequences.DEFAULT_EXAMPLES) -> Conformance:
@@ -104,7 +118,7 @@ def test_a_report_begins_with_the_narrowest_clause_that_does_not_fail_by_time(
     assert begin_with(failed, late)[0] == first
 
 
-@pytest.mark.parametrize("name", sorted(CLAUSES))
+@pytest.mark.parametrize("name", dear(CLAUSES, IN_PROCESSES))
 def test_a_correct_repository_passes(name: str) -> None:
     if name == "cost":  # it needs indexes, which would make `Correct` longer
         getattr(kits.kit(memory, MemorySettings()), CLAUSES[name])()
@@ -117,7 +131,7 @@ def test_every_clause_has_a_saboteur() -> None:
     assert {clause for clause, _ in SABOTEURS.values()} == set(CLAUSES)
 
 
-@pytest.mark.parametrize("name", sorted(SABOTEURS))
+@pytest.mark.parametrize("name", dear(SABOTEURS, DEAR))
 def test_a_saboteur_is_caught_by_the_clause_that_it_breaks(name: str, seed: int) -> None:
     clause, saboteur = SABOTEURS[name]
     with pytest.raises((Exception, asyncio.CancelledError, pytest.fail.Exception)):

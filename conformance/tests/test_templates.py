@@ -48,7 +48,7 @@ def test_a_template_works_as_it_is(project: Path) -> None:
 
 
 @each_template
-@pytest.mark.parametrize("removes", [True, False])
+@pytest.mark.parametrize("removes", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> None:
     package = project / "petstore_acme" / "__init__.py"
     if not removes:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from petstore_conformance import Conformance
-from petstore_conformance.clauses import sequences
 from petstore_conformance.harness import alarm as alarms
 from petstore_conformance.harness import cores
 from petstore_conformance.harness import kit as kit_module
@@ -22,14 +21,13 @@ from petstore_conformance.harness.child import child
 from petstore_conformance.harness.cores import Cores
 from petstore_conformance.harness.effort import effort_of
 from petstore_conformance.harness.kit import Location, clauses
-from petstore_conformance.model import calls
 from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
 from conformance.tests.correct import LocationSettings
 from conformance.tests.filed import FILED
 from conformance.tests.kits import in_memory, kit
-from petstore.contract import Backend, Expected, Order, Pet, PetQuery, UnavailableError
+from petstore.contract import Backend, Expected, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS
 
 CLAUSES = clauses(Conformance)
@@ -67,19 +65,6 @@ class Loops(MemoryRepository):
         while True:
             with suppress(Exception):
                 time.sleep(0.01)  # noqa: ASYNC251 - it blocks the event loop on purpose
-
-
-class Keeps(MemoryRepository):
-    """Does not end when it is cancelled."""
-
-    async def get_order(self, order_id: int) -> Order | None:
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(10)
-        return await self.wait_for_lock()
-
-    async def wait_for_lock(self) -> Order | None:
-        await asyncio.Event().wait()
-        return None
 
 
 def opening(repository: type[MemoryRepository]) -> Conformance:
@@ -120,37 +105,6 @@ def test_an_alarm_in_a_task_group_is_overdue() -> None:
 
     with pytest.raises(OverdueError), alarm(HANG_SECONDS):
         asyncio.run(run())
-
-
-def test_an_alarm_ends_all_calls_that_block_the_event_loop() -> None:
-    """Each of hundreds rang it again after some seconds, which was taken for a run that hangs."""
-    blocked = []
-
-    async def block() -> None:
-        blocked.append(True)
-        ring_soon()
-        threading.Event().wait(HANG_SECONDS)
-
-    async def run() -> None:
-        await asyncio.gather(*(block() for _ in range(100)))
-
-    with pytest.raises(OverdueError), alarm(HANG_SECONDS):
-        asyncio.run(run())
-    assert len(blocked) == 1
-
-
-def test_where_a_cancelled_call_waits_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "CANCEL_SECONDS", 0.05)
-
-    async def cancelled() -> None:
-        call = asyncio.create_task(Keeps().get_order(1))
-        await asyncio.sleep(0)
-        await calls.cancel([call])
-
-    with pytest.raises(
-        AssertionError, match=r"(?s)in Keeps\.get_order\n.*in Keeps\.wait_for_lock\n"
-    ):
-        asyncio.run(cancelled())
 
 
 @asynccontextmanager
@@ -290,42 +244,6 @@ def test_a_child_that_has_ended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     with effort_of("closed", {}) as effort:
         asyncio.run(end_a_child())
     assert "this process and those that it started waited 100 s" in (effort.cores.shortage() or "")
-
-
-def test_what_fails_at_once_is_not_slow_however_busy_the_machine_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A lock that was still held, or an empty pool, was inconclusive after a tenth of a second."""
-    monkeypatch.setattr(cores, "monotonic", iter([0.0, 0.1]).__next__)
-    counted = Cores()
-    monkeypatch.setattr(cores, "read", lambda: {"new": (10**6, 9 * 10**7)})
-    assert counted.shortage() is None
-
-
-def test_the_system_tells_what_a_thread_had_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    me = str(threading.get_native_id())
-    before, _ = cores.read()[me]
-    end = time.thread_time() + 0.05
-    while time.thread_time() < end:
-        pass
-    assert cores.read()[me][0] >= before + 0.04 * 10**9
-
-
-class Forgets(MemoryRepository):
-    """Fails the clause model with any sequence, and slowly."""
-
-    async def list_pets(self, query: PetQuery) -> list[Pet]:
-        await asyncio.sleep(0.02)
-        return []
-
-
-def test_a_failure_that_is_found_before_time_is_over_is_the_one_that_is_shown(
-    patient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sequences, "MODEL_SECONDS", 20.0)
-    with pytest.raises(AssertionError, match=r"assert \[\] == \[Pet\("):
-        getattr(opening(Forgets), CLAUSES["model"])()
 
 
 @asynccontextmanager

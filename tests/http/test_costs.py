@@ -144,6 +144,7 @@ def test_no_body_is_superlinear(send: Callable[..., bytes]) -> None:
     assert superlinear(call, inputs(BODIES, JSON_LETTERS), 1000) is None
 
 
+@pytest.mark.slow
 def test_no_request_is_superlinear_byte_by_byte(send: Callable[..., bytes]) -> None:
     def call(data: bytes) -> object:
         return send(*(data[place : place + 1] for place in range(len(data))))
@@ -151,6 +152,7 @@ def test_no_request_is_superlinear_byte_by_byte(send: Callable[..., bytes]) -> N
     assert superlinear(call, inputs(REQUESTS[-1:], LETTERS[:4]), 500, 8000) is None
 
 
+@pytest.mark.slow
 def test_no_head_is_superlinear_byte_by_byte(send: Callable[..., bytes]) -> None:
     """Up to the limit: nothing may look at a long target again when more of a header arrives."""
 

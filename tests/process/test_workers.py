@@ -137,6 +137,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_be_replaced_is_replaced_later(tmp_path: Path) -> None:
     """A fork that failed ended the whole service."""
     with served(tmp_path, log="text") as live:
@@ -186,6 +187,7 @@ def starting(directory: Path) -> Iterator[RunningService]:
         yield service
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_counts_once_and_a_worker_killed_then_does_not_matter(
     tmp_path: Path,
 ) -> None:
@@ -239,6 +241,7 @@ cli.main(["serve"])
 """
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_worker_is_being_started_reaches_that_worker(tmp_path: Path) -> None:
     keys = {"api_keys": KEY, "listen": "127.0.0.1:0"}
     subprocess.run(
@@ -332,6 +335,7 @@ def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path, fi
         assert live.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_replaces_another_has_the_settings_of_the_start(tmp_path: Path) -> None:
     """It read the file of PETSTORE_CONFIG again, and served with other keys than the others."""
     config = tmp_path / "petstore.toml"
@@ -373,6 +377,7 @@ def test_a_service_without_workers_gives_up(tmp_path: Path, file: Path) -> None:
     assert "Traceback" not in log
 
 
+@pytest.mark.slow
 def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path, file: Path) -> None:
     script = IMPATIENT_AFTER_A_DEATH.format(give_up=600, queue=0)
     with served(tmp_path, script=script, api_keys_file=str(file)) as live:

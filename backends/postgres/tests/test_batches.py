@@ -19,7 +19,7 @@ from petstore.contract import (
 from tests.support.repositories import AT, REX, make_token, pets
 
 PLACED, COMPLETED, CANCELLED = OrderStatus
-TURNS = 20
+TURNS = 5
 
 
 async def create(repository: Repository, count: int) -> list[int]:

@@ -105,7 +105,14 @@ def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(failing:
     check_refused(lambda: opened(url, schema="petstore"), fault, RESTORE)
 
 
-@pytest.mark.parametrize("way", ["dump", "files", "files and dump", "rows"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "dump",
+        "rows",
+        *(pytest.param(f"files{more}", marks=pytest.mark.slow) for more in ("", " and dump")),
+    ],
+)
 def test_an_older_copy_is_refused(
     request: pytest.FixtureRequest, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -208,7 +208,7 @@ def prefix() -> str:
     return fresh()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     calls=CALLS,
     schedule=st.lists(st.integers(0, 3), max_size=14),

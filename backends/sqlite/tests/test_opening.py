@@ -29,7 +29,7 @@ def test_processes_that_open_a_new_file_at_the_same_time_all_succeed(tmp_path: P
             )
             for _ in range(4)
         ]
-        for number in range(50):
+        for number in range(20):
             for opener in openers:
                 print(tmp_path / str(number), file=opener.stdin, flush=True)
             ids = [opener.stdout.readline() for opener in openers if opener.stdout]
