@@ -12,8 +12,8 @@ OWN := -e . $(addprefix -e backends/,memory sqlite redis postgres)
 KIT := -e conformance
 SOURCES := pyproject.toml petstore/__init__.py $(wildcard backends/*/pyproject.toml)
 
-# Tests often wait, so more of them run at the same time than there are cores.
-PYTEST = $(BIN)/pytest -q -rs -n $$((2 * $$(getconf _NPROCESSORS_ONLN) + 1))
+# Tests often wait, so two of them run at the same time for each core.
+PYTEST = $(BIN)/pytest -q -rs -n $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 ON := PETSTORE_TEST_WORKERS=2 PETSTORE_TEST_BACKEND
 
 MINUTES ?= 60

@@ -41,6 +41,7 @@ def survives(name: str, directory: Path, **settings: str) -> dict[str, Any]:
     return counts
 
 
+@pytest.mark.slow
 def test_memory_survives_and_only_one_life_of_the_service_is_judged(tmp_path: Path) -> None:
     assert survives("memory", tmp_path)["kills"] > 0
 

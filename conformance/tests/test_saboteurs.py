@@ -39,6 +39,8 @@ IN_PROCESSES = clauses(ProcessClauses)
 """The clauses for which a store must outlive its process."""
 
 DEAR = {
+    *("CachesPets", "DropsWhatMatchesNoMore", "GoesThroughAll", "LoadsDigestsOfLongNames"),
+    *("LooksForAllIdsAtOnce", "RestoresAThousandRecords", "SendsAllValuesAtOnce"),
     "NumbersItsScratchLocations",
     "SavesRecordsLast",
     "ShowsWhatItSavesLater",

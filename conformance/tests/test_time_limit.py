@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import signal
 import threading
 import time
@@ -16,16 +15,12 @@ from petstore_conformance import Conformance
 from petstore_conformance.harness import alarm as alarms
 from petstore_conformance.harness import cores
 from petstore_conformance.harness import kit as kit_module
-from petstore_conformance.harness.alarm import OverdueError, alarm
-from petstore_conformance.harness.child import child
+from petstore_conformance.harness.alarm import alarm
 from petstore_conformance.harness.cores import Cores
-from petstore_conformance.harness.effort import effort_of
-from petstore_conformance.harness.kit import Location, clauses
+from petstore_conformance.harness.kit import clauses
 from petstore_memory import MemoryRepository, MemorySettings, scratch_memory
 from petstore_memory import backend as memory
 
-from conformance.tests.correct import LocationSettings
-from conformance.tests.filed import FILED
 from conformance.tests.kits import in_memory, kit
 from petstore.contract import Backend, Expected, Pet, PetQuery, UnavailableError
 from tests.support.waiting import HANG_SECONDS
@@ -89,22 +84,6 @@ def test_an_alarm_during_garbage_collection_is_not_lost() -> None:
             wait()
     finally:
         gc.callbacks.remove(collects)
-
-
-def test_an_alarm_in_a_task_group_is_overdue() -> None:
-    """A round of faults ended with a group of exceptions, and the whole run with it."""
-
-    async def loop() -> None:
-        ring_soon()
-        while True:
-            pass
-
-    async def run() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(loop())
-
-    with pytest.raises(OverdueError), alarm(HANG_SECONDS):
-        asyncio.run(run())
 
 
 @asynccontextmanager
@@ -228,22 +207,6 @@ def test_a_server_counts_that_this_process_has_not_started(
     times = {name: (ran * 10**9, waited * 10**9) for name, (ran, waited) in times.items()}
     monkeypatch.setattr(cores, "read", lambda: times)
     assert ("the processes of this machine waited 90 s" in (counted.shortage() or "")) is short
-
-
-def test_a_child_that_has_ended_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system forgets it; each has waited 100 s."""
-
-    def read() -> dict[str, tuple[int, int]]:
-        return {f"{child}": (0, 100 * 10**9) for child in cores.children().get(os.getpid(), ())}
-
-    async def end_a_child() -> None:
-        async with FILED.scratch(LocationSettings()) as settings, child(Location(FILED, settings)):
-            pass
-
-    monkeypatch.setattr(cores, "read", read)
-    with effort_of("closed", {}) as effort:
-        asyncio.run(end_a_child())
-    assert "this process and those that it started waited 100 s" in (effort.cores.shortage() or "")
 
 
 @asynccontextmanager

@@ -158,12 +158,6 @@ class WritesInTurn(WritesSlowly):
             return await super().call(method, *arguments, **named)
 
 
-class OpensSlowly(Wrapped):
-    """To open it takes a second: tables are made, or looked up."""
-
-    opening = 1
-
-
 class Pooled(Jittery):
     """Two connections, for which calls wait; each call is delayed at random."""
 
@@ -224,13 +218,6 @@ class RandomGaps(Correct):
         return max(above, min(above + self.random.randrange(10_000), MAX_ID))
 
 
-class Quadrillions(Correct):
-    """Begins at 10^15."""
-
-    def choose_id(self) -> int:
-        return max(super().choose_id(), 10**15)
-
-
 class NearTheEnd(Correct):
     """Begins where 5,000 ids are left."""
 
@@ -273,12 +260,11 @@ WRAPPERS: list[type[Wrapped]] = [
     ListsSlowly,
     WritesSlowly,
     WritesInTurn,
-    OpensSlowly,
     Pooled,
     Reserving,
     Unstoppable,
 ]
-REPOSITORIES: list[type[Correct]] = [RandomGaps, Quadrillions, NearTheEnd, Descending, Purging]
+REPOSITORIES: list[type[Correct]] = [RandomGaps, NearTheEnd, Descending, Purging]
 UNUSUAL = [class_.__name__ for class_ in (*WRAPPERS, *REPOSITORIES)]
 
 

@@ -77,18 +77,6 @@ def test_the_guide_and_the_operations_are_there_without_javascript(
     assert shown("button, input, select, textarea") == ["", "", ""]  # the language
 
 
-def test_samples_are_beside_the_text_where_there_is_room(service: Live, browser: Chrome) -> None:
-    def beside(text: str, code: str) -> bool:
-        left, right = (browser.find_element(By.CSS_SELECTOR, css).rect for css in (text, code))
-        return bool(left["x"] + left["width"] <= right["x"] and left["y"] <= right["y"] + 50)
-
-    for width in (NARROW, WIDE):
-        show(browser, width)
-        Page(browser, service)
-        assert beside("#listPets .try", "#listPets .beside") == (width == WIDE)
-        assert beside("#keys + p", ".guide pre") == (width == WIDE)
-
-
 def test_the_errors_are_folded(service: Live, browser: Chrome) -> None:
     page = Page(browser, service)
     block = page.open("placeOrder")

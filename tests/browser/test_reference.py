@@ -17,11 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.expected_conditions import invisibility_of_element_located
 
 from petstore.http.errors import ErrorCode
 from tests.browser.chromium import log
-from tests.browser.reference import NARROW, SECONDS, WIDE, Page, operations, show
+from tests.browser.reference import SECONDS, WIDE, Page, operations, show
 from tests.support.environments import program
 from tests.support.services import Live, environment
 
@@ -205,12 +204,6 @@ def test_every_operation_shows_examples_of_its_request_and_of_every_response(
             assert json.loads("".join(page.texts(f"{block} textarea")))
 
 
-def test_what_the_statuses_of_a_pet_mean_is_beside_them(service: Live, browser: Chrome) -> None:
-    page = Page(browser, service)
-    (text,) = [text for text in page.texts("#listPets h4 + .fields dd") if "sold" in text]
-    assert "available: it can. pending: a placed order reserves it" in text
-
-
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_samples_run_as_they_are_on_the_page(
     fresh: Live, browser: Chrome, language: str
@@ -237,16 +230,6 @@ def test_a_chosen_language_holds_for_all_samples_and_each_can_be_copied(
         assert page.clipboard() == sample
 
 
-def test_a_reader_sees_the_base_url_and_the_first_operation_without_a_click(
-    service: Live, browser: Chrome
-) -> None:
-    page = Page(browser, service)
-    page.see("#listPets .example")
-    assert len(page.texts(".operation[open]")) == 1
-    page.click(".base .copy")
-    assert page.clipboard() == f"{service.url}/v1"
-
-
 def test_bodies_are_sent_and_shown_byte_for_byte(fresh: Live, browser: Chrome) -> None:
     page = Page(browser, fresh)
     page.key(fresh.key)
@@ -264,16 +247,6 @@ def test_bodies_are_sent_and_shown_byte_for_byte(fresh: Live, browser: Chrome) -
         assert bodies(browser) == [body]
         shown = page.texts(f"{block} .result > .code code")
         assert shown == [expected.text.replace('"id":1', '"id":2')]
-
-
-def test_the_contents_unfold_in_a_narrow_window(service: Live, browser: Chrome) -> None:
-    show(browser, NARROW)
-    page = Page(browser, service)
-    assert not browser.find_element(By.CSS_SELECTOR, "nav .entry").is_displayed()
-    page.click("nav summary")
-    page.click("nav [href='#placeOrder']")
-    page.see("#placeOrder .send")
-    page.wait.until(invisibility_of_element_located((By.CSS_SELECTOR, "nav .entry")))
 
 
 def test_the_page_can_be_photographed(service: Live, browser: Chrome) -> None:

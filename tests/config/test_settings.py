@@ -140,11 +140,6 @@ class TestConvert:
                     assert f"from {ge} to {le}" in description, field.name
         assert numbers
 
-    @pytest.mark.parametrize("text", ["shop", "/", "/shop/", "//shop", "/a b", "/a?b", "http://x"])
-    def test_a_root_path_begins_but_does_not_end_with_a_slash(self, text: str) -> None:
-        with pytest.raises(ConfigurationError, match=r"^PETSTORE_ROOT_PATH must be a path"):
-            Settings.read({"PETSTORE_ROOT_PATH": text})
-
 
 class TestGather:
     def test_a_file_may_begin_with_a_byte_order_mark_but_not_be_utf_16(

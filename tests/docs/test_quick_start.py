@@ -106,12 +106,3 @@ def test_the_banner_of_the_readme_is_what_is_printed(
     assert key.sub("KEY", printed).strip() == key.sub("KEY", shown).strip()
     assert len(set(key.findall(shown))) == 1
     assert not key.search(log)
-
-
-@pytest.mark.parametrize("index", range(len(SHOWN) - 1))
-def test_a_response_in_the_wrong_place_is_noticed(index: int, outcomes: list[Outcome]) -> None:
-    """Each block is exchanged with the next one that shows something else."""
-    shown = list(SHOWN)
-    later = next(i for i in range(index, len(shown)) if shown[i] != shown[index])
-    shown[index], shown[later] = shown[later], shown[index]
-    assert wrong(shown, outcomes)

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from math import inf
 from pathlib import Path
-from random import Random
 from typing import NoReturn
 
 import petstore_memory
@@ -16,17 +15,13 @@ from hypothesis import strategies as st
 from petstore_conformance.faults.histories import Attempt
 from petstore_conformance.faults.linearizability import search
 from petstore_conformance.faults.operations import RecordedCall, State, Step
-from petstore_conformance.faults.options import FaultOptions
-from petstore_conformance.faults.races import Race
-from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.verdicts import Findings, RoundOutcome
 from petstore_memory import MemorySettings
 
 from conformance.tests.filed import FILED, FileSettings
 from tests.faults.torture import __main__ as command
-from tests.faults.torture.clocks import Clock
 from tests.faults.torture.runs import LeftOutError, Outcomes, Run, SetUp
-from tests.faults.torture.stage import Topology, TortureStage, rounds
+from tests.faults.torture.stage import Topology, rounds
 from tests.support.documents import ROOT
 from tests.support.installed import install
 
@@ -97,24 +92,6 @@ def test_rounds_on_memory_find_nothing(tmp_path: Path) -> None:
         outcome = tried.run(number, [name])
         assert outcome.found == {}
         assert outcome.slow or outcome.counts["acknowledged"] > 10
-
-
-def test_after_a_failover_that_may_lose_writes_an_internal_error_is_still_wrong(
-    tmp_path: Path,
-) -> None:
-    """It ended the round with a KeyError."""
-    topology = Topology(
-        name="memory",
-        backend=petstore_memory.backend,
-        settings=MemorySettings(),
-        masters=iter([["one"], ["other"]]).__next__,
-        lossless=False,
-    )
-    chance = Random(1)  # noqa: S311 - no secret
-    stage = TortureStage(topology, Clock(tmp_path), FaultOptions(), {}, tmp_path, chance, None)
-    stage.race = Race(RunningService("x", 1))
-    stage.race.failed = ["/pets: 500"]
-    assert stage.judge(ended=True)[0] == {"wrong error": ["/pets: 500"]}
 
 
 FORGETS = """

@@ -335,12 +335,6 @@ CASES: Final[dict[str, tuple[str, Timeline]]] = {
             [(20, HEALTHY), (30, State(workers=False)), (20, HEALTHY)], may=(20, 50), must=(23, 50)
         ),
     ),
-    "a start that takes long": (
-        "PetstoreStorageUnavailable",
-        Timeline(
-            [(20, ABSENT), (10, State(workers=False)), (20, HEALTHY)], may=(20, 30), must=(23, 30)
-        ),
-    ),
     "only writes that come and go": (
         "PetstoreStorageFailing",
         Timeline(
@@ -349,10 +343,6 @@ CASES: Final[dict[str, tuple[str, Timeline]]] = {
             once=True,
         ),
     ),
-    "slow, with a few failures": (
-        "PetstoreStorageSlow",
-        Timeline([(20, HEALTHY), (30, State(slow=100, failures=3))], may=(20, 50), must=(28, 50)),
-    ),
     "a worker dies after an upgrade": (
         "PetstoreWorkerDied",
         Timeline(
@@ -360,10 +350,6 @@ CASES: Final[dict[str, tuple[str, Timeline]]] = {
             may=(23, 38),
             must=(24, 37),
         ),
-    ),
-    "an error before Prometheus knew the service": (
-        "",
-        Timeline([(5, State(up=None, internal_errors=2)), (10, ABSENT), (20, HEALTHY)]),
     ),
     "the first error of a new process, before its first scrape": (
         "PetstoreInternalErrors",

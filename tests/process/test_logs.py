@@ -19,7 +19,7 @@ import pytest
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability import logs
 from petstore.observability.output import Output
-from tests.support.command import COMMAND, log_restored, running
+from tests.support.command import COMMAND, log_restored
 from tests.support.metrics import metrics_url, scrape
 from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, environment, in_thread, place
@@ -83,18 +83,6 @@ def test_lines_below_the_level_are_not_logged(
     events = [line["event"] for line in lines]
     assert ("request" in events) == (level is LogLevel.INFO)
     assert ("a library's" in events) == (level is not LogLevel.ERROR)
-
-
-@pytest.mark.slow
-def test_the_level_holds_for_every_worker(tmp_path: Path) -> None:
-    settings = {"backend": "sqlite", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
-    settings |= {"workers": "2", "log_level": "error", "drain_seconds": "0"}
-    with running(tmp_path, "serve", **settings, **place("sqlite", tmp_path)) as popen:
-        address = f"http://{settings['listen']}/livez"
-        assert until(lambda: httpx.get(address)).status_code == 200
-        popen.terminate()
-        popen.wait(HANG_SECONDS)
-    assert (tmp_path / "stderr").read_text() == ""
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)

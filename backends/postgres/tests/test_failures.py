@@ -143,7 +143,7 @@ async def test_a_lost_connection_is_reported_in_the_words_of_the_service(server:
 
     async with opened(server, schema=schema) as repository:
         users = [asyncio.create_task(use()) for _ in range(8)]
-        for _ in range(20):
+        for _ in range(8):
             await asyncio.sleep(0.1)
             await terminate(server, schema)
         over = True
@@ -151,22 +151,6 @@ async def test_a_lost_connection_is_reported_in_the_words_of_the_service(server:
     known = LOST, "terminating connection due to administrator command (57P01)"
     assert reasons
     assert not [reason for reason in reasons if not reason.startswith(known)]
-
-
-async def test_a_new_connection_that_is_lost_is_reported_in_the_words_of_the_service(
-    server: Server,
-) -> None:
-    schema = fresh()
-    async with opened(server, schema=schema, timeout_seconds=8) as repository:
-        async with session(server) as other:
-            await other.execute(f"BEGIN; LOCK TABLE {schema}.store IN ACCESS EXCLUSIVE MODE")
-            await terminate(server, schema)
-            await until_waiting(server, 1)  # the connection that replaces the closed one
-            call = asyncio.create_task(unavailable(repository.get_pet(1)))
-            await asyncio.sleep(0)
-            await terminate(server, schema)
-            assert (await call).partition(": ")[2].startswith(LOST)
-        await again(lambda: repository.create_pet(REX))
 
 
 async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(

@@ -5,28 +5,9 @@ import asyncio
 from backends.postgres.tests.places import fresh, opened, session, unavailable, until_waiting
 from backends.postgres.tests.servers import Server
 from petstore.contract import OrderQuery, OrderStatus, UnavailableError
-from tests.support.repositories import AT, REX, again, make_token, pets
+from tests.support.repositories import AT, REX, again, pets
 
 GAVE_UP = "canceling statement due to "
-
-
-async def test_one_slow_call_does_not_delay_those_that_could_share_its_statement(
-    server: Server,
-) -> None:
-    """A token that an open transaction records."""
-    schema = fresh()
-    async with opened(server, schema=schema, timeout_seconds=8) as repository:
-        async with session(server) as other:
-            await other.execute(
-                f"BEGIN; INSERT INTO {schema}.tokens"
-                f" SELECT '\\x{make_token(1).value.hex()}', '', 1, 0, now()"
-            )
-            waiting = asyncio.create_task(repository.create_pet(REX, make_token(1)))
-            await until_waiting(server, 1)
-            for value in range(2, 20):
-                await repository.create_pet(REX, make_token(value))
-            assert not waiting.done()
-        await waiting
 
 
 async def test_calls_that_wait_for_one_row_hold_one_connection(server: Server) -> None:

@@ -7,9 +7,6 @@ from petstore_redis.batches import Arguments, Batches
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import opened
-from petstore.contract import (
-    UnavailableError,
-)
 from tests.support.repositories import REX, make_token
 
 
@@ -31,23 +28,6 @@ def test_the_calls_of_a_turn_are_sent_together_up_to_the_size() -> None:
     assert [len(batch) for batch in sent] == [4, 4, 2, 1]
     assert isinstance(found.pop(5), asyncio.CancelledError)
     assert found == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
-
-
-def test_each_caller_gets_its_own_copy_of_an_error() -> None:
-    async def send(_: Sequence[Arguments]) -> list[int]:
-        raise UnavailableError("redis is down")
-
-    async def call() -> list[object]:
-        batches = Batches(send, 4)
-        cancelled, *calls = [batches.call(()) for _ in range(3)]
-        cancelled.cancel()
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    one, two = asyncio.run(call())
-    assert isinstance(one, UnavailableError)
-    assert isinstance(two, UnavailableError)
-    assert str(one) == str(two) == "redis is down"
-    assert one is not two
 
 
 async def test_pets_of_one_turn_remove_two_expired_records_each(valkey: Server) -> None:

@@ -142,11 +142,6 @@ async def test_slow_reads_without_the_disk_stay(file: Path, disk: Disk) -> None:
             assert await disk.on_loop(read(repository))
 
 
-def test_a_system_that_cannot_tell_reports_no_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_THREAD", None)
-    assert reader.disk_reads() == 0
-
-
 async def test_a_large_file_is_first_read_in_threads(
     file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

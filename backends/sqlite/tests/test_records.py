@@ -106,14 +106,6 @@ async def test_batches_with_long_pauses_do_not_let_records_pile_up(
     assert records(file) == size
 
 
-async def test_several_writes_a_minute_are_kept_for_their_life(file: Path, clock: Clock) -> None:
-    async with opened(file) as one, opened(file) as two:
-        for number in range(0, 340, 2):
-            await create(one, clock, range(number, number + 1), every=30)
-            await create(two, clock, range(number + 1, number + 2), every=30)
-    assert records(file) == LIFE // 30
-
-
 @pytest.mark.parametrize("noticed", [True, False])
 async def test_restarts_of_the_machine_do_not_let_records_pile_up(
     file: Path, clock: Clock, *, noticed: bool

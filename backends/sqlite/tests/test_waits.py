@@ -111,29 +111,6 @@ async def test_a_call_that_queues_for_the_writer_waits_no_longer_in_total(
         assert seconds == pytest.approx([BUSY_SECONDS] * len(seconds), abs=0.2)
 
 
-async def test_a_call_behind_one_that_gives_up_may_still_succeed(
-    file: Path, other: apsw.Connection, clock: Clock
-) -> None:
-    async with opened(file) as repository:
-        loop = clock.loop = asyncio.get_running_loop()
-        later: list[asyncio.Task[object]] = []
-
-        def arrive() -> None:
-            later.append(asyncio.create_task(repository.create_pet(REX)))
-
-        def passed() -> None:
-            if clock.now > 1015 and not later:
-                loop.call_soon_threadsafe(arrive)
-            if clock.now > 1035 and other.in_transaction:
-                other.execute("ROLLBACK")
-
-        other.execute("BEGIN IMMEDIATE")
-        clock.passed = passed  # type: ignore[method-assign]
-        assert await waited(repository, clock) == pytest.approx(BUSY_SECONDS, abs=0.2)
-        await later[0]
-        assert 1035 < clock.now < 1036
-
-
 async def test_without_a_lock_no_call_fails_however_long_the_queue_is(file: Path) -> None:
     async with opened(file, busy_seconds=0) as repository:
         creates = [repository.create_pet(REX) for _ in range(3000)]
