@@ -47,17 +47,22 @@ PAGE_SIZES: Final = (1, 2, 99)
 """A page that one item fills, one that has an item more, and one that ends early."""
 
 
-async def sell_once(first: Repository, second: Repository, pet_id: int) -> Order:
+async def sell_once(
+    first: Repository, second: Repository, pet_id: int, *, begin_with_token: bool = True
+) -> Order:
     """Order a pet through both handles at once; then complete and cancel that order at once.
 
     Each handle orders twice with the same token and twice without one. The calls of the first
     handle begin first. Returns the order as it is after that.
+
+    begin_with_token -- whether each handle's first call has the token: then they are one write
     """
     handles, token = (first, second), make_token(f"sell {pet_id}", pet_id)
+    in_turn = (token, None) if begin_with_token else (None, token)
     placings = [
         handle.place_order(pet_id, AT, given)
         for handle in handles
-        for given in (token, None, token, None)
+        for given in (*in_turn, *in_turn)
     ]
     results = await asyncio.gather(*placings, return_exceptions=True)
     assert {kind(result) for result in results} == {Receipt, ConflictError}, results
@@ -267,7 +272,7 @@ class SharingClauses(Kit):
                 await self._refuse_then_place(first, second, pet_id)
                 for handle in (one, other):  # it has read what is going to change
                     await handle.get_pet(pet_id)
-                await sell_once(first, second, pet_id)
+                await sell_once(first, second, pet_id, begin_with_token=number % 4 < 2)
                 await status_of(other, pet_id)
             await check_agreement(other)
             await self._expire_elsewhere(one, other)
