@@ -48,7 +48,7 @@ run: $(VENV)/runtime ## serve for trying things out, until Ctrl-C
 test: install ## the tests for every change: four minutes on two cores
 	$(PYTEST) --dist worksteal
 
-lint: install ## format, lint, types, rooms
+lint: install ## format, lint, types, imports
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache --no-logo

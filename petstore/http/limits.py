@@ -95,7 +95,7 @@ class RateLimiter:
     at its lowest; it has lost what the debt has risen since. So each worker writes down how many
     requests it has admitted, and the lowest debt that it has seen.
 
-    Workers that look at the same instant may admit one request too many each. It is in the debt
+    Workers that read it at the same instant may admit one request too many each. It is in the debt
     then, so the next ones wait for it.
 
     counters -- where all workers write that down

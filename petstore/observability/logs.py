@@ -45,9 +45,9 @@ def _to_text(lines: list[RequestLine]) -> bytes:
 
 
 class RequestLog:
-    """Writes a line for each request; the lines of one turn of the event loop together.
+    """Writes a line for each request; the lines of one iteration of the event loop together.
 
-    A killed process loses at most the lines of one turn.
+    A killed process loses at most the lines of one iteration.
 
     on -- whether requests are logged
     """
@@ -63,7 +63,7 @@ class RequestLog:
         self._encode = _to_json if log_format is LogFormat.JSON else _to_text
 
     def write(self, line: RequestLine) -> None:
-        """Write a line at the end of this turn, if requests are logged. Needs a running loop."""
+        """Write a line when this iteration ends, if requests are logged. Needs a running loop."""
         if self.on:
             if not self._lines:
                 asyncio.get_running_loop().call_soon(self._flush)

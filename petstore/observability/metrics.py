@@ -74,7 +74,7 @@ class _Durations:
 class Metrics:
     """The metrics of one process; the label ``operation`` is the operation's id, or ``unknown``.
 
-    The counts of one turn of the event loop are stored together: a killed process loses one turn.
+    The counts of one iteration of the event loop are stored together: a killed process loses one.
     The files are called after the process's name in `multiprocessing`, not after its id: what
     replaces a dead worker has the same name and continues its files, so that none are left over.
 
@@ -238,7 +238,7 @@ class Metrics:
         self._writable.set(0)
 
     def _flush(self) -> None:
-        """Store the counts of this turn of the event loop."""
+        """Store the counts of this iteration of the event loop."""
         begun, self._begun = self._begun, 0
         ended, self._ended = self._ended, {}
         for (operation, status), durations in ended.items():

@@ -247,7 +247,7 @@ class Exchange:
             self.respond(self._start["status"], headers, message["body"], length=length)
 
     def _wake(self) -> None:
-        """Let each `receive` look again."""
+        """Let each `receive` continue."""
         receiving, self._receiving = self._receiving, ()
         for news in receiving:
             if not news.done():  # it may have been cancelled

@@ -16,10 +16,10 @@ NOT_LISTENING: Final = 2**32 - 1
 """Stands for the number of connections of a worker that accepts none: larger than any."""
 
 PAUSE_SECONDS: Final = 0.001
-"""How long a worker leaves the waiting connections to others before it looks again."""
+"""How long a worker leaves the waiting connections to others before it checks for them again."""
 
 PATIENCE_SECONDS: Final = 0.5
-"""How long a connection waits for a worker whose turn it is, but which does not look."""
+"""How long a connection waits for a worker whose turn it is, but which does not check for it."""
 
 MAX_ACCEPTED: Final = 64
 """How many connections are accepted before requests are served again."""
@@ -34,12 +34,12 @@ class Turns(NamedTuple):
     """What workers tell each other about their connections, in memory that they share.
 
     connections -- how many each worker has, or `NOT_LISTENING`
-    looks -- how often each worker has looked whether one waits
+    checks -- how often each worker has checked whether one waits
     worker -- which of them this one is; it writes no other's numbers
     """
 
     connections: "MutableSequence[int] | memoryview[int]"
-    looks: "MutableSequence[int] | memoryview[int]"
+    checks: "MutableSequence[int] | memoryview[int]"
     worker: int
 
 
@@ -47,9 +47,10 @@ class Listener:
     """Accepts connections so that every worker has about equally many.
 
     All workers wait for connections on one socket, and the kernel wakes all of them. A worker
-    leaves a connection to those that have fewer, and looks again soon. One that has not looked for
-    a while is taken to hang: nobody waits for it until it looks again. The socket keeps what nobody
-    has accepted, so no connection is lost with a worker.
+    leaves a connection to those that have fewer: it is their turn. It checks again soon whether the
+    connection still waits. A worker that has not checked for a while is taken to hang: nobody waits
+    for it until it checks again. The socket keeps what nobody has accepted, so no connection is
+    lost with a worker.
 
     A worker that has no more file descriptors for clients leaves connections to those that have
     some, and closes them at once if there is none: clients need not wait to learn that nobody
@@ -80,9 +81,9 @@ class Listener:
         self._most = 0  # how many connections there are descriptors for
         self._full = False
         self._reserve: int | None = None  # one to accept with what is closed at once
-        self._first: dict[int, int] = {}  # the workers that come first, and how often they looked
+        self._first: dict[int, int] = {}  # the workers that come first, and how often they checked
         self._first_since = 0.0
-        self._hanging: dict[int, int] = {}  # those that did not look in time, likewise
+        self._hanging: dict[int, int] = {}  # those that did not check in time, likewise
 
     def start(self) -> None:
         """Begin to accept."""
@@ -94,7 +95,7 @@ class Listener:
         self._most = max(1, limit - self._reserve - RESERVED_DESCRIPTORS)
         # Edge-triggered: each arrival wakes this worker once, even if another one accepts it.
         self._arrivals.register(self._sock, select.EPOLLIN | select.EPOLLET)
-        self._loop.add_reader(self._arrivals, self._look)
+        self._loop.add_reader(self._arrivals, self._on_arrival)
 
     def closed(self) -> None:
         """Count one connection fewer. Called when a connection closes."""
@@ -134,24 +135,24 @@ class Listener:
     async def wait_closed(self) -> None:
         """Return at once: nothing is left to wait for."""
 
-    def _look(self) -> None:
+    def _on_arrival(self) -> None:
         """Take notice of arrivals, and accept them if it is this worker's turn."""
         self._arrivals.poll(0)
         self._accept()
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         self._later = None
         if has_connection(self._sock):
             self._accept()
         else:
             self._first = {}
 
-    def _look_later(self, seconds: float) -> None:
+    def _check_later(self, seconds: float) -> None:
         if self._later is None:
-            self._later = self._loop.call_later(seconds, self._look_again)
+            self._later = self._loop.call_later(seconds, self._check_again)
 
     def _accept(self) -> None:
-        self._turns.looks[self._turns.worker] += 1
+        self._turns.checks[self._turns.worker] += 1
         for _ in range(MAX_ACCEPTED):
             if not self._has_turn():
                 break
@@ -166,7 +167,7 @@ class Listener:
                 continue
             except OSError:
                 if self._full:  # a thread has taken the reserve
-                    self._look_later(PATIENCE_SECONDS)
+                    self._check_later(PATIENCE_SECONDS)
                     return
                 self._full = True
                 self._publish()
@@ -176,7 +177,7 @@ class Listener:
             task.add_done_callback(self._opening.discard)
             self._connections += 1
             self.resume()
-        self._look_later(PAUSE_SECONDS)
+        self._check_later(PAUSE_SECONDS)
 
     def _refuse(self) -> None:
         """Close a waiting connection at once. Raises `OSError` if it cannot be accepted."""
@@ -204,12 +205,12 @@ class Listener:
 
     def _has_turn(self) -> bool:
         """Return whether no worker that can accept a waiting connection has clearly fewer."""
-        connections, looks, _ = self._turns
+        connections, checks, _ = self._turns
         own = NOT_LISTENING if self._full else self._connections
         first = {
-            worker: looks[worker]
+            worker: checks[worker]
             for worker, count in enumerate(connections)
-            if count + count // 4 < own and self._hanging.get(worker) != looks[worker]
+            if count + count // 4 < own and self._hanging.get(worker) != checks[worker]
         }
         now = time.monotonic()
         if first != self._first:

@@ -115,8 +115,8 @@ class Server(SweepingServer):
         self._settings = settings
         self._ready = ready
         self._reload = reload
-        # `Listener` needs epoll. The event loop's own accepts one connection per turn, so that new
-        # clients wait for seconds while many busy ones are served.
+        # `Listener` needs epoll. The event loop's own accepts one connection per iteration, so that
+        # new clients wait for seconds while many busy ones are served.
         self._turns = (turns or Turns([0], [0], 0)) if sys.platform == "linux" else None
         self._listener: Listener | None = None
         self._signaled = 0.0  # when the first signal came

@@ -64,11 +64,11 @@ class Workers:
 
     def __init__(self, sock: socket.socket, count: int, *, full: bool) -> None:
         self.connections = [NOT_LISTENING] * count
-        looks = [0] * count
+        checks = [0] * count
         socks = [sock] * count
         if full:
             socks[0] = cast("socket.socket", OutOfFiles(sock))
-        self.all = [Worker(socks[n], Turns(self.connections, looks, n)) for n in range(count)]
+        self.all = [Worker(socks[n], Turns(self.connections, checks, n)) for n in range(count)]
         self.socket = sock
         self.clients: list[socket.socket] = []
 
@@ -135,7 +135,7 @@ async def test_nobody_waits_for_a_worker_that_hangs_or_leaves(
 ) -> None:
     monkeypatch.setattr(listener, "PATIENCE_SECONDS", 0.05)
     async with workers(3, started=2) as running:
-        running.connections[2] = 0  # it looks at nothing
+        running.connections[2] = 0  # it checks for nothing
         await running.connect(8)
         assert running.shares == [4, 4, 0]
         running.all[0].listener.leave()

@@ -21,7 +21,7 @@ from tests.support.services import KEY
 from tests.support.waiting import HANG_SECONDS
 
 _IDLE_TURNS = 4
-"""A connection that has done nothing in so many turns of the event loop waits for its client."""
+"""A connection that has done nothing in so many iterations of the loop waits for its client."""
 
 _SOCKETS: Final = socket.socketpair()
 """Through these nothing passes: servers ask one whether something waits in the kernel."""
@@ -54,7 +54,7 @@ class FarEnd(asyncio.Transport):
         self.connection.connection_made(self)
 
     async def send(self, data: bytes) -> None:
-        """Send data as soon as the server reads. A socket, too, waits a turn of the event loop."""
+        """Send data as soon as the server reads. A socket, too, waits an iteration of the loop."""
         await asyncio.sleep(0)
         while not (self.reading or self.closed):
             await self.idle()

@@ -181,7 +181,7 @@ class Pool:
             return
         queue = statement, call.arguments[0] if statement.serialized else None
         self._waiting.setdefault(queue, deque()).append(call)
-        if not self._scheduled:  # at the end of this turn, so that its calls travel together
+        if not self._scheduled:  # at the end of this iteration, so that its calls travel together
             self._scheduled = True
             self._loop.call_soon(self._dispatch)
         if self._timer is None:

@@ -1,4 +1,4 @@
-"""Calls of one turn of the event loop that are sent as one, or as few if they are large."""
+"""Calls of one iteration of the event loop that are sent as one, or as few if they are large."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,7 +11,7 @@ _BATCH_BYTES: Final = 256 * 1024
 
 
 class Batches:
-    """Collects the calls of a turn of the event loop and sends them at its end.
+    """Collects the calls of an iteration of the event loop and sends them at its end.
 
     send -- sends the arguments of calls; returns a result for each, or raises an error for all
     size -- how many calls are sent together at most

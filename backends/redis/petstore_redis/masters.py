@@ -175,7 +175,7 @@ class Masters:
     def handle_error(self, master: Master, error: Exception) -> StorageError:
         """Return what an error reply means; disconnect from a server that is no longer the master.
 
-        A transient error makes the watcher look for the masters at once.
+        A transient error makes the watcher locate the masters at once.
         """
         if found := TRANSIENT.match(str(error)):
             if found[1] == "READONLY":

@@ -1,7 +1,7 @@
 """The repository: a read is one command per partition, a write is one script in one partition.
 
-The pets that are created in one turn of the event loop share a script call, and so do orders,
-unless replicas must confirm them: all writes of a turn share a packet then, and its WAIT.
+The pets that are created in one iteration of the event loop share a script call, and so do orders,
+unless replicas must confirm them: all writes of an iteration share a packet then, and its WAIT.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class RedisRepository(Repository):
         self, batches: Batches, arguments: Arguments, size: int = 0
     ) -> bytes | list[Any]:
         """Create an item; return what the script returns for it. Raises its error, if any."""
-        if self._masters.replicas:  # in the packet of the turn's other writes, for one WAIT
+        if self._masters.replicas:  # in the packet of the iteration's other writes, for one WAIT
             result = await batches.send(arguments)
         else:
             result = await batches.call(arguments, size)

@@ -1,4 +1,4 @@
-"""Calls of one turn that are sent as one: what each caller gets."""
+"""Calls of one iteration that are sent as one: what each caller gets."""
 
 import asyncio
 from collections.abc import Sequence

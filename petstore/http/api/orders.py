@@ -44,7 +44,7 @@ class OrderUpdate(Struct, frozen=True):
 
 @service_guard
 async def order_guard(request: ServiceRequest, _: Any) -> None:
-    """Refuse a request for an unknown order with 404 before its body is looked at."""
+    """Refuse a request for an unknown order with 404 before its body is read."""
     request.scope["order"] = await _find(request.service, request.scope["path_params"]["order_id"])
 
 

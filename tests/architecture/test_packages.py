@@ -1,4 +1,4 @@
-"""What import-linter cannot say of the rooms: no circles, their sentences, what tests import."""
+"""What import-linter cannot say of the packages: no circles, their sentences, what tests import."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ def test_the_contract_imports_only_the_standard_library_and_msgspec() -> None:
     assert names == {"abc", "collections", "contextlib", "datetime", "enum", "typing", "msgspec"}
 
 
-def test_the_init_of_a_room_is_one_sentence() -> None:
+def test_the_init_of_a_package_is_one_sentence() -> None:
     folders = {file.parent for file in PETSTORE.glob("*/**/*.py")}
     folders |= {file.parent for file in KIT.glob("*/*.py")}
     assert len(folders) > 5
@@ -40,7 +40,7 @@ def test_the_init_of_a_room_is_one_sentence() -> None:
                 pass
             case _:
                 wrong.append(folder.name)
-    assert not wrong, "one line that says what the room is for; import from the room's modules"
+    assert not wrong, "one line that says what the package is for; import from its modules"
 
 
 def test_nothing_imports_a_test_file() -> None:
