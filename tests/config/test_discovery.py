@@ -293,6 +293,20 @@ class TestOpen:
         outcome = in_process(*arguments, backend="acme", api_keys=KEY)
         assert error_message(outcome, status) == f"petstore: {begin}acme://here: refused\n"
 
+    def test_a_storage_that_is_lost_before_the_port_is_open_is_status_69_too(
+        self, site: Site, tmp_path: Path
+    ) -> None:
+        marker = tmp_path / "opened"
+        site.install(
+            opening=f"""marker = Path({str(marker)!r})
+    if marker.exists():
+        raise UnavailableError("gone")
+    marker.touch()"""
+        )
+        outcome = run_command("serve", backend="acme", api_keys=KEY, listen="127.0.0.1:0")
+        message = error_message(outcome, exit_status.UNAVAILABLE)
+        assert message == "petstore: the storage cannot be used: gone\n"
+
     def test_ctrl_c_while_it_opens_leaves_no_traceback(self, site: Site, tmp_path: Path) -> None:
         site.install(opening='print("opening", flush=True); await asyncio.sleep(30)')
         with running(tmp_path, "check", backend="acme") as process:

@@ -5,11 +5,13 @@ import gc
 import re
 import tracemalloc
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from petstore.server import exchange
 from petstore.server.connection import HttpConnection
 from petstore.server.exchange import HIGH_WATER_BYTES
 from tests.support.connections import FarEnd, connects, ours, talk
@@ -113,6 +115,12 @@ async def test_a_well_behaved_application_is_served_as_by_uvicorn(name: str, req
     if request_ == "pipelined":  # the order of the headers of the second response is free
         mine, other = (b"\r\n".join(sorted(raw.split(b"\r\n"))) for raw in (mine, other))
     assert parts(mine) == parts(other)
+
+
+async def test_head_has_the_length_of_a_body_that_was_sent_without_one() -> None:
+    app = responds(start(), body(b"hello"))
+    heads = [parts(await talk(ours(app), [REQUESTS[method]]))[:2] for method in ("GET", "HEAD")]
+    assert heads[0] == heads[1]
 
 
 class OddError(BaseException):
@@ -308,6 +316,48 @@ async def test_an_idle_connection_keeps_nothing_of_its_last_request(whole: bool)
     finally:
         tracemalloc.stop()
     assert held / len(clients) < 7000  # the head has more, and the body much more
+
+
+async def test_neither_requests_nor_lost_connections_leave_anything_to_the_garbage_collector() -> (
+    None
+):
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while scope["path"] == "/wait" and (await receive())["type"] != "http.disconnect":
+            pass
+        await send(start(200, length(2)))
+        await send(body(b"ok"))
+
+    def left() -> int:
+        return sum(type(o) in (exchange.Exchange, HttpConnection) for o in gc.get_objects())
+
+    connect = ours(app)
+    gc.collect()
+    gc.disable()
+    try:
+        await talk(connect, [GET])
+        assert left() == 0
+        client = FarEnd(connect)
+        await client.send(2 * GET.replace(b"/", b"/wait", 1))
+        await client.idle()
+        client.close()
+        await client.idle()
+        assert left() == 0
+    finally:
+        gc.enable()
+
+
+async def test_a_request_does_not_inherit_the_context_of_the_one_before_it() -> None:
+    name: ContextVar[str] = ContextVar("name", default="none")
+    seen = []
+
+    async def app(scope: Any, _: Any, send: Any) -> None:
+        seen.append(name.get())
+        name.set(scope["path"])
+        await send(start(200, length(0)))
+        await send(body())
+
+    await talk(ours(app), [b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n" + GET])
+    assert seen == ["none", "none"]
 
 
 async def test_a_rejected_body_is_not_asked_for(caplog: pytest.LogCaptureFixture) -> None:

@@ -223,6 +223,12 @@ async def test_no_body_makes_room_for_trailers(body: bytes) -> None:
     assert b"too large" in client.received
 
 
+async def test_a_head_whose_lines_end_with_line_feeds_is_refused_at_once() -> None:
+    client = FarEnd(ours(describe))
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\n\n")
+    assert b"not a valid HTTP/1.1 request" in client.received
+
+
 @pytest.mark.parametrize("last", [b"1.0\r\nConnection: keep-alive", b"1.1\r\nConnection: close"])
 async def test_what_follows_the_last_request_is_discarded(last: bytes) -> None:
     client = FarEnd(ours(describe))
@@ -232,6 +238,19 @@ async def test_what_follows_the_last_request_is_discarded(last: bytes) -> None:
     assert not client.closed  # a reset could take the response with it (RFC 9112, section 9.6)
     client.connection.sweep(asyncio.get_running_loop().time() + REQUEST_SECONDS)
     assert client.closed
+
+
+async def test_a_client_can_read_the_last_response_that_others_were_to_follow() -> None:
+    async def closes(_: Any, __: Any, send: Any) -> None:
+        headers = [(b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    client = FarEnd(ours(closes))
+    await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+    await client.idle()
+    assert len(responses(bytes(client.received))) == 1
+    assert not client.closed
 
 
 @pytest.mark.parametrize("idle", [False, True])

@@ -209,6 +209,21 @@ def test_a_signal_to_the_whole_group_counts_once_and_a_worker_killed_then_does_n
     assert f"worker {killed} ended with status -9" in live.log.read_text()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.2])
+def test_an_interrupt_while_workers_start_ends_with_status_0(
+    tmp_path: Path, seconds: float
+) -> None:
+    with starting(tmp_path) as service:
+        assert service.process is not None
+        processes = children(service.process.pid)
+        time.sleep(seconds)
+        os.killpg(service.process.pid, signal.SIGINT)
+        assert service.process.wait(HANG_SECONDS) == 0
+        check_ended(processes)
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
 SIGNALED_WHILE_IT_STARTS_A_WORKER = """
 import os, signal
 from petstore import cli
@@ -249,6 +264,18 @@ def test_workers_end_if_their_parent_is_killed(tmp_path: Path, drains: bool) -> 
         live.popen.wait(HANG_SECONDS)
         check_ended(workers)
         assert is_free(live)
+
+
+@pytest.mark.slow
+def test_after_the_parent_is_killed_the_next_start_gets_the_port_at_once(tmp_path: Path) -> None:
+    with served(tmp_path, drain_seconds="600") as live:
+        workers = live.workers()
+        live.popen.kill()
+        live.popen.wait(HANG_SECONDS)
+        with served(tmp_path, listen=f"{live.host}:{live.port}") as successor:
+            assert successor.client.get("/v1/pets").json() == []
+            assert successor.stop() == 0
+        check_ended(workers)
 
 
 @pytest.mark.slow
@@ -337,7 +364,6 @@ cli.main()
 """
 
 
-@pytest.mark.slow
 def test_a_service_without_workers_gives_up(tmp_path: Path, file: Path) -> None:
     script = IMPATIENT_AFTER_A_DEATH.format(give_up=2, queue=60)
     with served(tmp_path, script=script, api_keys_file=str(file)) as live:

@@ -131,3 +131,22 @@ async def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(
             front.cut()
             await unavailable_for("no such thing was ever seen", lambda: pets(repository))
         assert await again(lambda: pets(repository)) == []
+
+
+async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asyncpg then raises an AttributeError, as one in some hundred kills showed."""
+
+    async def fetch(connection: asyncpg.Connection, *_: object) -> None:
+        connection.terminate()
+        await asyncio.sleep(0)
+        raise AttributeError("'NoneType' object has no attribute 'bind_execute'")
+
+    async with opened(server) as repository:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncpg.Connection, "fetch", fetch)
+            assert "the connection was lost" in await unavailable(repository.create_pet(REX))
+            patched.setattr(asyncpg.Connection, "fetchrow", fetch)
+            await unavailable_for("the connection was lost", lambda: pets(repository))
+        assert await again(lambda: pets(repository)) == []

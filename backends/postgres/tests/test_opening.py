@@ -16,7 +16,7 @@ import pytest
 from petstore_conformance import RaisedOnPurposeError
 from petstore_conformance.faults.proxy import proxy
 from petstore_postgres import PostgresSettings, schema, scratch_postgres
-from petstore_postgres.servers import Servers, ServerState
+from petstore_postgres.servers import ReachedServer, Servers, ServerState
 
 from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.places import create, fresh, opened, refusal, session, until_waiting
@@ -197,6 +197,44 @@ def test_a_server_that_stalls_while_a_store_is_opened_is_unavailable(
     with proxy(server.host, server.port) as front:
         url = f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
         assert "postgres at" in refusal(url, UnavailableError)
+
+
+def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At every turn of the event loop; two servers are found, of which one is chosen."""
+    opened_ones = set[object]()
+
+    class Connection:
+        def __init__(self) -> None:
+            opened_ones.add(self)
+
+        def terminate(self) -> None:
+            opened_ones.discard(self)
+
+    async def connect(_: Servers, place: dict[str, Any]) -> ReachedServer:
+        await asyncio.sleep(0)
+        timeline = "1" if place["host"] == "a" else "2"
+        state = ServerState(False, timeline, AT, 18, "18.0", "on", "on", "on", "")
+        return ReachedServer("a", state, Connection())
+
+    async def run(turns: int) -> object:
+        connecting = asyncio.create_task(Servers("postgresql://a,b/pets", 1).connect())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        [chosen] = await asyncio.gather(connecting, return_exceptions=True)
+        return chosen.connection if isinstance(chosen, ReachedServer) else chosen
+
+    monkeypatch.setattr(Servers, "_connect", connect)
+    outcomes = []
+    for turns in range(10):
+        chosen = asyncio.run(run(turns))
+        assert opened_ones == {chosen} & opened_ones, f"cancelled after {turns} turns"
+        outcomes.append(chosen in opened_ones)
+        opened_ones.clear()
+    assert outcomes == sorted(outcomes)
+    assert outcomes[-1]
 
 
 def test_a_service_that_may_open_more_connections_than_the_server_accepts_is_refused(
