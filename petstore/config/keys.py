@@ -7,13 +7,14 @@ memory nor the time of a comparison reveals anything about a valid key.
 import asyncio
 import hashlib
 import logging
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG, S_ISVTX, S_IWOTH
-from typing import Final
+from typing import Final, cast
 
 from petstore.config.errors import ConfigurationError, why_unreadable
 from petstore.text.phrases import count
@@ -30,6 +31,7 @@ _KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6
 _DIGEST: Final = "sha256:"
 _SHORT: Final = len(_DIGEST) + 12
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_UP: Final = re.compile(r"(\.\./)*")
 _LINE: Final = re.compile(rf"({_NAME.pattern}):([0-9A-Fa-f]{{64}})", re.ASCII)
 
 
@@ -65,7 +67,7 @@ class Keys:
     file -- a file of ``name:sha256-hex`` lines; blank lines and comments (#) are ignored
 
     `warnings` says what makes the file unsafe. `on_reload` is called whenever `watch` has logged a
-    reload, with whether it succeeded.
+    reload, with whether it succeeded. Before that is set, the keys can be pickled for a worker.
 
     Raises `ConfigurationError` for a key that no client could send and for an unusable file.
     """
@@ -82,13 +84,13 @@ class Keys:
         }
         self._file = file
         self.warnings: tuple[str, ...] = ()
-        self.on_reload: Callable[[bool], None] = lambda _: None
+        self.on_reload: Callable[[bool], None] = _ignore
         self._version: object = None
         self._clients: Mapping[bytes, str] = self._clear
         self._wake = asyncio.Event()
         self.reload()
         if file is not None:
-            self._file = file.absolute()  # the working directory may be deleted later
+            self._file = _in_full(file)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -104,18 +106,18 @@ class Keys:
         """
         if self._file is None:
             return False
+        known, self._version = self._version, None  # it stays None if the file is unusable
         try:
             stat = self._file.stat()
             if not S_ISREG(stat.st_mode):  # reading a pipe or a device might never end
                 raise ConfigurationError(f"the key file {self._file} is not a regular file")
             # `cp -p` keeps time, size and inode; nobody can set the time of the change itself.
             version = (stat.st_ctime_ns, stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if version == self._version:
+            if version == known:
+                self._version = known
                 return False
-            self._version = version
             text = self._file.read_text("utf-8-sig")
         except OSError as error:
-            self._version = None
             raise ConfigurationError(
                 f"cannot read the key file {self._file} of PETSTORE_API_KEYS_FILE:"
                 f" {why_unreadable(str(self._file), error)}"
@@ -125,6 +127,7 @@ class Keys:
         except ValueError:  # a NUL in the path, which TOML permits
             raise ConfigurationError(f"cannot read the key file {str(self._file)!r}") from None
         self._clients = {**self._clear, **_parse(text, self._file)}
+        self._version = version
         self.warnings = _exposures(self._file)
         return True
 
@@ -151,11 +154,20 @@ class Keys:
                     for warning in self.warnings:
                         _log.warning("%s", warning)
             except Exception as error:  # noqa: BLE001 - without this task, no key is ever revoked
-                self._version = None
                 if (text := str(error) or type(error).__name__) != last:
                     last = text
                     self.on_reload(False)
                     _log.error("%s; the keys stay unchanged", text)
+
+
+def _ignore(_: bool) -> None:  # noqa: FBT001 - see `Keys`
+    """Do nothing about a reload."""
+
+
+def _in_full(file: Path) -> Path:
+    """Return a path that stays valid when the working directory is deleted."""
+    up = cast("re.Match[str]", _UP.match(str(file)))[0]
+    return Path(os.path.realpath(up), str(file)[len(up) :])
 
 
 def _exposures(file: Path) -> tuple[str, ...]:

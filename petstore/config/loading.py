@@ -23,7 +23,6 @@ class Configuration(Struct, frozen=True):
     dev -- whether it is for trying out (``--dev``)
     dev_key -- the key that was generated for this run, with ``--dev``
     warnings -- findings that do not prevent the start
-    values -- all settings as text, by name, as they were gathered
     """
 
     settings: Settings
@@ -33,7 +32,6 @@ class Configuration(Struct, frozen=True):
     dev: bool = False
     dev_key: str | None = None
     warnings: tuple[str, ...] = ()
-    values: Mapping[str, str] = {}
 
 
 def configure(
@@ -90,7 +88,7 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     unknown = _unknown(gathered, plugin)
     keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
     warnings = unknown + keys.warnings
-    return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings, gathered.values)
+    return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings)
 
 
 def _check_memory() -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from petstore import __version__
 from petstore.config.errors import ConfigurationError
-from petstore.config.loading import Configuration, configure
+from petstore.config.loading import Configuration
 from petstore.contract import Access, Expected, PetQuery
 from petstore.http.routes import API_PREFIX
 from petstore.observability.output import standard_error
@@ -51,6 +51,7 @@ def serve(configuration: Configuration) -> None:
     opened = open_once(configuration)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
         settings = replace(settings, store=opened.store)
+        configuration = replace(configuration, settings=settings)
     with ExitStack() as stack:
         sock = stack.enter_context(sockets.bind(settings.listen))
         standard_error.own_terminal()
@@ -67,19 +68,13 @@ def serve(configuration: Configuration) -> None:
         if settings.workers == 1:
             from petstore.http.app import create_app
 
-            app = create_app(replace(configuration, settings=settings))
+            app = create_app(configuration)
             reload = None if configuration.dev_key else configuration.keys.reload_soon
             Server(app, settings, ready, reload).run([sock])
         else:
             from petstore.server.workers import Supervisor
 
-            # As they were gathered: a file may have changed since.
-            flags = dict[str, str | None](configuration.values)
-            flags |= {"PETSTORE_BACKEND": settings.backend, "PETSTORE_STORE": settings.store}
-            if configuration.dev_key:
-                flags["PETSTORE_API_KEYS"] = configuration.dev_key
-            read = partial(configure, {}, flags, dev=configuration.dev)
-            Supervisor(read, sock, configuration, workers).run(ready)
+            Supervisor(configuration, sock, workers).run(ready)
 
 
 class Opened(NamedTuple):

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.heap import Arena
@@ -19,10 +18,14 @@ from threading import Thread
 from types import FrameType
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from petstore import exit_status
+from petstore.config import discovery
 from petstore.config.errors import ConfigurationError
+from petstore.config.keys import WATCH_SECONDS, Keys
 from petstore.config.loading import Configuration
-from petstore.config.settings import LogFormat, LogLevel
+from petstore.config.settings import Settings
 from petstore.contract import StorageError
 from petstore.http.app import Shared, create_app
 from petstore.http.limits import SharedCounters, shared_counters_bytes
@@ -87,24 +90,24 @@ class Memory(NamedTuple):
 class Supervisor:
     """The parent of the workers; it does not serve requests itself.
 
-    read -- sent to each worker, where it reads the configuration
+    configuration -- what to serve; also what replaces a worker years later is sent all of it, with
+        the keys that the other workers have by then
     sock -- the bound socket that all of them share
-    configuration -- what the parent has read
     pids -- is given the process ids of the workers by their names
     """
 
     def __init__(
         self,
-        read: "partial[Configuration]",
-        sock: socket.socket,
         configuration: Configuration,
+        sock: socket.socket,
         pids: dict[str, int],
     ) -> None:
-        self._settings = settings = configuration.settings
-        self._arguments = read, settings.log, settings.log_level, sock
+        self._settings = configuration.settings
+        self._keys = configuration.keys
+        self._arguments = self._settings, configuration.storage, self._keys, configuration.dev, sock
         self._sock = sock
         self._pids = pids
-        self._memory = Memory.create(settings.workers)
+        self._memory = Memory.create(self._settings.workers)
         self._processes: list[BaseProcess] = []
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
@@ -118,23 +121,21 @@ class Supervisor:
 
         ready -- called once all workers serve
 
-        Exits with status 1 if no worker serves for a minute, and if one does not stop properly.
+        Exits with status 1 if no worker serves for a minute, and if one does not stop properly;
+        with that of a configuration error if a worker says so before all of them have served.
         Raises `ConfigurationError` if no process can be started.
         """
-        try:
-            Path.cwd()
-        except FileNotFoundError:  # it was deleted; `multiprocessing` cannot do without one
-            os.chdir("/")
         resource_tracker.ensure_running()  # its own start unblocks what `_start` blocks
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signal_, self._stop)
         if self._reloads or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
             signal.signal(signal.SIGHUP, self._pass_on if self._reloads else self._stop)
         try:
+            Thread(target=self._keep_keys, daemon=True).start()
             self._processes = [self._start(index) for index in range(self._settings.workers)]
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # of these, the one says: can't start new thread
             raise ConfigurationError(
-                f"cannot start a worker: {error.strerror}; check the limits on processes and open"
+                f"cannot start a worker: {_reason(error)}; check the limits on processes and open"
                 " files (ulimit -u, ulimit -n)"
             ) from None
         announced = False
@@ -147,6 +148,9 @@ class Supervisor:
             dead = [i for i, process in enumerate(self._processes) if not process.is_alive()]
             for index in dead:
                 self._memory.turns.connections[index] = NOT_LISTENING  # before the pause
+            statuses = {self._processes[index].exitcode for index in dead}
+            if not announced and exit_status.CONFIGURATION in statuses:  # each would say the same
+                self._give_up(exit_status.CONFIGURATION)
             if dead and not self._signals:
                 time.sleep(RESTART_SECONDS)
                 self._replace_dead_workers()
@@ -162,16 +166,30 @@ class Supervisor:
             self._served = now
         elif now - self._served > GIVE_UP_SECONDS:
             _log.error("no worker could start for %g s: giving up", GIVE_UP_SECONDS)
-            self._stop(signal.SIGTERM, None)
-            self._end()
-            sys.exit(1)
+            self._give_up(1)
         elif now - self._served > QUEUE_SECONDS:
             self._sock.setblocking(False)
             with suppress(OSError):  # no connection waits, or no worker has ever listened
                 while not self._signals:
                     self._sock.accept()[0].close()
 
+    def _give_up(self, status: int) -> None:
+        self._stop(signal.SIGTERM, None)
+        self._end()
+        sys.exit(status)
+
+    def _keep_keys(self) -> None:
+        """Keep the keys that workers have, for one that replaces another."""
+        while True:
+            with suppress(Exception):  # the workers report it
+                self._keys.reload()
+            time.sleep(WATCH_SECONDS)
+
     def _start(self, index: int) -> BaseProcess:
+        try:
+            Path.cwd()
+        except OSError:  # it was deleted; `multiprocessing` cannot do without one
+            os.chdir("/")
         self._memory.turns.connections[index] = NOT_LISTENING
         arguments = (*self._arguments, self._memory._replace(worker=index), self._report)
         process = _context.Process(target=work, args=arguments, name=f"worker-{index}")
@@ -193,17 +211,16 @@ class Supervisor:
             if self._signals or process.is_alive():
                 continue
             ended = process.pid, process.exitcode
-            if self._settings.metrics_listen is not None:
-                from petstore.server.metrics_port import forget  # noqa: PLC0415 - see metrics_port
-
-                forget(process.name)
             try:
+                if self._settings.metrics_listen is not None:
+                    from petstore.server.metrics_port import forget  # noqa: PLC0415 - see there
+
+                    forget(process.name)
                 self._processes[index] = self._start(index)
-            except OSError as error:  # no more processes or descriptors: try again a second later
+            except Exception as error:  # noqa: BLE001 - such as no more processes: again a second later
+                reason = _reason(error)
                 _log.error(
-                    "worker %s ended with status %s, and cannot be replaced: %s",
-                    *ended,
-                    error.strerror,
+                    "worker %s ended with status %s, and cannot be replaced: %s", *ended, reason
                 )
             else:
                 _log.error("worker %s ended with status %s; replacing it", *ended)
@@ -255,42 +272,46 @@ class Supervisor:
             sys.exit(1)
 
 
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
 def work(  # noqa: PLR0913, PLR0917 - what a process is given
-    read: Callable[[], Configuration],
-    log_format: LogFormat,
-    level: LogLevel,
+    settings: Settings,
+    storage: Struct,
+    keys: Keys,
+    dev: bool,  # noqa: FBT001
     sock: socket.socket,
     memory: Memory,
     report: "Connection[int, int]",
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone.
 
-    read -- reads the configuration; raises `ConfigurationError`
-    log_format, level -- of the log, also of that error
+    settings, storage, keys, dev -- as in `Configuration`
     sock -- that of the supervisor
     memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
 
-    Exits with `exit_status.UNAVAILABLE` if it cannot start.
+    Exits with `exit_status.UNAVAILABLE` or `CONFIGURATION` if it cannot start.
     """
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     Thread(target=_stop_with_parent, daemon=True).start()
     standard_error.own_terminal()
-    logs.set_up(log_format, level)
+    logs.set_up(settings.log, settings.log_level)
     try:
-        configuration = read()
-        app = create_app(configuration, memory.shared)
+        plugin = discovery.find(settings.backend or "")
+        app = create_app(Configuration(settings, plugin, storage, keys, dev), memory.shared)
 
         def ready() -> None:
             with suppress(OSError):  # the parent has just gone
                 report.send(os.getpid())
 
-        reload = configuration.keys.reload_soon
-        Server(app, configuration.settings, ready, reload, memory.turns).run([sock])
-    except (StorageError, ConfigurationError) as error:  # the parent tries again
+        Server(app, settings, ready, keys.reload_soon, memory.turns).run([sock])
+    except (StorageError, ConfigurationError) as error:  # the parent may try again
         _log.error("a worker cannot start: %s", error)
-        sys.exit(exit_status.UNAVAILABLE)
+        wrong = isinstance(error, ConfigurationError)
+        sys.exit(exit_status.CONFIGURATION if wrong else exit_status.UNAVAILABLE)
 
 
 def _stop_with_parent() -> None:

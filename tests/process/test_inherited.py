@@ -85,7 +85,7 @@ REFUSED: Final = {
     ),
     "directory not UTF-8": (
         "d=$(printf 'd\\377') && mkdir $d && cd $d && export PETSTORE_SQLITE_PATH=pets",
-        "PETSTORE_SQLITE_PATH is 'pets': the path must be UTF-8",
+        r"d\udcff/pets': the path must be UTF-8",
     ),
     "nothing writable": (
         "export PETSTORE_METRICS_LISTEN=127.0.0.1:0 && " + SERVED["nothing but the store writable"],

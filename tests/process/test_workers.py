@@ -317,22 +317,32 @@ def test_each_worker_reloads_the_key_file_within_5_seconds(tmp_path: Path, file:
         assert live.client.get("/v1/pets").status_code == 200, "a key in clear stays"
 
 
-@pytest.mark.slow
-def test_a_worker_without_its_key_file_is_one_line_in_the_log(tmp_path: Path, file: Path) -> None:
-    with served(tmp_path, api_keys_file=str(file)) as live:
+def test_a_worker_that_replaces_another_needs_neither_the_key_file_nor_the_directory(
+    tmp_path: Path, file: Path
+) -> None:
+    """It has the keys that the others have by then, not those of the start."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"import os; os.chdir({str(gone)!r}); from petstore import cli; cli.main()"
+    paths = {"api_keys_file": "../keys", "sqlite_path": "../pets.sqlite"}
+    with served(tmp_path, script=script, **paths) as live:
         before = live.workers()
+        replace(file, key_line("new", "new").encode())
+        with client_of_each(live, "old") as clients:
+            until(lambda: {client.get("/v1/pets").status_code for client in clients} == {401})
+        time.sleep(WATCH_SECONDS)  # the parent has no port to ask
         file.unlink()
+        gone.rmdir()
+        line = f"cannot read the key file {file} of"
+        until(lambda: live.log.read_text().count(line) == WORKERS)
         os.kill(before[0], signal.SIGKILL)
-        line = f"a worker cannot start: cannot read the key file {file} of"
-        line += " PETSTORE_API_KEYS_FILE: No such file or directory"
-        until(lambda: line in live.log.read_text(), log=live.log.read_text)
-        until(lambda: "ended with status 69; replacing it" in live.log.read_text())
-        assert "Traceback" not in live.log.read_text()
-        file.write_text(OLD)
-        until(lambda: len(live.workers()) == WORKERS)
-        with client_of_each(live):
-            assert before[1] in live.workers()
+        until(lambda: len({*live.workers()} - {before[0]}) == WORKERS, log=live.log.read_text)
+        for key, status in ("old", 401), ("new", 200), (KEY, 200):
+            with client_of_each(live, key) as clients:
+                assert [client.get("/v1/pets").status_code for client in clients] == [status] * 2
+        until(lambda: live.log.read_text().count(line) == WORKERS + 1)
         assert live.stop() == 0
+    assert "Traceback" not in live.log.read_text()
 
 
 @pytest.mark.slow
@@ -350,24 +360,25 @@ def test_a_worker_that_replaces_another_has_the_settings_of_the_start(tmp_path: 
         assert all(link.startswith("/shop/v1/pets/") for link in links)
 
 
-IMPATIENT_AFTER_A_DEATH = """
+CANNOT_REPLACE = """
+import pathlib
 from petstore import cli
 from petstore.server import workers
 
 class Supervisor(workers.Supervisor):
     def _replace_dead_workers(self):
         workers.GIVE_UP_SECONDS, workers.QUEUE_SECONDS = {give_up}, {queue}
-        super()._replace_dead_workers()
+        if pathlib.Path("{possible}").exists():
+            super()._replace_dead_workers()
 
 workers.Supervisor = Supervisor
 cli.main()
 """
 
 
-def test_a_service_without_workers_gives_up(tmp_path: Path, file: Path) -> None:
-    script = IMPATIENT_AFTER_A_DEATH.format(give_up=2, queue=60)
-    with served(tmp_path, script=script, api_keys_file=str(file)) as live:
-        file.unlink()
+def test_a_service_without_workers_gives_up(tmp_path: Path) -> None:
+    script = CANNOT_REPLACE.format(give_up=2, queue=60, possible="/nowhere")
+    with served(tmp_path, script=script) as live:
         for worker in live.workers():
             os.kill(worker, signal.SIGKILL)
         assert live.popen.wait(HANG_SECONDS) == 1
@@ -378,10 +389,10 @@ def test_a_service_without_workers_gives_up(tmp_path: Path, file: Path) -> None:
 
 
 @pytest.mark.slow
-def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path, file: Path) -> None:
-    script = IMPATIENT_AFTER_A_DEATH.format(give_up=600, queue=0)
-    with served(tmp_path, script=script, api_keys_file=str(file)) as live:
-        file.unlink()
+def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path) -> None:
+    possible = tmp_path / "possible"
+    script = CANNOT_REPLACE.format(give_up=600, queue=0, possible=possible)
+    with served(tmp_path, script=script) as live:
         for worker in live.workers():
             os.kill(worker, signal.SIGKILL)
         # Not a ReadTimeout.
@@ -390,7 +401,7 @@ def test_connections_do_not_wait_for_workers_that_never_come(tmp_path: Path, fil
             live.new_client() as client,
         ):
             client.get("/livez")
-        file.write_text(OLD)
+        possible.touch()
 
         health = f"{live.url}/livez"
         assert until(lambda: httpx.get(health, timeout=HANG_SECONDS)).status_code == 200

@@ -1,13 +1,15 @@
 """Pets and orders in an SQLite file: what was acknowledged is on disk."""
 
+import os
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated
+from typing import Annotated, cast
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from petstore.contract import Access, Backend, Expected, SettingsError
 from petstore_sqlite import schema
@@ -39,6 +41,14 @@ class SqliteSettings(Struct, frozen=True, forbid_unknown_fields=True):
     check: Annotated[
         bool, Meta(description="true or false: whether to check the whole file at opening")
     ] = False
+
+    def __post_init__(self) -> None:
+        """Write the path so that it stays valid when the working directory is deleted."""
+        if is_of_file(self.path) and not self.path.startswith("~"):
+            with suppress(OSError):  # it was deleted already; `check_name` says so
+                up = cast("re.Match[str]", re.match(r"(\.\./)*", self.path))[0]
+                full = Path(os.path.realpath(up), self.path[len(up) :])
+                force_setattr(self, "path", str(full))
 
 
 @asynccontextmanager
