@@ -147,7 +147,11 @@ class Keys:
                 self._wake.clear()
                 self._version, last = None, ""
             try:
-                if await asyncio.to_thread(self.reload):
+                try:
+                    changed = await asyncio.to_thread(self.reload)
+                except RuntimeError:  # no thread can be started, which would read from a slow disk
+                    changed = self.reload()
+                if changed:
                     last = ""
                     self.on_reload(True)
                     _log.info("reloaded the key file %s: %s", self._file, count(len(self), "key"))

@@ -107,6 +107,12 @@ class Listener:
         self._full = self._connections >= self._most
         self._publish()
 
+    def check(self) -> None:
+        """Accept what an error has left, if there are descriptors. To be called once a second."""
+        self.resume()
+        if not self._arrivals.closed and has_connection(self._sock):
+            self._accept()
+
     @property
     def full(self) -> bool:
         """Whether clients have all descriptors that they may have."""
@@ -199,9 +205,11 @@ class Listener:
     async def _open(self, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(self._make_connection, connection)
-        except OSError:  # the client is gone
+        except BaseException as error:
             connection.close()
             self.closed()
+            if not isinstance(error, OSError):  # the client is gone
+                raise
 
     def _has_turn(self) -> bool:
         """Return whether no worker that can accept a waiting connection has clearly fewer."""

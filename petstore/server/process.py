@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from errno import EMFILE, ENFILE
 from functools import partial
 from multiprocessing import parent_process
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from petstore.config.errors import ConfigurationError
 from petstore.config.settings import Settings
 from petstore.http.app import Application
 from petstore.server import sockets as listening
@@ -46,6 +48,17 @@ def stop_seconds(settings: Settings) -> float:
     return settings.drain_seconds + settings.shutdown_seconds
 
 
+@contextmanager
+def thread_errors() -> Iterator[None]:
+    """Raise `ConfigurationError` where no further thread can be started."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "new thread" not in str(error):
+            raise
+        raise ConfigurationError(f"{error}: raise the limit on processes (ulimit -u)") from None
+
+
 def exit_at_once(_number: int, _frame: FrameType | None) -> None:
     """Handle SIGTERM before anything is served: every storage survives an exit at any moment."""
     os._exit(0)
@@ -56,6 +69,8 @@ class SweepingServer(uvicorn.Server):
 
     app, http -- what to serve, and what returns the protocol of a new connection
     more -- further settings of uvicorn
+
+    An error of a check is logged, and the next one is made nevertheless.
     """
 
     def __init__(self, app: Any, http: Callable[..., asyncio.Protocol], **more: Any) -> None:
@@ -70,12 +85,24 @@ class SweepingServer(uvicorn.Server):
             **more,
         )
         super().__init__(config)
+        self._failing = False
 
     async def on_tick(self, counter: int) -> bool:
         """Disconnect clients that are too slow."""
         if counter % 10 == 0:
-            self.sweep()
+            self._sweep_again()
         return await super().on_tick(counter)
+
+    def _sweep_again(self) -> None:
+        """Call `sweep`. Of errors that follow each other, log the first."""
+        try:
+            self.sweep()
+        except Exception:  # noqa: BLE001 - without checks, slow clients would hold all there is
+            if not self._failing:
+                _log.exception("connections cannot be checked")
+            self._failing = True
+        else:
+            self._failing = False
 
     def sweep(self) -> None:
         """Disconnect clients that are too slow."""
@@ -120,6 +147,7 @@ class Server(SweepingServer):
         self._turns = (turns or Turns([0], [0], 0)) if sys.platform == "linux" else None
         self._listener: Listener | None = None
         self._signaled = 0.0  # when the first signal came
+        self._unsignaled = _thread.allocate_lock()  # held until then
         self._out_of_files = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -138,11 +166,11 @@ class Server(SweepingServer):
             self.force_exit = True
         if first:
             self._signaled = time.monotonic()
-            # Not `Thread`: it takes a lock that the interrupted code may hold.
-            _thread.start_new_thread(self._end_in_time, ())
+            self._unsignaled.release()
 
     def _end_in_time(self) -> None:
         """End the process when the time for its stop is over. A normal end comes before."""
+        self._unsignaled.acquire()
         limit = stop_seconds(self._settings)
         time.sleep(limit)
         # In a thread, because the log may be what the stop waits for.
@@ -154,13 +182,18 @@ class Server(SweepingServer):
             ),
             daemon=True,
         )
-        line.start()
-        line.join(0.2)
-        os._exit(1)
+        try:
+            line.start()
+            line.join(0.2)
+        finally:
+            os._exit(1)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the storage, then the port. Raises whatever opening the storage raised."""
         self._loop = asyncio.get_running_loop()
+        if current_thread() is main_thread():  # Python handles signals only there
+            self._unsignaled.acquire()
+            _thread.start_new_thread(self._end_in_time, ())  # at the signal there may be none left
         try:
             await super().startup(sockets if self._turns is None else [])
         except SystemExit:  # without a message: uvicorn's own log is off
@@ -169,7 +202,7 @@ class Server(SweepingServer):
             raise
         if self._turns is not None and sockets:
             self._listener = self._take_turns(sockets[0], self._turns)
-        if current_thread() is main_thread():  # Python handles signals only there
+        if current_thread() is main_thread():
             # What there is now stays: full collections need not traverse it, which takes 28 ms.
             gc.freeze()
             if self._reload or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # by nohup
@@ -254,7 +287,7 @@ class Server(SweepingServer):
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(1)
-            self.sweep()
+            self._sweep_again()
 
     def sweep(self) -> None:
         """Disconnect clients that are too slow. Report when the limit on open files is reached.
@@ -269,7 +302,7 @@ class Server(SweepingServer):
             out_of_files = error.errno in (EMFILE, ENFILE)
         else:
             if self._listener is not None:
-                self._listener.resume()
+                self._listener.check()
                 out_of_files = self._listener.full
         if out_of_files and not self._out_of_files:
             _log.error("out of file descriptors (ulimit -n): cannot serve new connections")

@@ -20,7 +20,7 @@ from petstore.http.routes import API_PREFIX
 from petstore.observability.output import standard_error
 from petstore.observability.tracing import Tracing
 from petstore.server import sockets
-from petstore.server.process import Server
+from petstore.server.process import Server, thread_errors
 
 _BANNER: Final = """
 petstore in development mode; press Ctrl-C to stop. {kept}
@@ -48,11 +48,13 @@ def serve(configuration: Configuration) -> None:
     """
     Tracing.check()  # here, so that no worker fails, and before a store is created
     settings = configuration.settings
-    opened = open_once(configuration)
+    with thread_errors():
+        opened = open_once(configuration)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
         settings = replace(settings, store=opened.store)
         configuration = replace(configuration, settings=settings)
     with ExitStack() as stack:
+        stack.enter_context(thread_errors())
         sock = stack.enter_context(sockets.bind(settings.listen))
         standard_error.own_terminal()
         stack.enter_context(standard_error.nonblocking())

@@ -33,7 +33,13 @@ from petstore.observability import logs
 from petstore.observability.output import standard_error
 from petstore.server import sockets
 from petstore.server.listener import NOT_LISTENING, Turns
-from petstore.server.process import STOP_AT_ONCE, Server, exit_at_once, stop_seconds
+from petstore.server.process import (
+    STOP_AT_ONCE,
+    Server,
+    exit_at_once,
+    stop_seconds,
+    thread_errors,
+)
 from petstore.store.shared import SharedStore, shared_store_bytes
 
 RESTART_SECONDS: Final = 1
@@ -296,18 +302,19 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
     """
     signal.signal(signal.SIGTERM, exit_at_once)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    Thread(target=_stop_with_parent, daemon=True).start()
     standard_error.own_terminal()
     logs.set_up(settings.log, settings.log_level)
+
+    def ready() -> None:
+        with suppress(OSError):  # the parent has just gone
+            report.send(os.getpid())
+
     try:
-        plugin = discovery.find(settings.backend or "")
-        app = create_app(Configuration(settings, plugin, storage, keys, dev), memory.shared)
-
-        def ready() -> None:
-            with suppress(OSError):  # the parent has just gone
-                report.send(os.getpid())
-
-        Server(app, settings, ready, keys.reload_soon, memory.turns).run([sock])
+        with thread_errors():
+            Thread(target=_stop_with_parent, daemon=True).start()
+            plugin = discovery.find(settings.backend or "")
+            app = create_app(Configuration(settings, plugin, storage, keys, dev), memory.shared)
+            Server(app, settings, ready, keys.reload_soon, memory.turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent may try again
         _log.error("a worker cannot start: %s", error)
         wrong = isinstance(error, ConfigurationError)
@@ -317,5 +324,7 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
 def _stop_with_parent() -> None:
     """Stop when the parent ends, however it does: `Server.shutdown` does not drain then."""
     if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            parent.join()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "keys"
     path.write_text(f"a:{DIGEST}\n")
     return path
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    """Return a function that raises an error."""
+
+    def function(*_: object) -> object:
+        raise error
+
+    return function
 
 
 class TestNewKey:
@@ -258,23 +268,20 @@ class TestReload:
         monkeypatch.chdir(file.parent)
         keys = Keys(file=Path(file.name))
         monkeypatch.chdir("/")
-        thread = asyncio.to_thread
-
-        async def no_thread(*_: object) -> None:
-            raise RuntimeError("can't start new thread")
-
-        monkeypatch.setattr(asyncio, "to_thread", no_thread)
+        read_text, to_thread = Path.read_text, asyncio.to_thread
+        monkeypatch.setattr(Path, "read_text", raising(MemoryError()))
+        monkeypatch.setattr(asyncio, "to_thread", raising(RuntimeError("can't start new thread")))
         watcher = asyncio.create_task(keys.watch())
         async with asyncio.timeout(HANG_SECONDS):
+            await to_thread(replace, file, f"b:{OTHER}\n".encode())
             while not caplog.records:  # noqa: ASYNC110 - nothing signals a log record
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr(asyncio, "to_thread", thread)
-            await thread(replace, file, f"b:{OTHER}\n".encode())
+            monkeypatch.setattr(Path, "read_text", read_text)
             while keys.client(b"key"):  # noqa: ASYNC110 - nor a change of the keys
                 await asyncio.sleep(0.01)
         assert [
             record.getMessage() for record in caplog.records if record.levelname == "ERROR"
-        ] == ["can't start new thread; the keys stay unchanged"]
+        ] == ["MemoryError; the keys stay unchanged"]
         watcher.cancel()
 
     @pytest.mark.parametrize("invalid", [b"", SECRET.encode(), b"\xff", None])

@@ -228,6 +228,12 @@ def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, 
     assert "Traceback" not in log
 
 
+def test_nor_if_no_thread_can_be_started_by_then(tmp_path: Path) -> None:
+    script = CLOSES_BADLY.format(how="threading.Thread.start = None; time.sleep(600)")
+    with process(tmp_path, script=script, drain_seconds="0.5", shutdown_seconds="1") as live:
+        assert live.stop() == 1
+
+
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
     tmp_path: Path, workers: str

@@ -194,7 +194,8 @@ class Pool:
             if not self._idle:
                 now = self._loop.time()
                 crowded = self._timelines and now <= self._crowded_until
-                if self._opener is None and len(self._timelines) < self._size and not crowded:
+                opening = self._opener is not None and not self._opener.done()
+                if not opening and len(self._timelines) < self._size and not crowded:
                     self._opener = self._loop.create_task(self._connect())
                 return
             connection = self._idle.pop()
@@ -388,18 +389,18 @@ class Pool:
 
     def _expire(self) -> None:
         """Fail the calls that have waited for too long to be sent."""
-        self._timer = None
-        now, following = self._loop.time(), []
-        for statement, calls in list(self._waiting.items()):
-            while calls and calls[0].end <= now:
-                reason = f"no connection was free within {self._seconds:g} s"
-                _fail_all([calls.popleft()], UnavailableError(f"{self._servers.name}: {reason}"))
-            if calls:
-                following.append(calls[0].end)
-            else:
-                del self._waiting[statement]
-        if following:
-            self._timer = self._loop.call_at(min(following), self._expire)
+        now = self._loop.time()
+        reason = f"{self._servers.name}: no connection was free within {self._seconds:g} s"
+        try:
+            for statement, calls in list(self._waiting.items()):
+                while calls and calls[0].end <= now:
+                    _fail_all([calls[0]], UnavailableError(reason))
+                    calls.popleft()
+                if not calls:
+                    del self._waiting[statement]
+        finally:
+            ends = [calls[0].end for calls in self._waiting.values() if calls]
+            self._timer = self._loop.call_at(min(ends), self._expire) if ends else None
 
 
 def _fail_all(calls: Sequence[_Call] | deque[_Call], error: Exception) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import asyncpg
 import pytest
@@ -80,7 +81,17 @@ async def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
             assert 2 <= len(await pets(repository)) <= 42
 
 
-async def test_a_call_that_no_connection_takes_fails_in_time(front: Proxy) -> None:
+async def test_a_call_that_no_connection_takes_fails_in_time(
+    front: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_all, errors = pool._fail_all, [MemoryError("injected")]  # noqa: SLF001
+
+    def failing(calls: Any, error: Exception) -> None:
+        if errors and "no connection was free" in str(error):
+            raise errors.pop()
+        fail_all(calls, error)
+
+    monkeypatch.setattr(pool, "_fail_all", failing)
     settings = {"timeout_seconds": 1, "connections": 1, "watched": False}
     async with opened(through(front), **settings) as repository:
         await repository.create_pet(REX)
@@ -89,6 +100,7 @@ async def test_a_call_that_no_connection_takes_fails_in_time(front: Proxy) -> No
         await asyncio.sleep(0.2)
         assert "no connection was free within 1 s" in await unavailable(repository.get_pet(1))
         assert "no reply within 1 s" in await sent
+        assert not errors
 
 
 async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
@@ -125,12 +137,24 @@ async def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(
     async def connect(*_: object, **__: object) -> None:
         raise RuntimeError("no such thing was ever seen")
 
-    async with opened(through(front)) as repository:
+    leave_replaced = pool.Pool.leave_replaced
+    errors = [RuntimeError("and this one came even later")]
+
+    def fail(open_: pool.Pool) -> None:
+        if errors:
+            raise errors.pop()
+        leave_replaced(open_)
+
+    async with opened(through(front), watched=False) as repository:
+        monkeypatch.setattr(pool.Pool, "leave_replaced", fail)
         with monkeypatch.context() as patched:
             patched.setattr(asyncpg, "connect", connect)
             front.cut()
             await unavailable_for("no such thing was ever seen", lambda: pets(repository))
         assert await again(lambda: pets(repository)) == []
+        front.cut()
+        assert await again(lambda: pets(repository)) == []
+        assert not errors
 
 
 async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(

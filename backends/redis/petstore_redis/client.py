@@ -184,14 +184,13 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if not self._waiting:
             return
+        self._schedule_check()  # first: without it no later check would be made
         unsent = self._transport.get_write_buffer_size()
         progress = self._progress or unsent < self._unsent
         self._checks = 0 if progress else self._checks + 1
         self._progress, self._unsent = False, unsent
         if self._checks == _CHECKS:
             self.close(f"no reply within {self._seconds:g} s")
-        else:
-            self._schedule_check()
 
     def _schedule_check(self) -> None:
         self._timer = self._loop.call_later(self._seconds / _CHECKS, self._check)
@@ -316,7 +315,12 @@ class RedisClient:
             replies = [self._loop.create_future() for _ in packed]
             replies[-1].add_done_callback(partial(self._replicated, futures, replies))
             futures = replies
-        connection.send(packed, futures)
+        try:
+            connection.send(packed, futures)
+        except Exception as error:
+            connection.close(_reason(error))
+            _fail_all(futures, self._failure or UnavailableError(_reason(error)))
+            raise
 
     def _replicated(self, futures: list[Reply], replies: list[Reply], wait: Reply) -> None:
         """Pass on the replies to writes, now that the reply to WAIT is there."""
@@ -344,7 +348,7 @@ class RedisClient:
                     connection = await self._connected()
             except StorageError as error:
                 self._fail(error)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, try again
                 self._fail(_failure(self._name, _reason(error, self._seconds)))
             else:
                 self._connection, self._failure = connection, None
@@ -412,4 +416,4 @@ def _reason(error: Exception, seconds: float = 0) -> str:
         return os.strerror(error.errno).lower()
     if isinstance(error, TimeoutError) and not error.errno:
         return f"no reply within {seconds:g} s"
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

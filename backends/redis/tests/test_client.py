@@ -4,21 +4,22 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
+from unittest.mock import Mock
 
 import hiredis
 import pytest
 from petstore_conformance.faults.proxy import close_server, proxy
 from petstore_redis.address import parse
-from petstore_redis.client import RedisClient, Reply
+from petstore_redis.client import Connection, RedisClient, Reply
 from petstore_redis.masters import Master
 from petstore_redis.replies import UnusableError, storage_error
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import TIMEOUT, opened, unavailable
 from petstore.contract import PetQuery, StorageError, UnavailableError
-from tests.support.repositories import REX
+from tests.support.repositories import REX, again
 from tests.support.waiting import HANG_SECONDS
 
 
@@ -143,6 +144,34 @@ async def test_an_error_reply_to_a_handshake_is_an_outage(
         assert reply[1:] in str(failure)
         await master.close("the end")
         await ended.wait()
+
+
+async def test_an_unexpected_error_fails_calls_and_the_client_connects_again(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a call that is sent, then those of new connections."""
+    send, left = Connection.send, [MemoryError("injected")] * 3
+
+    def failing(connection: Connection, packed: list[bytes], futures: list[Reply]) -> None:
+        if left:
+            raise left.pop()
+        send(connection, packed, futures)
+
+    async with opened(valkey) as repository:
+        await repository.create_pet(REX)
+        monkeypatch.setattr(Connection, "send", failing)
+        assert "injected" in await unavailable(repository.create_pet(REX))
+        receipt = await again(lambda: repository.create_pet(REX))
+        assert await repository.get_pet(receipt.id) is not None
+        assert not left
+
+
+async def test_an_error_of_a_check_for_progress_does_not_end_the_checks() -> None:
+    transport = Mock()
+    transport.get_write_buffer_size.side_effect = chain([MemoryError] * 2, repeat(0))
+    connection = Connection("it", 0.1, Mock(), Mock())
+    connection.connection_made(transport)
+    assert await unavailable(connection.call("GET", "x")) == "it: no reply within 0.1 s"
 
 
 async def test_hundreds_of_calls_share_one_connection_and_are_pipelined(valkey: Server) -> None:

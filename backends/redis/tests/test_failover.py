@@ -12,6 +12,7 @@ from typing import Any
 
 import petstore_redis
 import pytest
+from petstore_redis.locator import MasterLocator
 from petstore_redis.scripts import Scripts
 from redis.crc import key_slot
 
@@ -120,7 +121,9 @@ def test_ids_that_a_failover_has_lost_are_not_assigned_again(
         assert lost == later
 
 
-async def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The master is frozen and resumed, and with more failovers killed, too."""
 
     def settled() -> bool:
@@ -134,8 +137,16 @@ async def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_pat
             "slave",
         ]
 
+    locate, errors = MasterLocator.locate, [MemoryError("injected")] * 2
+
+    async def failing(*args: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return await locate(*args)
+
     with sentinel(tmp_path, *AOF, hasty=True) as group:
         async with opened(group, wait_replicas=1, timeout_seconds=0.5) as repository:
+            monkeypatch.setattr(MasterLocator, "locate", failing)
             load = Load(repository)
             for count in range(FAILOVERS):
                 for way in ("kill", "freeze") if count or FAILOVERS > 1 else ("freeze",):
@@ -149,6 +160,7 @@ async def test_a_master_behind_sentinels_is_replaced_and_nothing_is_lost(tmp_pat
                     await asyncio.to_thread(until, settled)
                     load.check(await again(lambda: pets(repository)))
                     assert load.pause < 10
+        assert not errors
 
 
 async def test_a_master_of_a_cluster_is_replaced(tmp_path: Path) -> None:

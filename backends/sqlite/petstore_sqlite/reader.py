@@ -110,7 +110,10 @@ class Reader:
 
     async def _read_in_thread(self, read: Callable[[apsw.Connection], _Result]) -> _Result:
         loop = asyncio.get_running_loop()
-        outcome = await loop.run_in_executor(self._pool, self._measure, read)
+        try:
+            outcome = await loop.run_in_executor(self._pool, self._measure, read)
+        except RuntimeError:  # no further thread can be started
+            outcome = None
         self._store.check_open()  # the store may have been lost meanwhile
         if outcome is None:
             return read(self.connection)

@@ -88,16 +88,18 @@ class Writer:
         batch: list[_Entry] = []
         closing = False
         while batch or not closing:
-            for taken in self._take(MAX_BATCH - len(batch), wait=not batch):
-                if taken is None:
-                    closing = True
-                else:
-                    batch.append(taken)
-            if batch:
-                outcomes = self._commit(batch)
-                futures = [entry.future for entry in batch[: len(outcomes)]]
-                del batch[: len(outcomes)]
-                self._loop.call_soon_threadsafe(_resolve, futures, outcomes)
+            try:
+                for taken in self._take(MAX_BATCH - len(batch), wait=not batch):
+                    if taken is None:
+                        closing = True
+                    else:
+                        batch.append(taken)
+                outcomes = self._commit(batch) if batch else []
+            except Exception as error:  # noqa: BLE001 - without this thread all writes would wait
+                outcomes = [error] * len(batch)
+            futures = [entry.future for entry in batch[: len(outcomes)]]
+            del batch[: len(outcomes)]
+            self._loop.call_soon_threadsafe(_resolve, futures, outcomes)
 
     def _take(self, most: int, *, wait: bool) -> list[_Entry | None]:
         """Return the writes that wait, at most so many; None means that no more will come."""
