@@ -5,6 +5,7 @@ was entered: the client library decides on import where it stores its counts.
 """
 
 import asyncio
+import json
 import os
 import time
 from bisect import bisect_left
@@ -15,9 +16,10 @@ from multiprocessing import current_process
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import IO, Any, Final, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
+from prometheus_client.mmap_dict import MmapedDict
 
 from petstore.config.errors import ConfigurationError
 from petstore.contract import Repository
@@ -29,14 +31,25 @@ DURATION_BUCKETS: Final = (
 )
 """Upper bounds in seconds."""
 
+MAX_REFUSED: Final = 500
+"""How many pairs of reason and client a worker counts apart: a key file may have 65,536 clients."""
+
+OTHER_CLIENTS: Final = "(other)"
+"""The client of all further pairs; no name in a key file begins like this."""
+
 _SIZES: Final = {
-    "counter": 65536,
+    "counter": 196608,  # 280 bytes for each of `MAX_REFUSED`, and 30 KB for all else
     "gauge_mostrecent": 65536,
     "gauge_livesum": 65536,
     "gauge_livemin": 65536,
     "histogram": 131072,
 }
-"""The files of the client library, and their initial size in bytes: more than they ever need."""
+"""The files of the client library, and their size in bytes: more than they ever need."""
+
+WORKER_BYTES: Final = sum(_SIZES.values())
+"""The size of all files of a worker."""
+
+_REFUSED: Final = "petstore_refused_requests"
 
 _REPEAT_SECONDS: Final = 1
 
@@ -83,10 +96,15 @@ class Metrics:
 
     def __init__(self, *, read_only: bool) -> None:
         first = True
+        self._refused_apart: set[tuple[str, str]] = set()
         if directory := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             name = current_process().name
-            first = not Path(directory, f"counter_{name}.db").exists()
-            _reserve(directory, name)
+            counters = Path(directory, f"counter_{name}.db")
+            first = not counters.exists()
+            for kind, size in _SIZES.items():
+                with Path(directory, f"{kind}_{name}.db").open("ab") as file:
+                    reserve(directory, file, size)
+            self._refused_apart = _find_refused(counters)
             values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call] # it has no types
         registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
@@ -134,7 +152,7 @@ class Metrics:
             "petstore_connections", "Connections of clients that are open."
         )
         self._refused = counter(
-            "petstore_refused_requests",
+            _REFUSED,
             "Requests refused by a guard or a limit, by the reason and the client.",
             ("reason", "client"),
         )
@@ -208,8 +226,12 @@ class Metrics:
         for method, durations in self._calls.items():
             if any(durations.buckets):
                 durations.store(self._storage_seconds.labels(method))
-        for (reason, client), number in self._refusals.items():
-            self._refused.labels(reason, client).inc(number)
+        for refusal, number in self._refusals.items():
+            if len(self._refused_apart) < MAX_REFUSED:
+                self._refused_apart.add(refusal)
+            apart = refusal in self._refused_apart
+            reason, client = refusal
+            self._refused.labels(reason, client if apart else OTHER_CLIENTS).inc(number)
         self._refusals.clear()
 
     def keys_reloaded(self, succeeded: bool) -> None:  # noqa: FBT001 - it is all that it is told
@@ -257,14 +279,21 @@ class Metrics:
             self._in_flight.inc(begun)
 
 
-def _reserve(directory: str, name: str) -> None:
-    """Allocate the files of this process; without space the kernel would kill it later."""
-    if not hasattr(os, "posix_fallocate"):
-        return
+def _find_refused(counters: Path) -> set[tuple[str, str]]:
+    """Return the pairs of reason and client in the file of a worker, which this one replaces."""
+    found = MmapedDict.read_all_values_from_file(counters)  # type: ignore[no-untyped-call] # it has no types
+    series = [json.loads(key) for key, *_ in found]
+    return {(of["reason"], of["client"]) for metric, _, of, _ in series if metric == _REFUSED}
+
+
+def reserve(directory: str, file: IO[bytes], size: int) -> None:
+    """Allocate a file of metrics; without space the kernel would kill a process that writes to it.
+
+    Raises `ConfigurationError` if there is no space in the directory.
+    """
     try:
-        for kind, size in _SIZES.items():
-            with Path(directory, f"{kind}_{name}.db").open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         raise ConfigurationError(
             f"no space for metrics in {directory}: {error.strerror} (PETSTORE_METRICS_LISTEN)"

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
 from threading import Thread
 from typing import Any, Final
 
@@ -39,18 +39,19 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 @contextmanager
 def serve_metrics(
-    address: Address, build: Mapping[str, str], workers: Mapping[str, int]
+    address: Address, build: Mapping[str, str], workers: Mapping[str, int], count: int = 1
 ) -> Iterator[str]:
     """Serve ``/metrics`` on a port, in one thread, until the block is left; yield its URL.
 
     build -- the labels of ``petstore_build_info``
     workers -- the ids of the worker processes by name, as they change
+    count -- how many worker processes there will be
 
     Processes started within the block are included. Raises `ConfigurationError` if listening
     fails or the files cannot be created.
     """
     with ExitStack() as stack:
-        app = stack.enter_context(_collected(build, workers))
+        app = stack.enter_context(_collected(build, workers, count))
         try:
             sock = stack.enter_context(bind_port(address.host, address.port))
             sock.listen()
@@ -86,7 +87,7 @@ def _reject(message: str, _: HeaderList, __: dict[str, Any] | None) -> tuple[Hea
 
 
 @contextmanager
-def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator[App]:
+def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int) -> Iterator[App]:
     """Collect the metrics of processes started within the block; yield what serves ``/metrics``.
 
     Raises `ConfigurationError` if the files cannot be created.
@@ -99,6 +100,7 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator
         from prometheus_client.multiprocess import MultiProcessCollector
 
         from petstore.observability.collector import ServiceCollector
+        from petstore.observability.metrics import WORKER_BYTES, reserve
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types
@@ -123,6 +125,8 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int]) -> Iterator
             await send({"type": "http.response.body", "body": body})
 
         try:
+            with TemporaryFile(dir=directory) as file:  # now, rather than when a worker starts
+                reserve(directory, file, count * WORKER_BYTES)
             yield app
         finally:
             del os.environ[_DIRECTORY]

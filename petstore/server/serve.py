@@ -64,7 +64,9 @@ def serve(configuration: Configuration) -> None:
 
             build = {"version": __version__, "python": python_version()}
             build["backend"] = configuration.plugin.name
-            metrics = stack.enter_context(serve_metrics(settings.metrics_listen, build, workers))
+            listen = settings.metrics_listen
+            served = serve_metrics(listen, build, workers, settings.workers)
+            metrics = stack.enter_context(served)
 
         ready = partial(_announce, configuration, sock, metrics)
         if settings.workers == 1:

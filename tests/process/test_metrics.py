@@ -2,20 +2,27 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import resource
 import signal
 import socket
 import struct
+import subprocess
+import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import httpx
 import pytest
+from prometheus_client.mmap_dict import MmapedDict
 
 from backends.redis.tests.servers import AOF, single
 from backends.redis.tests.topologies import url_of
+from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.config.keys import new_key
 from petstore.config.loading import configure
@@ -345,8 +352,48 @@ def test_the_space_of_all_files_is_allocated_at_the_start(start: Start) -> None:
         "histogram",
     }
     for file in files:
-        size = 131072 if file.name.startswith("histogram") else 65536
+        kind = file.name.rpartition("_")[0]
+        size = {"counter": 196608, "histogram": 131072}.get(kind, 65536)
         assert (file.stat().st_size, file.stat().st_blocks * 512) == (size, size)
+
+
+REFUSE: Final = """
+import sys
+from petstore.observability.metrics import Metrics
+metrics = Metrics(read_only=False)
+for number in range(500):
+    client = f"{sys.argv[1]}-{number:062}"
+    metrics.refuse("rate_limited", client)
+    metrics.tick(0)
+    metrics.refuse("rate_limited", client)
+metrics.refuse("overloaded", client)
+metrics.tick(0)
+"""
+
+
+def test_the_clients_that_are_counted_apart_are_limited(tmp_path: Path) -> None:
+    """By a worker, and by those that replace it: the size of its file is fixed."""
+    sums = []
+    for worker in "aba":
+        command = (sys.executable, "-c", REFUSE, worker)
+        environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+        subprocess.run(command, env=environment, check=True, timeout=HANG_SECONDS)
+        (file,) = tmp_path.glob("counter_*.db")
+        sums.append(Counter[str]())
+        for key, value, *_ in MmapedDict.read_all_values_from_file(file):  # type: ignore[no-untyped-call] # it has no types
+            sums[-1][json.loads(key)[2].get("client", "")[:2]] += value
+    assert sums == [
+        {"a-": 1000, "(o": 1, "": 0},
+        {"a-": 1000, "(o": 1002, "": 0},
+        {"a-": 2000, "(o": 1003, "": 0},
+    ]
+    assert file.stat().st_size == 196608
+
+
+def test_too_little_space_for_the_files_of_all_workers_is_reported_at_the_start() -> None:
+    metrics = metrics_port.serve_metrics(Address("", "127.0.0.1"), {}, {}, count=2**40)
+    with pytest.raises(ConfigurationError, match=r"^no space for metrics in "):
+        metrics.__enter__()
 
 
 def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
