@@ -44,6 +44,9 @@ from petstore_postgres.store import Store
 RESTORED_TOGETHER: Final = 500
 """How many items one statement restores, so that it takes a fraction of the time-out."""
 
+_ALWAYS: Final = -(2**63)
+"""A time at which no record has expired."""
+
 _NO_TOKEN: Final = (None, None, None, None)
 
 
@@ -104,7 +107,8 @@ class PostgresRepository(Repository):
             Order: statement("restore_orders", 5, split_rows, writes=True),
             TokenRecord: statement("restore_tokens", 4, split_rows, writes=True),
         }
-        self._list_tokens = statement("list_tokens", 3, lambda rows, _: [rows])
+        every = _select(schema, "list_tokens", 2, str(_ALWAYS))
+        self._list_tokens = Statement(every, lambda rows, _: [rows])
         self._get_pets = statement("get_pets", 1, split_items(to_pet), joined=100)
         self._get_orders = statement("get_orders", 1, split_items(to_order), joined=100)
         self._list_pets = statement("list_pets", 3, split_pages(to_pet), joined=100)
@@ -162,10 +166,14 @@ class PostgresRepository(Repository):
         return Order(order_id, pet_id, status, placed_at)
 
     async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
-        """Read records in the order of the primary key; the cursor is the last token, in hex."""
-        rows = await self._call(self._list_tokens, bytes.fromhex(cursor), count, now)
+        """Read records in the order of the primary key; the cursor is the last token, in hex.
+
+        Expired ones count, so that a page takes no longer if there are many of them.
+        """
+        rows = await self._call(self._list_tokens, bytes.fromhex(cursor), count)
         records = [TokenRecord(*row) for row in rows]
-        return TokenPage(records, records[-1].value.hex() if len(records) == count else "")
+        next_ = records[-1].value.hex() if len(records) == count else ""
+        return TokenPage([record for record in records if record.until > now], next_)
 
     async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Store items in batches, each of one kind, in the order given."""

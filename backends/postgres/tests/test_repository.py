@@ -21,6 +21,7 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Receipt,
+    TokenRecord,
     TokenReusedError,
     UnavailableError,
 )
@@ -81,6 +82,19 @@ async def test_a_page_reads_only_its_rows_however_deep_and_filtered(each: Server
                 found = f"SELECT * FROM {schema}.get_{table}($1)"
                 assert len(await other.fetch(found, [7, 70, 70_000])) == 2
                 assert await other.fetchval(rows_read, schema, table) == before + 2
+
+
+async def test_a_page_of_records_ends_after_as_many_as_were_asked_for_expired_or_not(
+    server: Server,
+) -> None:
+    """Otherwise it would read all that have expired, past its timeout."""
+    records = [TokenRecord(b"%032d" % n, bytes(32), 1 if n < 20 else 3, 1) for n in range(25)]
+    async with opened(server) as repository:
+        await repository.restore(records)
+        pages = [await repository.list_tokens("", 10, 2)]
+        while pages[-1].next:
+            pages.append(await repository.list_tokens(pages[-1].next, 10, 2))
+        assert [page.records for page in pages] == [[], [], records[20:]]
 
 
 async def test_a_write_reads_only_what_it_needs(each: Server) -> None:
