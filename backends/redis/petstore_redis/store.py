@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from multiprocessing import parent_process
 from secrets import token_hex
 from time import monotonic
@@ -57,9 +58,13 @@ _Counters = tuple[int, ...]
 
 
 class _Noted(NamedTuple):
-    """The note of a partition: its master, and the counters that must be reached."""
+    """The note of a partition: a digest of its master's address, and the counters to be reached.
 
-    address: ServerAddress
+    It takes at most 42 bytes, whatever the address and the counters: 1,024 partitions fit into
+    `MAX_NOTE_BYTES`.
+    """
+
+    master: bytes
     required: _Counters
 
 
@@ -78,6 +83,7 @@ class _Level:
 
     def __init__(self, address: ServerAddress, required: _Counters) -> None:
         self.address = address
+        self.digest = _digest(address)
         self.required = self._next = required
         self._next_at = monotonic() + CRASH_LOSS_SECONDS
 
@@ -322,13 +328,13 @@ class RedisStore:
     def _noted_of(self, number: int, address: ServerAddress) -> Iterator[_Noted]:
         """Yield what the processes of the service have noted of a partition on this master."""
         for note in self._noted:
-            if number in note and note[number].address == address:
+            if number in note and note[number].master == _digest(address):
                 yield note[number]
 
     def _write_note(self) -> None:
         if self._notes is not None:
             note = {
-                number: _Noted(level.address, level.required)
+                number: _Noted(level.digest, level.required)
                 for number, level in self._levels.items()
             }
             self._notes.write(_ENCODER.encode(note))
@@ -339,6 +345,10 @@ class RedisStore:
             f"{master.name} {what} ({meta}). Restore its data, or"
             f" {use if len(self._keys) == 1 else _GIVE_UP}"
         )
+
+
+def _digest(address: ServerAddress) -> bytes:
+    return blake2b(repr(address).encode(), digest_size=8).digest()
 
 
 def _highest(counters: Sequence[_Counters]) -> _Counters:

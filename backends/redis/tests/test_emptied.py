@@ -6,6 +6,7 @@ Otherwise ids would begin at 1 again, and another service could start on it with
 import asyncio
 import shutil
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, si
 from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_for
 from backends.redis.tests.topologies import Cluster, sentinel
 from petstore.contract import (
+    MAX_ID,
+    MAX_NOTE_BYTES,
     Access,
     ChangeNeededError,
     Expected,
@@ -151,6 +154,21 @@ async def test_a_worker_that_starts_knows_what_the_others_have_seen(
     with pytest.raises(WrongStoreError, match="an older copy of the store"):
         async with opened(server, prefix=prefix, expected=noted):
             pass
+
+
+async def test_a_note_fits_however_long_the_address_and_high_the_counters(valkey: Server) -> None:
+    notes, prefix = Noted(), fresh()
+    octal = ".".join(f"{part:0>60o}" for part in (127, 0, 0, 1))
+    place = partial(opened, f"redis://{octal}:{valkey.port}", prefix=prefix, partitions=8)
+    async with place():
+        pass
+    for number in range(8):
+        counters = "pets", MAX_ID, "orders", MAX_ID, "revision", 2**62
+        valkey.call("HSET", f"{{{prefix}:{number}}}:meta", *counters)
+    async with place(expected=Expected(notes=notes)) as repository:
+        await repository.check()
+    size = len(notes.notes[0]) / 8 + 2  # bytes of a partition; high numbers take two more
+    assert 1024 * size <= MAX_NOTE_BYTES
 
 
 CHANGES: dict[str, Callable[[RedisRepository, int], Any]] = {
