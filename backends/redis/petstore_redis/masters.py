@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
 import hiredis
@@ -26,6 +27,9 @@ TOPOLOGY_REFRESH_SECONDS: Final = 1.0
 
 TOPOLOGY_RECHECK_SECONDS: Final = 0.1
 """How often they are asked while a master is down."""
+
+TRYAGAIN_SECONDS: Final = 0.05
+"""How long a command waits that must be sent again because its slot is moving."""
 
 Check = Callable[["Master", Callable[..., Reply], dict[str, str]], Awaitable[None]]
 
@@ -145,9 +149,10 @@ class Masters:
         *,
         write: bool,
     ) -> Any:
-        """Send a command to the node that MOVED or ASK names; raise what any other error means.
+        """Send a command again as an error asks: to the node that MOVED or ASK names, or later.
 
-        A server that redirects has not executed the command.
+        TRYAGAIN means that some keys of a slot have moved and others not yet: the command is sent
+        until the time of a call is over. A server that asks for this has not executed it.
 
         master -- the master that replied to the command with this error
         write -- whether the reply must wait for replicas
@@ -155,22 +160,27 @@ class Masters:
         Raises `StorageError` as `handle_error` returns it, `UnavailableError` if that node cannot
         be reached.
         """
-        kind, _, rest = str(error).partition(" ")
-        if kind not in ("MOVED", "ASK"):
-            raise self.handle_error(master, error)
-        host, _, port = rest.rpartition(" ")[2].rpartition(":")
-        address = (host or master.address[0], int(port))
-        named = self._master(address)
-        client = named.writes if write else named.reads
-        try:
+        end, redirected = monotonic() + self._seconds, False
+        while True:
+            kind, _, rest = str(error).partition(" ")
+            if kind == "TRYAGAIN" and monotonic() < end:
+                await asyncio.sleep(TRYAGAIN_SECONDS)
+                master, redirected = self.owners[partition], False
+            elif kind in ("MOVED", "ASK") and not redirected:
+                host, _, port = rest.rpartition(" ")[2].rpartition(":")
+                master, redirected = self._master((host or master.address[0], int(port))), True
+            else:
+                raise self.handle_error(master, error)
+            client = master.writes if write else master.reads
             if kind == "ASK":  # both are sent together: nothing comes between them
                 client.send(ASKING).add_done_callback(lambda asking: asking.exception())
-            else:
-                self.owners[partition] = named
+            elif kind == "MOVED":
+                self.owners[partition] = master
                 self._suspicion.set()
-            return await client.send(packed)
-        except hiredis.ReplyError as second:
-            raise self.handle_error(named, second) from None
+            try:
+                return await client.send(packed)
+            except hiredis.ReplyError as found:
+                error = found
 
     def handle_error(self, master: Master, error: Exception) -> StorageError:
         """Return what an error reply means; disconnect from a server that is no longer the master.

@@ -214,8 +214,12 @@ async def test_a_slot_that_migrates_is_followed(nodes: Cluster) -> None:
             assert await repository.get_pet(made[0]) is not None
             assert "TRYAGAIN" in await unavailable(repository.create_pet(REX, make_token(0)))
             made.append((await repository.create_pet(REX, make_token(1001 + 4 * len(made)))).id)
+        waiting = asyncio.create_task(repository.create_pet(REX, make_token(0)))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
         for node in (target, source, *nodes.nodes):
             node.call("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+        made.append((await waiting).id)
         calls = (repository.create_pet(REX, make_token(400 + 4 * n)) for n in range(30))
         made += [receipt.id for receipt in await asyncio.gather(*calls)]  # MOVED
         assert sorted(pet.id for pet in await pets(repository)) == sorted(made)
