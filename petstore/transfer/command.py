@@ -1,6 +1,7 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
 import errno
+import fcntl
 import logging
 import os
 import sqlite3
@@ -180,8 +181,9 @@ def _output(file: str) -> Iterator[IO[bytes]]:
             with part.open("xb") as opened:
                 yield opened
                 opened.flush()
-                os.fsync(opened.fileno())
+                _sync(opened.fileno())
             part.replace(path)
+            _sync_folder(path.parent)
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -193,6 +195,26 @@ def _output(file: str) -> Iterator[IO[bytes]]:
         if error.filename is None or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(errno.EIO, error.strerror, file) from None  # for `petstore.cli`, too
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
+
+
+def _sync(descriptor: int) -> None:
+    if sys.platform == "darwin":  # where fsync does not flush the drive
+        with suppress(OSError):  # a network file system may not have it
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync the names of files, if the user may read the folder and its file system can do it."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            _sync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EINVAL):
+            raise
 
 
 class _Lines:

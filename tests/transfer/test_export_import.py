@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -86,6 +87,24 @@ def test_a_transferred_store_is_exported_equal_to_the_byte(
         assert orders[-1].id < placed.id <= MAX_ID
 
     with_repository(target, check)
+
+
+def test_an_export_is_on_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content before the file appears, then the folder: a power failure takes neither."""
+    source, file, syncs = place_settings(DURABLE[0], tmp_path), tmp_path / "to/file", []
+    with_repository(source, lambda repository: repository.create_pet(NewPet("Rex", 7)))
+    file.parent.mkdir()
+
+    def fsync(descriptor: int) -> None:
+        synced = os.fstat(descriptor)
+        syncs.append((synced.st_ino, stat.S_ISDIR(synced.st_mode) or synced.st_size, file.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run("export", str(file), **source)
+    written, folder = file.stat(), file.parent.stat()
+    assert syncs == [(written.st_ino, written.st_size, False), (folder.st_ino, True, True)]
 
 
 def test_a_store_is_transferred_through_a_pipe(tmp_path: Path) -> None:

@@ -171,6 +171,7 @@ def connect(
             if not read_only and connection.readonly("main"):
                 raise apsw.ReadOnlyError
             connection.pragma("synchronous", "FULL")
+            connection.pragma("fullfsync", value=True)  # macOS: its fsync does not flush the drive
             # Otherwise a statement that compares an index with a range is compiled at every call.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             if read_only:
