@@ -99,6 +99,10 @@ _IDENTITY_VERSION: Final = 4
 """The first schema version with an identity."""
 
 _CORRUPT: Final = "it is corrupt; stop the service and restore a backup"
+_UNREADABLE: Final = (
+    "it is corrupt, or the disk could not be read. If 'petstore check' says so, too, stop the"
+    " service and restore a backup"
+)
 _CHANGED: Final = "its tables were changed by hand; stop the service and restore a backup"
 _REASONS: Final[dict[type[Exception], str]] = {
     apsw.BusyError: "another process has it locked",
@@ -124,7 +128,9 @@ def unavailable(path: str, error: Exception) -> UnavailableError:
     """Translate one of `READ_ERRORS` into one line that says what to do."""
     detail = " ".join(f"{type(error).__name__}: {error}".split())
     reason = _REASONS.get(type(error), detail)
-    if isinstance(error, _CONTRADICTIONS):
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_CORRUPT:  # so it is called at EIO, too
+        reason = _UNREADABLE
+    elif isinstance(error, _CONTRADICTIONS):
         reason = f"{_CORRUPT} ({detail:.200})"
     elif isinstance(error, apsw.SQLError):
         reason = f"{_CHANGED} ({detail:.200})"
