@@ -83,19 +83,20 @@ bench-quick: install ## the service and three peers: one minute; needs wrk
 	$(BIN)/python -m benchmarks.peers --quick
 
 # The backends require the service, which no index has, so its wheel is passed to the resolver.
-COMPILE := build/lock/bin/uv pip compile -q --universal --python-version 3.11 --upgrade \
-  --generate-hashes --no-emit-index-url --no-header
+# No lock file allows a source distribution, whose build would download tools without hashes.
+COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --upgrade \
+  --generate-hashes --only-binary :all: --emit-build-options --no-emit-index-url --no-header
 LOCK := $(COMPILE) --find-links build/lock/wheels --no-emit-package petstore-service \
   --no-emit-find-links pyproject.toml backends/*/pyproject.toml
 
-lock: ## pin and hash the requirements of the distributions and the tests
+lock: install ## pin and hash the requirements of the distributions and the tests
 	rm -rf build/lock
-	$(PYTHON) -m venv build/lock
-	build/lock/bin/pip install -q --disable-pip-version-check uv
-	build/lock/bin/uv build -q --wheel -o build/lock/wheels
+	$(BIN)/python -m build -n --wheel -o build/lock/wheels
 	$(LOCK) -o requirements.lock
 	$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
 	$(COMPILE) --group build -c requirements-dev.lock -o docker/requirements-build.lock
+	$(COMPILE) --group kit -c requirements-dev.lock -o conformance/requirements.lock
+	$(COMPILE) --group tracing -c requirements-dev.lock -o docker/requirements-tracing.lock
 	$(COMPILE) --group clients -c requirements-dev.lock -o tests/clients/python/requirements.lock
 	$(COMPILE) --group container -c requirements-dev.lock -o tests/container/requirements.lock
 

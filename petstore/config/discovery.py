@@ -15,6 +15,9 @@ from petstore.config.settings import Settings, convert, mask, settings_of
 from petstore.contract import CONTRACT, Backend
 
 GROUP: Final = "petstore.backends"
+INSTALL_MEMORY: Final = (
+    "from a checkout: pip install --no-deps --no-build-isolation ./backends/memory"
+)
 
 _NAME: Final = re.compile("[a-z][a-z0-9]*", re.ASCII)
 _TAKEN: Final = {field.split("_")[0] for field in (*Settings.__struct_fields__, "config")}
@@ -69,9 +72,7 @@ def find(choice: str) -> Plugin:
     ]
     if not found:
         names = sorted({point.name for point in points})
-        listed = (
-            ", ".join(names) or "none; install one, for instance: pip install ./backends/memory"
-        )
+        listed = ", ".join(names) or f"none; install one, for instance {INSTALL_MEMORY}"
         near = did_you_mean(name.lower(), names, quote="'")
         raise ConfigurationError(
             f"there is no backend named '{choice}' (installed: {listed}).{near}"

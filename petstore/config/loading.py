@@ -96,9 +96,8 @@ def _check_memory() -> None:
     names = sorted({point.name for point in discovery.installed()})
     if names and "memory" not in names:
         raise ConfigurationError(
-            "--dev uses the backend 'memory', which is not installed. Install it, for instance from"
-            " a checkout: pip install ./backends/memory; or choose one that is: --backend"
-            f" {names[0]}"
+            "--dev uses the backend 'memory', which is not installed. Install it, for instance"
+            f" {discovery.INSTALL_MEMORY}; or choose one that is: --backend {names[0]}"
         )
 
 

@@ -164,7 +164,7 @@ class TestErrors:
         points = [point for point in discovery.installed() if point.name == "sqlite"]
         with mock.patch.object(discovery, "installed", return_value=points):
             message = error_message(in_process("serve", "--dev"))
-        assert "pip install ./backends/memory; or choose one that is: --backend sqlite" in message
+        assert f"{discovery.INSTALL_MEMORY}; or choose one that is: --backend sqlite" in message
 
     @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "localhost.x:80"])
     def test_dev_listens_only_on_loopback_addresses(self, listen: str) -> None:

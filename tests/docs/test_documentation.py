@@ -141,6 +141,35 @@ def test_the_index_of_the_decisions_has_the_title_of_each() -> None:
     assert re.findall(r"^\| \d.*$", index, re.MULTILINE) == rows
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("README.md", "CONTRIBUTING.md", "conformance/README.md", "docker/README.md"),
+        *("docs/operating.md", "docker/Dockerfile", "Makefile"),
+    ],
+)
+def test_nothing_is_installed_without_a_hash_or_built_with_unpinned_tools(file: str) -> None:
+    text = (ROOT / file).read_text().replace("\\\n", "")
+    pip = r"(?:(?<!\(BIN\)/)pip(?: --python \S+)? (?:install|wheel)|\$\(PIP\)) "
+    commands = re.findall(pip + r"([^`&\n]+)", text)
+    assert commands
+    for command in commands:
+        first, second, *_ = command.split()
+        assert first == "--require-hashes" or (
+            first == "--no-deps" and second in {"--no-build-isolation", "--no-index"}
+        ), command
+
+
+def test_every_lock_file_has_hashes_and_allows_wheels_only() -> None:
+    locks = re.findall(r" -o (\S+\.lock)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"requirements.lock", "docker/requirements-build.lock"} <= {*locks}
+    for lock in locks:
+        option, *pins = re.split(r"\n(?=[a-z])", (ROOT / lock).read_text())
+        assert option.strip() == "--only-binary :all:", lock
+        assert pins
+        assert all(" --hash=sha256:" in pin for pin in pins), lock
+
+
 def anchors(text: str) -> set[str]:
     """Return the names by which links refer to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
