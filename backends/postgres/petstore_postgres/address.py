@@ -84,7 +84,12 @@ def parse(url: str, environ: Mapping[str, str] = os.environ) -> DatabaseUrl:
     parameter that can be neither honored nor ignored, with what to do about it.
     """
     try:
-        parts = urlsplit(url)
+        # On Python 3.14, urlsplit takes brackets only around the whole host.
+        parts = urlsplit(url.replace("[", "%5B").replace("]", "%5D"))
+        netloc = parts.netloc.replace("%5B", "[").replace("%5D", "]")
+        for host in netloc.rpartition("@")[2].split(","):
+            urlsplit(f"//{host}")
+        parts = parts._replace(netloc=netloc)
         if parts.scheme not in ("postgres", "postgresql"):
             raise invalid(f"it begins with {url.partition('//')[0]}//, as other programs have it")
         if parts.fragment or "@" in parts.path + parts.query or parts.netloc.count("@") > 1:

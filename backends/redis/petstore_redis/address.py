@@ -114,7 +114,12 @@ def parse(url: str) -> Target:
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     try:
-        parts = urlsplit(url)
+        # On Python 3.14, urlsplit takes brackets only around the whole host.
+        parts = urlsplit(url.replace("[", "%5B").replace("]", "%5D"))
+        netloc = parts.netloc.replace("%5B", "[").replace("%5D", "]")
+        for host in netloc.rpartition("@")[2].split(","):
+            urlsplit(f"//{host}")
+        parts = parts._replace(netloc=netloc)
         strict = bool(parts.query)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=strict))
     except ValueError:

@@ -226,13 +226,21 @@ def explain_refusal(path: str) -> str:
     return why_not_writable(path) or "check its permissions and those of its folder"
 
 
+def _mode(file: Path) -> int:
+    """Return the mode of a file, or 0 if there is none. `Path.exists` hides more on 3.14."""
+    try:
+        return file.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
 def why_not_writable(path: str) -> str:
     """Return what prevents writing to a file, and what to do, or the empty string."""
     file = Path(os.path.realpath(path))  # Path.resolve may raise for a loop of links
     folder = file.parent
     user = f"this user (uid {os.geteuid()})"
     try:
-        if file.is_dir():
+        if stat.S_ISDIR(_mode(file)):
             return f"it is a folder; set PETSTORE_SQLITE_PATH to a file in it: {file}/pets.sqlite"
         if not stat.S_ISDIR(folder.stat().st_mode):
             return f"{folder} is a file, not a folder"
@@ -242,7 +250,7 @@ def why_not_writable(path: str) -> str:
                 f" {_ONLY_READ}"
             )
         for name in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
-            if name.exists() and not os.access(name, os.R_OK | os.W_OK, effective_ids=True):
+            if _mode(name) and not os.access(name, os.R_OK | os.W_OK, effective_ids=True):
                 return (
                     f"{user} may not read and write {name}; check its owner and permissions, or"
                     f" {_ONLY_READ}"
