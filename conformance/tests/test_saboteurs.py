@@ -47,7 +47,7 @@ DEAR = {
 }
 """Saboteurs that take seconds of CPU; shorter ones break the same clauses."""
 
-CAUGHT_BY_THE_MODEL_ALONE = 100
+CAUGHT_BY_THE_MODEL_ALONE = 80
 """How many saboteurs the state machine alone must catch, with 10 runs for each."""
 
 
