@@ -185,3 +185,8 @@ def test_no_key_file_is_superlinear(tmp_path: Path) -> None:
 
     line = b"ada.b_c-1:" + b"0123456789abcdef" * 4
     assert superlinear(call, inputs([b"# keys\n%s\n" % line], LETTERS), 1000) is None
+
+    def call_with_many(text: bytes) -> None:
+        call(b"".join(b"client-%d:%064x\n" % (n, n) for n in range(len(text))))
+
+    assert superlinear(call_with_many, [Input(b"", b"a", b"")], 500, 8000) is None

@@ -60,10 +60,10 @@ def test_a_server_assigns_only_ids_of_its_range_upwards(size: int, id_range: int
                 ids.append(id_)
 
 
-def test_no_id_of_a_lane_is_skipped_within_a_run_and_the_next_run_is_one_round_later() -> None:
+def test_no_id_of_a_range_is_skipped_within_a_run_and_the_next_run_is_one_round_later() -> None:
     partition = Partition(5)
     partition.restored(5 * RUN - 1)
-    assert partition.assign() == 5 * RUN
+    assert [partition.assign() for _ in range(3)] == [5 * RUN, 5 * RUN + 1, 5 * RUN + 2]
     partition.restored(6 * RUN - 2)
     assert [partition.assign() for _ in range(2)] == [6 * RUN - 1, ROUND + 5 * RUN]
 
