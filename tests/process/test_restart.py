@@ -9,17 +9,26 @@ import sqlite3
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from petstore.server.connection import ARRIVAL_SECONDS
+from petstore.server.listener import Turns
 from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import REX, add_pet
 from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
-from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, Start, process, receive_all
+from tests.support.services import (
+    KEY,
+    ONE_OR_TWO_WORKERS,
+    Live,
+    Start,
+    in_thread,
+    process,
+    receive_all,
+)
 from tests.support.waiting import HANG_SECONDS, until
 
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "8"))
@@ -119,6 +128,22 @@ def test_no_connection_is_reset_at_the_end_of_the_drain(
     assert clients.failures == []
     assert clients.responses >= 100 * RESTARTS
     sys.stdout.write(f"{clients.responses} requests over {RESTARTS * 2} stops\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers take no turns")
+def test_a_connection_that_waits_at_the_end_of_the_drain_is_served() -> None:
+    """It is left for a while to another worker, which has fewer but never accepts any."""
+    with ExitStack() as stack:
+        with in_thread(turns=Turns([0, 0], [0, 0], 0)) as live:
+
+            def ask() -> socket.socket:
+                connection = socket.create_connection((live.host, live.port), HANG_SECONDS)
+                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+                return stack.enter_context(connection)
+
+            assert ask().recv(100).startswith(b"HTTP/1.1 200 ")
+            waiting = ask()
+        assert receive_all(waiting).startswith(b"HTTP/1.1 200 ")
 
 
 def test_while_draining_responses_close_connections_and_readiness_is_503(start: Start) -> None:

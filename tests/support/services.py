@@ -24,6 +24,7 @@ from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http import app
 from petstore.http.state import ServiceState
+from petstore.server.listener import Turns
 from petstore.server.process import Server
 from petstore.server.sockets import bind
 from tests.support import postgres_servers, redis_servers
@@ -162,8 +163,12 @@ def in_thread(
     storage: Struct | None = None,
     *,
     dev: bool = False,
+    turns: Turns | None = None,
 ) -> Iterator[Live]:
-    """Run a service in a thread: on an empty place of a backend, or on the plugin's repository."""
+    """Run a service in a thread: on an empty place of a backend, or on the plugin's repository.
+
+    turns -- what other workers would tell it
+    """
     settings = settings or Settings(drain_seconds=0)
     plugin = plugin or discovery.find(backend)
     with tempfile.TemporaryDirectory() as directory:
@@ -171,14 +176,16 @@ def in_thread(
         storage = storage or discovery.configure(plugin, values)
         keys = Keys([KEY, OTHER_KEY])
         application = app.create_app(Configuration(settings, plugin, storage, keys, dev))
-        with _served(application, settings) as live:
+        with _served(application, settings, turns) as live:
             yield live
 
 
 @contextmanager
-def _served(application: app.Application, settings: Settings) -> Iterator[Live]:
+def _served(
+    application: app.Application, settings: Settings, turns: Turns | None
+) -> Iterator[Live]:
     ready = threading.Event()
-    running = Server(application, settings, ready.set)
+    running = Server(application, settings, ready.set, turns=turns)
     with bind(Address.parse("127.0.0.1:0")) as sock:
         thread = threading.Thread(target=running.run, args=([sock],))
         thread.start()

@@ -25,11 +25,16 @@ from tests.support.waiting import HANG_SECONDS
 
 @asynccontextmanager
 async def connected(
-    *replies: bytes, greeting: bytes = b"", close: bool = True, pause: float = 0
+    *replies: bytes,
+    greeting: bytes = b"",
+    close: bool = True,
+    pause: float = 0,
+    seconds: float = TIMEOUT,
 ) -> AsyncIterator[RedisClient]:
     """Yield a client of a server that sends a greeting and these replies, then closes.
 
     pause -- how many seconds the handshake waits before and after its command
+    seconds -- how long a reply may take
     """
     writers = []
 
@@ -59,7 +64,7 @@ async def connected(
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = RedisClient(connect, handshake, "it", TIMEOUT)
+    client = RedisClient(connect, handshake, "it", seconds)
     try:
         yield client
     finally:
@@ -106,6 +111,15 @@ async def test_a_connection_that_is_lost_during_the_handshake_is_not_used(
         assert "max number of clients" in message or "was lost" in message
         assert client.down
         assert not client.busy
+
+
+async def test_a_reply_is_missed_also_after_a_time_without_calls() -> None:
+    """The check that finds nothing to wait for must not be the last one."""
+    async with connected(b"+OK\r\n", b"+OK\r\n", close=False, seconds=0.2) as client:
+        assert await client.call("GET") == b"OK"
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(HANG_SECONDS):
+            assert "no reply within 0.2 s" in await unavailable(client.call("GET"))
 
 
 async def test_a_client_that_is_closed_during_the_handshake_leaves_nothing_open() -> None:
