@@ -59,14 +59,18 @@ async def add_pet(repository: Repository) -> int:
 
 async def place_orders(repository: Repository, count: int = 1) -> list[Order]:
     """Add and order `count` pets; return the orders as they must be now, in ascending id."""
-    times = (AT + timedelta(seconds=number) for number in range(count))
-    orders = [await place_at(repository, at) for at in times]
+    pet_ids = [await add_pet(repository) for _ in range(count)]
+    orders = []
+    for number in range(count):  # backwards, so that an order and its pet differ in their ids
+        at = AT + timedelta(seconds=number)
+        orders.append(await place_at(repository, at, pet_ids.pop()))
     return sorted(orders, key=lambda order: order.id)
 
 
-async def place_at(repository: Repository, at: datetime) -> Order:
-    """Add a pet and order it at this time; return the order as it must be now."""
-    pet_id = await add_pet(repository)
+async def place_at(repository: Repository, at: datetime, pet_id: int | None = None) -> Order:
+    """Order a pet at this time, a new one by default; return the order as it must be now."""
+    if pet_id is None:
+        pet_id = await add_pet(repository)
     receipt = await repository.place_order(pet_id, at)
     return Order(receipt.id, pet_id, OrderStatus.PLACED, at)
 
@@ -344,6 +348,7 @@ class OrderClauses(Kit):
         self, handles: Sequence[Repository], status: OrderStatus, expected: PetStatus
     ) -> int:
         """Update orders, and read through either handle meanwhile; return the pet of the last."""
+        await add_pet(handles[0])  # so that an order and its pet differ in their ids
         changes = await sample(handles[0], range(WATCHED_CHANGES))
         for reader, _ in zip(alternating(handles), changes, strict=False):
             pet_id = await self._update_one(handles[0], reader, status, expected)

@@ -168,8 +168,10 @@ class PageClauses(Kit):
                     if isinstance(page, list):  # anything else fails another clause
                         page[:] = [] if page else stray
                     assert [*await read()] == before, "a change of a returned list is returned"
-            kept = [await read() for read in reads]
-            pages = [[*page] for page in kept]
+            kept, pages = list[Any](), list[Any]()
+            for read in reads:
+                kept.append(page := await read())
+                pages.append([*page])
             await repository.create_pet(NewPet("Rex", number, PetStatus.SOLD))
             with suppress(RefusedError):
                 for status in OrderStatus:
