@@ -21,7 +21,7 @@ import petstore
 from petstore.contract import CONTRACT
 from tests.support.installed import KIT, conformance, install, judged
 from tests.support.services import environment
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import HANG_SECONDS, until
 
 CLAUSES = clauses(Conformance)
 
@@ -63,6 +63,7 @@ def test_an_interrupted_run_is_no_verdict_and_leaves_no_location(
     )
     assert run.stdout is not None
     assert run.stdout.readline().startswith("ok ")
+    until(lambda: [*tmp_path.glob("pets.sqlite.*")])  # the location of the next clause
     run.send_signal(number)
     output, errors = run.communicate(timeout=HANG_SECONDS)
     assert (run.returncode, errors) == (130, "")

@@ -62,14 +62,14 @@ def sees(status: str) -> Step:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[RecordedCall]:
-    """Up to five writes and reads of two pets, which may overlap, end late, or never."""
+    """Three to five writes and reads of two pets; most overlap, some end late, or never."""
     found = []
-    for number in range(draw(st.integers(0, 5))):
-        sent = draw(st.integers(0, 6))
+    for number in range(draw(st.integers(3, 5))):
+        sent = draw(st.integers(0, 2))
         ended = draw(st.sampled_from([sent + 0.5, sent + 2.5, inf]))
         steps: dict[int, Step] = {}
         for pet in draw(st.sampled_from([[1], [2], [1, 2]])):
-            status = draw(st.sampled_from(["", "a", "b"]))
+            status = draw(st.sampled_from(["", "a"]))
             if ended == inf:
                 steps[pet] = set_once(status, number)
             else:

@@ -164,7 +164,8 @@ class HttpRepository(Repository):
             place = {"limit": limit, "cursor": pagination.encode_cursor(letter, after)}
             response = await self._exchange("GET", f"{path}?{urlencode(place | sent)}")
             assert response.status == 200, response
-            items += msgspec.json.decode(response.content, type=list[type_])  # type: ignore[valid-type]
+            items += (page := msgspec.json.decode(response.content, type=list[type_]))  # type: ignore[valid-type]
+            assert len(page) == limit or not response.more, "a page is not full"
             after, more = items[-1].id if items else 0, response.more
         return items[: query.count]
 

@@ -157,20 +157,29 @@ async def test_an_unknown_error_of_a_new_connection_does_not_end_the_attempts(
         assert not errors
 
 
+@pytest.mark.parametrize("part", ["server_version", "last_value"], ids=["server", "store"])
 async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_unavailable(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    """Asyncpg then raises an AttributeError, as one in some hundred kills showed."""
+    """Asyncpg then raises an AttributeError, as one in some hundred kills showed.
 
-    async def fetch(connection: asyncpg.Connection, *_: object) -> None:
+    part -- of the statement that it sends then on a new connection, which asks what is there
+    """
+
+    async def lose(connection: asyncpg.Connection, *_: object) -> None:
         connection.terminate()
         await asyncio.sleep(0)
         raise AttributeError("'NoneType' object has no attribute 'bind_execute'")
 
+    fetch_row = asyncpg.Connection.fetchrow
+
+    async def fetch_other_row(connection: asyncpg.Connection, sql: str) -> object:
+        return await (lose if part in sql else fetch_row)(connection, sql)
+
     async with opened(server) as repository:
         with monkeypatch.context() as patched:
-            patched.setattr(asyncpg.Connection, "fetch", fetch)
+            patched.setattr(asyncpg.Connection, "fetch", lose)
             assert "the connection was lost" in await unavailable(repository.create_pet(REX))
-            patched.setattr(asyncpg.Connection, "fetchrow", fetch)
-            await unavailable_for("the connection was lost", lambda: pets(repository))
+            patched.setattr(asyncpg.Connection, "fetchrow", fetch_other_row)
+            assert "the connection was lost" in await unavailable(pets(repository))
         assert await again(lambda: pets(repository)) == []

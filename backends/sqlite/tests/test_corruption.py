@@ -168,7 +168,7 @@ def test_the_check_of_types_notices_a_wrong_one() -> None:
     with pytest.raises(ValidationError):
         check_type(Pet(1, 7, 7), Pet)  # type: ignore[arg-type]
     with pytest.raises(ValidationError):
-        check_type(Receipt(1.5), Receipt)  # type: ignore[arg-type]
+        check_type(Receipt(1.0), Receipt)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -248,11 +248,17 @@ class TestSchema:
         assert create(file) == [4]
 
     def test_a_scratch_place_leaves_no_file(self, file: Path) -> None:
+        def leave(path: str) -> None:
+            """Leave what a process leaves that is killed."""
+            for suffix in ("-wal", "-shm"):
+                Path(path + suffix).touch()
+
         async def run() -> None:
             async with backend.scratch(SqliteSettings(path=str(file))) as place:
                 async with opened(place.path) as repository, opened(place.path):
                     await repository.create_pet(REX)
                     assert len(content(file.parent)) == 3  # with the WAL and its index
+                leave(place.path)
                 raise RaisedOnPurposeError
 
         with pytest.raises(RaisedOnPurposeError):
