@@ -143,12 +143,16 @@ def queued(live: Live, client: socket.socket) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("size", [150_000, 3_000_000], ids=["in the kernel", "in the process"])
+@pytest.mark.parametrize(
+    ("size", "response_seconds", "gone_seconds"),
+    [(150_000, 1, 600), (3_000_000, 1, 600), (3_000_000, 600, 2)],
+    ids=["in the kernel", "in the process", "by the kernel"],
+)
 def test_nothing_is_kept_for_a_client_that_reads_nothing(
-    monkeypatch: pytest.MonkeyPatch, size: int
+    monkeypatch: pytest.MonkeyPatch, size: int, response_seconds: int, gone_seconds: int
 ) -> None:
-    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", 1)
-    monkeypatch.setattr(send_backlog, "GONE_SECONDS", 2)
+    monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", response_seconds)
+    monkeypatch.setattr(send_backlog, "GONE_SECONDS", gone_seconds)
     with in_thread(Settings(drain_seconds=0, max_body_bytes=4 * MEGABYTE)) as live:
         live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
         with request_list(live, buffer=4096) as connection:

@@ -45,8 +45,8 @@ def test_an_older_schema_is_upgraded_once_and_completely(
     name = fresh()
     assert create(server, schema=name) == 1
     newer = schema.NEWEST_SCHEMA + 1
-    (sql / f"{newer}.sql").write_text(
-        "ALTER TABLE {schema}.store ADD COLUMN upgrades int DEFAULT 0"
+    (sql / f"{newer}.sql").write_text(  # slowly, so that the others find the older schema, too
+        "SELECT pg_sleep(0.3); ALTER TABLE {schema}.store ADD COLUMN upgrades int DEFAULT 0"
     )
     failing = "UPDATE {schema}.store SET upgrades = upgrades + 1; SELECT 1 / 0"
     (sql / f"{newer + 1}.sql").write_text(failing)
