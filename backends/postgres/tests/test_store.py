@@ -25,7 +25,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from tests.support.repositories import REX, again, pets
+from tests.support.repositories import AT, REX, again, pets
 
 RESTORE: Final = "Restore its data, or restart the service to use what is there now"
 Opened = Callable[[], AbstractAsyncContextManager[PostgresRepository]]
@@ -162,10 +162,13 @@ async def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
     """Logical replication, and a restore of data only, leave them behind."""
     name = fresh()
     raised = "the sequence pet_ids was at 1, behind the ids in its table, and is set to 500"
+    orders = "the sequence order_ids was at 0, behind the ids in its table, and is set to 700"
 
     async def fill() -> None:
         rows = f"INSERT INTO {name}.pets SELECT i, 1, 'x' FROM generate_series(2, 500) i"
         await asyncio.to_thread(server.fetch, rows)
+        row = f"INSERT INTO {name}.orders VALUES (700, 1, now(), 'cancelled')"
+        await asyncio.to_thread(server.fetch, row)
 
     async def logged(text: str) -> None:
         assert text in caplog.text
@@ -176,14 +179,17 @@ async def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
             await fill()
             if running:
                 await again(lambda: logged(raised), AssertionError)
+                await again(lambda: logged(orders), AssertionError)
                 assert (await repository.create_pet(REX)).id == 501
         async with opened(server, schema=name) as repository:
             assert (await repository.create_pet(REX)).id == 501 + running
+            assert (await repository.place_order(1, AT)).id == 701
             await repository.restore([Pet(9000, "Rex", 7)])
         async with opened(server, schema=name):
             pass
-    assert caplog.text.count("the sequence") == 1
+    assert caplog.text.count("the sequence") == 2
     assert raised in caplog.text
+    assert orders in caplog.text
 
 
 def test_whoever_expects_a_store_opens_that_one_or_none(server: Server) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from petstore_conformance.faults.proxy import proxy
 from petstore_redis import address
@@ -129,6 +129,15 @@ def test_an_invalid_url_is_refused_with_the_reason(url: str, reason: str) -> Non
     scheme=st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "x", ""]),
     rest=st.sampled_from(["db", "db:1/0", "a,b:1", "db/s/1", "/run/x", "db:x", "", "[", "db?a=1"]),
     option=st.sampled_from(["", "?sentinel_password=", "?sentinel_pasword=", "?", "?ssl_keyfile="]),
+)
+@example(user="u", secret="GEHEIM:x", raw=True, scheme="redis", rest="db", option="")
+@example(
+    user="",
+    secret="GEHEIM",
+    raw=True,
+    scheme="redis+sentinel",
+    rest="db/s/1",
+    option="?sentinel_password=",
 )
 def test_no_message_shows_a_password(
     *, user: str, secret: str, raw: bool, scheme: str, rest: str, option: str

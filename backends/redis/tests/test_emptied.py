@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from petstore_redis import RedisRepository, store
+from petstore_redis.client import RECONNECT_SECONDS
 from redis.crc import key_slot
 
 from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, single, until
@@ -86,8 +87,15 @@ async def test_a_check_notices_that_the_store_is_gone_or_another_one(
         for repository in (one, two):
             await repository.create_pet(REX)
             await repository.check()
-        server.call("FLUSHALL")
+        names = server.call("KEYS", f"{{{prefix}:*")
+        for name in names:
+            server.call("RENAME", name, f"away:{name}")
         await check_refused_for_good(one, "was emptied")
+        for name in names:
+            server.call("RENAME", f"away:{name}", name)
+        await asyncio.sleep(3 * RECONNECT_SECONDS)
+        assert "was emptied" in await unavailable(pets(one)), "it is used again"
+        server.call("FLUSHALL")
         expected = Expected(one.store)
         with pytest.raises(WrongStoreError, match=f"not the store {one.store} that is expected"):
             async with opened(server, prefix=prefix, partitions=partitions, expected=expected):

@@ -280,9 +280,11 @@ def test_the_check_notices_forgotten_reservations() -> None:
 
 async def test_writes_without_a_token_go_to_each_partition_in_turn(valkey: Server) -> None:
     async with opened(valkey, partitions=SIZE) as repository:
-        ids = [(await repository.create_pet(REX)).id for _ in range(2 * SIZE)]
-        assert {(pet_id - 1) % SIZE for pet_id in ids[:SIZE]} == {*range(SIZE)}
-        assert len({*ids}) == 2 * SIZE
+        ids = [(await repository.create_pet(REX)).id for _ in range(4 * SIZE)]
+        partitions = [(pet_id - 1) % SIZE for pet_id in ids]
+        assert {*partitions[:SIZE]} == {*range(SIZE)}
+        assert partitions == 4 * partitions[:SIZE]
+        assert len({*ids}) == 4 * SIZE
 
 
 async def test_a_reservation_ends_when_its_record_does(valkey: Server) -> None:
