@@ -1,7 +1,7 @@
 """Request bodies: the content type, the size limit, and strict decoding."""
 
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from functools import cache
 from typing import Any, Final
 
@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET
 
 from petstore.http.errors import NOT_JSON, ApiError, ErrorCode, invalid
-from petstore.http.headers import Header
 from petstore.http.request import ServiceRequest
 from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.text.mismatch import explain
@@ -32,7 +31,7 @@ def read_body(request: ServiceRequest, limit: int) -> bytes | Awaitable[bytes]:
     15.5.16), 413 for a body over the limit (section 15.5.14), 400 for an incomplete body, 503 for
     a large one while too many are in flight.
     """
-    declared = _check_head(request.scope["headers"], limit)
+    declared = _check_head(request.scope, limit)
     take = getattr(request.send, "take_body", None)
     body: bytes | None = None if take is None else take(SMALL_BODY_BYTES)
     if body is None:  # it is large, or has not arrived yet
@@ -74,10 +73,13 @@ async def _receive(request: ServiceRequest, declared: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _check_head(headers: Iterable[Header], limit: int) -> int:
-    """Return the declared length, or 0. Refuse a body that is not declared as plain JSON."""
+def _check_head(scope: Any, limit: int) -> int:
+    """Return the declared length, or 0. Refuse a body that is not declared as plain JSON.
+
+    A refusal says what is accepted (RFC 9110, section 15.5.16; RFC 5789, section 2.2).
+    """
     types, encoded, length = [], False, 0
-    for name, value in headers:
+    for name, value in scope["headers"]:
         if name == b"content-type":
             types.append(value)
         elif name == b"content-length":
@@ -86,10 +88,12 @@ def _check_head(headers: Iterable[Header], limit: int) -> int:
             encoded = encoded or value.lower() != b"identity"
     type_ = types[0] if len(types) == 1 else b""
     if type_ != b"application/json" and (not _JSON.fullmatch(type_) or _CHARSET.search(type_)):
-        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, NOT_JSON)
+        accept = "accept-patch" if scope["method"] == "PATCH" else "accept"
+        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, NOT_JSON, {accept: "application/json"})
     if encoded:
         message = "Content-Encoding: not supported; send the body uncompressed."
-        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, message)
+        codings = {"accept-encoding": "identity"}
+        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, message, codings)
     if length > limit:
         raise _too_large(limit)
     return length

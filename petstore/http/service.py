@@ -169,7 +169,10 @@ class Service:
         if method != "OPTIONS":
             message = f"Method not allowed: this path supports {allow}."
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, message, {"allow": allow})
-        return 204, [(b"allow", allow.encode())]
+        headers = [(b"allow", allow.encode())]
+        if "PATCH" in allow:  # RFC 5789, section 3.1
+            headers.append((b"accept-patch", b"application/json"))
+        return 204, headers
 
     def _send(
         self,

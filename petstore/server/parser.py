@@ -34,6 +34,14 @@ _METHODS: Final = {
 """What httptools is given under its own name: others it does not know, or not as HTTP."""
 
 _NOT_HTTP: Final = "expected a method, a target and HTTP/1.1 or HTTP/1.0, with single spaces"
+_OTHER_PROTOCOLS: Final = {
+    b"PROXY ": "the PROXY protocol",
+    b"\0\r\nQUIT\n": "the PROXY protocol",  # version 2, behind line breaks
+    b"PRI * HTTP/2.0": "HTTP/2",  # RFC 9113, section 3.4
+    b"\x16\x03": "TLS",
+}
+"""What a proxy may begin with that is set up for another server."""
+
 _INVALID: Final = "not a valid HTTP/1.1 request"
 _TOO_LARGE: Final = "the head, with chunk extensions and trailers, is too large"
 
@@ -162,7 +170,7 @@ class RequestParser:
             raise MalformedError(_TOO_LARGE)
         line = _LINE.match(data, begin)
         if line is None:
-            raise MalformedError(_NOT_HTTP)
+            raise MalformedError(_explain(data[begin:], _NOT_HTTP))
         name, self.url, number = line.groups()
         version = "1.1" if number == b"1.1" else "1.0"
         method = _METHODS.get(name)
@@ -192,12 +200,12 @@ class RequestParser:
         if self._head.find(b"\r\n\r\n", start) >= 0:
             return True
         if _BARE_LINE_FEED.search(self._head, start):  # its end, for a client that errs
-            raise MalformedError(_INVALID)
+            raise MalformedError(_explain(self._head, _INVALID))
         if not self._line_checked:
             self._line_checked = b"\n" in data
             head = self._head
             if not (_LINE.match(head) if self._line_checked else _BEGINNING.match(head)):
-                raise MalformedError(_NOT_HTTP)
+                raise MalformedError(_explain(head, _NOT_HTTP))
         if len(self._head) > MAX_HEAD_BYTES:
             raise MalformedError(_TOO_LARGE)
         return False
@@ -249,6 +257,16 @@ class RequestParser:
         self.headers = []
         self._complete = False
         self._parse(b"%b%b\r\n\r\n" % (line, b"".join(fields)))
+
+
+def _explain(head: bytes | bytearray, otherwise: str) -> str:
+    """Return what is wrong with a head: it is one of another protocol, or else."""
+    for beginning, name in _OTHER_PROTOCOLS.items():
+        if head.startswith(beginning):
+            return (
+                f"expected HTTP/1.1 without TLS, not {name}: switch that off in the client or proxy"
+            )
+    return otherwise
 
 
 def _line_breaks_end(data: bytes, begin: int) -> int:

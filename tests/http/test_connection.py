@@ -310,6 +310,21 @@ def test_a_reset_in_mid_request_does_no_harm(service: Live, data: bytes) -> None
         assert connection.recv(1)
 
 
+@each(
+    "data, name",
+    [
+        (b"PROXY TCP4 192.0.2.1 192.0.2.2 5 80\r\n" + get("/livez"), "the PROXY protocol"),
+        (b"\r\n\r\n\0\r\nQUIT\n!\x11\0\x0c" + bytes(12) + get("/livez"), "the PROXY protocol"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), "HTTP/2"),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + bytes(64), "TLS"),
+    ],
+)
+def test_another_protocol_is_400_by_its_name(service: Live, data: bytes, name: str) -> None:
+    (response,) = parse_responses(service.raw(data))
+    assert response.status_code == 400
+    assert f"not {name}: switch that off" in response.json()["message"]
+
+
 def test_a_rejected_request_is_logged_once_under_the_id_of_its_response(start: Start) -> None:
     live, ids = start(drain_seconds="0"), []
     no_http, no_host, half = (

@@ -183,6 +183,21 @@ def test_another_type_or_coding_is_415(service: Live, type_: str) -> None:
         assert response.status_code == (status if type_ in GOOD_TYPES else 415)
 
 
+def test_a_415_says_what_is_accepted(service: Live) -> None:
+    order, plain = "/v1/store/orders/1", {"content-type": "text/plain"}
+    coded = {"content-type": "application/json", "content-encoding": "gzip"}
+    json = "application/json"
+    for method, path, sent, name, value in (
+        ("POST", "/v1/pets", plain, "accept", json),
+        ("POST", "/v1/pets", coded, "accept-encoding", "identity"),
+        ("PATCH", order, plain, "accept-patch", json),
+        ("OPTIONS", order, {}, "accept-patch", json),
+    ):
+        response = service.client.request(method, path, headers=sent, content=b"{}")
+        assert response.headers[name] == value
+    assert "accept-patch" not in service.client.options("/v1/pets").headers
+
+
 ODD_PATHS = [
     *("/v1", "/v1/", "/v1/store", "/v2/pets", "/nothing", "/v1/pets/", "//v1/pets", "/v1//pets"),
     *("/v1/pets//", "/v1/pets//1", "/v1/pets/1/", "/v1/pets/1/2", "/v1/pets%2F1", "/v1%2Fpets"),

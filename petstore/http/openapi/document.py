@@ -89,6 +89,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     own = ["Link"] if collection else []
     own += ["Location", "Idempotency-Replayed"] if stated.creates else []
     announced = ["Deprecation", "Sunset", "Link"] if deprecation else []
+    accepted = {415: ["Accept-Patch" if "PATCH" in handler.http_methods else "Accept"]}
     description = handler.description or inspect.getdoc(handler.fn)
     finished: dict[str, Any] = {
         "operationId": name,
@@ -107,7 +108,9 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
                 "content": {JSON: _schema(component) | {"example": example}},
             },
             **{
-                str(status): _error(status, messages[status], announced)
+                str(status): _error(
+                    status, messages[status], [*accepted.get(status, ()), *announced]
+                )
                 for status in stated.statuses
             },
         },

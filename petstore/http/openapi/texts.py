@@ -166,6 +166,11 @@ HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
         {"type": "string", "examples": ['"client";r=99;t=1']},
     ),
     "Retry-After": ("Seconds to wait (RFC 9110)", {"type": "string", "pattern": "^[0-9]+$"}),
+    "Accept": ("What a body must be (RFC 9110)", {"type": "string", "const": "application/json"}),
+    "Accept-Patch": (
+        "The same of a PATCH (RFC 5789)",
+        {"type": "string", "const": "application/json"},
+    ),
     "Location": ("The path of the new resource", {"type": "string", "format": "uri-reference"}),
     "Idempotency-Replayed": (
         "This is the response to an earlier request with the same `Idempotency-Key`",
