@@ -146,7 +146,9 @@ def _check_allowed(version: int, name: str, schema: str, expected: Expected) -> 
 
 async def _create(connection: Any, schema: str) -> None:
     """Make a new store, which has no tables yet. Nothing else makes one."""
-    await connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+    # Even with IF NOT EXISTS it needs the right to create one in the database.
+    if not await connection.fetchval("SELECT to_regnamespace($1)", f'"{schema}"'):
+        await connection.execute(f'CREATE SCHEMA "{schema}"')
     await connection.execute(f'CREATE TABLE "{schema}".store (version int NOT NULL)')
     await connection.execute(f'INSERT INTO "{schema}".store VALUES (0)')
 

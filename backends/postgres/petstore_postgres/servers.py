@@ -42,8 +42,8 @@ _REFUSALS: Final = (
 )
 _REMEDIES: Final = {
     # What to do about a SQLSTATE while connecting.
-    "08P01": "behind PgBouncer, set PETSTORE_POSTGRES_PGBOUNCER=true and no parameters in"
-    " PETSTORE_POSTGRES_URL",
+    "08P01": "behind PgBouncer, set PETSTORE_POSTGRES_PGBOUNCER=true, and no parameters in"
+    " PETSTORE_POSTGRES_URL but those of TLS",
     "28000": "check the user in PETSTORE_POSTGRES_URL, and pg_hba.conf",
     "28P01": "check the user and the password in PETSTORE_POSTGRES_URL",
     "42704": "correct its name in PETSTORE_POSTGRES_URL, or leave it out",

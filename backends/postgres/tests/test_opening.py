@@ -304,6 +304,11 @@ def test_a_user_without_rights_is_refused_in_one_line(server: Server) -> None:
     execute(server, f"CREATE USER {user}")
     message = refusal(url, schema=name)
     assert "permission denied for database postgres; the user must be allowed to" in message
+    owned, granted = fresh(), fresh()  # empty schemas that an administrator has made
+    execute(server, f"CREATE SCHEMA {owned} AUTHORIZATION {user}")
+    execute(server, f"CREATE SCHEMA {granted}")
+    execute(server, f"GRANT USAGE, CREATE ON SCHEMA {granted} TO {user}")
+    assert create(url, schema=owned) == create(url, schema=granted) == 1
     create(server, schema=name)
     assert f"permission denied for schema {name}" in refusal(url, schema=name)
     execute(server, f"GRANT USAGE ON SCHEMA {name} TO {user}")
