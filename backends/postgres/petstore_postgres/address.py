@@ -5,6 +5,8 @@ import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -29,6 +31,10 @@ _HARMLESS: Final = re.compile(
     "|gssencmode=(disable|prefer)|pgbouncer=(false|0)"
     "|target_session_attrs=(any|read-write|primary)",
     re.IGNORECASE,
+)
+_IN_HOME: Final = (
+    *("~/.pgpass", "~/.postgresql/root.crt", "~/.postgresql/root.crl"),
+    *("~/.postgresql/postgresql.crt", "~/.postgresql/postgresql.key"),
 )
 _REMEDIES: Final = {
     "channel_binding": "the client library has none. sslmode=verify-full, with sslrootcert=system"
@@ -125,6 +131,20 @@ def parse(url: str, environ: Mapping[str, str] = os.environ) -> DatabaseUrl:
         _tls(given),
         sorted(ignored),
     )
+
+
+def hide_unreadable_home() -> None:
+    """Let asyncpg find no files in HOME if it names another user's, who does not let them be read.
+
+    To libpq such files are absent. To asyncpg they are an error, and no parameter says otherwise.
+    """
+    for name in _IN_HOME:
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 - Path raises without a home
+        with suppress(FileNotFoundError, NotADirectoryError):
+            try:
+                path.open("rb").close()
+            except PermissionError:
+                os.environ["HOME"] = "/nonexistent"  # as of a user who has none
 
 
 def _before_the_query(parts: SplitResult) -> dict[str, str]:

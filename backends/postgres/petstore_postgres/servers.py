@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import asyncpg
 
 from petstore.contract import SettingsError, StorageError, UnavailableError, WrongStoreError
-from petstore_postgres.address import parse
+from petstore_postgres.address import hide_unreadable_home, parse
 
 OTHERS_SECONDS: Final = 0.3
 """How long to wait for the other servers once a writable one has been found."""
@@ -114,6 +114,7 @@ class Servers:
         self, url: str, seconds: float, *, pgbouncer: bool = False, writes: bool = True
     ) -> None:
         address = parse(url)
+        hide_unreadable_home()
         self._dsn = address.dsn
         self._seconds = seconds
         self._writes = writes

@@ -1,11 +1,12 @@
 """`PETSTORE_POSTGRES_URL`: the servers that it names, and what becomes of its parameters."""
 
 import asyncio
+import os
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from petstore_postgres.address import parse
+from petstore_postgres.address import hide_unreadable_home, parse
 
 from backends.postgres.tests.places import opened, refusal
 from backends.postgres.tests.servers import Server
@@ -204,3 +205,18 @@ def test_the_servers_of_a_url_are_those_that_libpq_would_use(
     url: str, found: list[tuple[str | None, int]]
 ) -> None:
     assert [(server.get("host"), server["port"]) for server in parse(url, {}).servers] == found
+
+
+def test_files_in_a_home_that_cannot_be_read_are_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    hide_unreadable_home()
+    assert os.environ["HOME"] == str(tmp_path)
+
+    def refuse(path: Path, _: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    hide_unreadable_home()
+    assert os.environ["HOME"] == "/nonexistent"
