@@ -249,8 +249,10 @@ _TRANSFERS: Final = {
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # Before the slow imports: SIGTERM during the start is a stop, too. Nothing is open yet.
+    # Before the slow imports: a signal during the start is a stop, too. Nothing is open yet.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as behind "&"
+        signal.signal(signal.SIGINT, lambda *_: os._exit(exit_status.INTERRUPTED))
     dev = options.dev is not None
     if not dev:  # a key file that changes during the start is reloaded soon after
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -291,7 +293,8 @@ def _backends(_: argparse.Namespace) -> int:
             status = _fail(str(error), exit_status.CONFIGURATION)
             continue
         backend = plugin.backend
-        capabilities = [name for name in ("shared", "durable") if getattr(backend, name)]
+        names = "shared", "durable", "snapshots"
+        capabilities = [name for name in names if getattr(backend, name)]
         can = ", ".join(capabilities) or "neither shared nor durable"
         origin = f"{plugin.distribution} {plugin.version}"
         print(f"{plugin.name}  {origin}  contract {backend.contract}  {can}")

@@ -379,5 +379,5 @@ class _Target:
         elif isinstance(item, Order):
             found = self._runner.run(self._repository.get_order(item.id))
         if found is None:
-            return str(refusal)
+            return ndjson.why_refused(item, refusal)
         return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

@@ -66,7 +66,9 @@ def _opening(open_: _Open, items: _Items) -> _Open:
                 try:
                     await repository.restore([item])
                 except RefusedError as refusal:
-                    raise InvalidLineError(f"{where}: {refusal}") from None
+                    raise InvalidLineError(
+                        f"{where}: {ndjson.why_refused(item, refusal)}"
+                    ) from None
             yield repository
 
     return opened

@@ -137,14 +137,17 @@ def test_a_malformed_line_from_a_pipe_is_named(tmp_path: Path) -> None:
     assert with_repository(chosen, contents) == (PETS[:699], [])
 
 
+OF_99 = "the order with id 99 is refused:"
+
+
 @pytest.mark.parametrize(
     ("number", "item", "reason"),
     [
         (700, Pet(3, "another", 7), 'a different item is stored: {"pet":{"id":3,"name":"Rex 3",'),
         (1005, Order(3, 50, OrderStatus.PLACED, AT), 'a different item is stored: {"order":{"id"'),
-        (1005, Order(99, 3, OrderStatus.PLACED, AT), "pet 3 is in order 3"),
-        (1005, Order(99, 30, OrderStatus.COMPLETED, AT), "pet 30 is pending"),
-        (5, Order(99, 30, OrderStatus.PLACED, AT), "there is no pet 30"),
+        (1005, Order(99, 3, OrderStatus.PLACED, AT), f"{OF_99} pet 3 is in order 3"),
+        (1005, Order(99, 30, OrderStatus.COMPLETED, AT), f"{OF_99} pet 30 is pending"),
+        (5, Order(99, 30, OrderStatus.PLACED, AT), f"{OF_99} there is no pet 30"),
     ],
 )
 def test_a_conflicting_line_is_named(

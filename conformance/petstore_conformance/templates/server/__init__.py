@@ -24,7 +24,7 @@ class ServerTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the store is, how long a call may take, and how many connections there are."""
 
     url: Annotated[
-        str, Meta(pattern="^server_template://", description="a server_template:// URL")
+        str, Meta(pattern="^server_template://", description="the URL, server_template://HOST")
     ] = "server_template://localhost"
     prefix: Annotated[str, Meta(min_length=1, description="what all keys begin with")] = "petstore"
     timeout: Annotated[float, Meta(gt=0, description="a number of seconds above 0")] = 5
