@@ -116,6 +116,7 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
             headers["www-authenticate"] = _CHALLENGE
         if status == 429:
             headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+            request.limit_headers = ()  # they would say that more requests are left
         raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 
 

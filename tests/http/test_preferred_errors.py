@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from petstore.config.settings import Settings
+from petstore.config.settings import RateLimit, Settings
 from petstore.http.app import document
 from petstore.http.errors import CODES
 from petstore.http.routes import API_PREFIX
@@ -78,6 +78,14 @@ def test_an_error_has_no_effect_and_needs_a_key(service: Live) -> None:
 def test_only_dev_heeds_it() -> None:
     with in_thread(Settings(drain_seconds=0), backend="memory") as live:
         assert ask(live, "GET", "/v1/pets", "code=503").status_code == 200
+
+
+def test_a_429_does_not_say_that_more_requests_are_left() -> None:
+    settings = Settings(drain_seconds=0, rate_limit=RateLimit(9, 1))
+    with in_thread(settings, backend="memory", dev=True) as live:
+        response = ask(live, "GET", "/v1/pets", "code=429")
+        assert response.status_code == 429
+        assert "ratelimit" not in response.headers
 
 
 @pytest.mark.slow
