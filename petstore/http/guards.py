@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from litestar.types import Guard
 
 from petstore.config.keys import Keys
+from petstore.http.body import accepted
 from petstore.http.errors import (
     CODES,
     KEY_INVALID,
@@ -114,6 +115,8 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
         headers = {"preference-applied": f"code={status}"}
         if status == 401:
             headers["www-authenticate"] = _CHALLENGE
+        if status == 415:
+            headers |= accepted(request.scope["method"])
         if status == 429:
             headers["retry-after"] = str(RETRY_AFTER_SECONDS)
             request.limit_headers = ()  # they would say that more requests are left
