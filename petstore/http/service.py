@@ -45,6 +45,7 @@ from petstore.http.routes import Operation, Routes
 from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log
+from petstore.observability.storage_health import SLOW_SECONDS
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
@@ -93,7 +94,7 @@ class Service:
             await self._routes.app(scope, receive, send)
             return
         observed = self._metrics is not None or request_log.on
-        begin = perf_counter() if observed else 0.0
+        begin = called = perf_counter() if observed else 0.0
         if self._metrics is not None:
             self._metrics.begin()
         path = scope["path"] = scope["raw_path"].decode("latin-1")
@@ -102,6 +103,7 @@ class Service:
         request = ServiceRequest(scope, receive, send, self._state)
         status = 0  # of the response, once there is one
         failure: ApiError | None = None
+        sending: Awaitable[None] | None = None
         try:
             if operation is None:
                 code, headers = self._unrouted(scope["method"], path)
@@ -121,6 +123,7 @@ class Service:
                     content = read_body(request, operation.max_body_bytes)
                     if not isinstance(content, bytes):
                         content = await content
+                        called = perf_counter()
                     arguments["data"] = decode(content, operation.body)
                 result = await operation.function(**arguments)
                 code, headers, fixed = operation.status, [], operation.fixed
@@ -156,7 +159,12 @@ class Service:
                 request.release()
             if observed:
                 name = "unknown" if operation is None else operation.id
-                self._observe(scope, name, status, perf_counter() - begin, failure)
+                end = perf_counter()
+                self._observe(scope, name, status, end - begin, failure)
+                # Without a key, nothing was asked of the storage; `sending` waits for the client.
+                if end - called > SLOW_SECONDS and sending is None and scope.get("auth"):
+                    id_ = scope["request_id"].decode()
+                    self._state.storage_health.slow(name, end - called, id_)
 
     def _unrouted(self, method: str, path: str) -> tuple[int, list[Header]]:
         """Return the response to OPTIONS: the methods of a path, or of all (RFC 9110, 9.3.7).

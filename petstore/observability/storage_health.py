@@ -12,6 +12,14 @@ if TYPE_CHECKING:
 LOG_SECONDS: Final = 1
 """Failed writes, and failed reads, are logged once in this time; those in between are counted."""
 
+REPEAT_SECONDS: Final = 60
+"""The same for those with one reason, and for slow requests, so that an outage fills no disk."""
+
+SLOW_SECONDS: Final = 1
+"""A request of the storage that takes longer is slow."""
+
+_MAX_REASONS: Final = 100
+
 _log = logging.getLogger("petstore")
 
 
@@ -23,15 +31,18 @@ class StorageHealth:
 
     def __init__(self, metrics: "Metrics | None") -> None:
         self._metrics = metrics
-        self._logged = dict.fromkeys((True, False), float("-inf"))  # of writes, of reads: when last
+        # When a reason was last logged, of writes and of reads.
+        self._logged: dict[bool, dict[str, float]] = {True: {}, False: {}}
         self._unlogged = 0
+        self._slow_logged = float("-inf")
+        self._slow = 0  # since then
         self._refusing = False  # the log says that the storage accepts no writes
 
     def failed(self, reason: str, request_id: str, *, write: bool) -> None:
         """Log that the storage failed a request, unless another failure has just been logged."""
         if write and self._metrics is not None:
             self._metrics.storage_refused_write()
-        if not self._due(write=write):
+        if not self._due(reason, write=write):
             self._unlogged += 1
             return
         what = "a write failed: " if write else ""
@@ -40,16 +51,32 @@ class StorageHealth:
 
     def not_ready(self, reason: str) -> None:
         """Log that the storage cannot be read, unless a failure has just been logged."""
-        if self._due(write=False):
+        if self._due(reason, write=False):
             _log.warning("not ready: %s", reason)
 
-    def _due(self, *, write: bool) -> bool:
+    def slow(self, operation: str, seconds: float, request_id: str) -> None:
+        """Log that a request of the storage took long, unless that has just been logged."""
+        self._slow += 1
+        if (now := time.monotonic()) - self._slow_logged >= REPEAT_SECONDS:
+            others, self._slow, self._slow_logged = self._slow - 1, 0, now
+            _log.warning(
+                "%s took %.1f s: the storage was slow, or this worker had too much to do%s",
+                operation,
+                seconds,
+                f" (and {count(others, 'more slow request')})" if others else "",
+                extra={"request_id": request_id},
+            )
+
+    def _due(self, reason: str, *, write: bool) -> bool:
         """Return whether to log a failure now."""
-        now = time.monotonic()
-        due = now - self._logged[write] >= LOG_SECONDS
-        if due:
-            self._logged[write] = now
-        return due
+        now, logged = time.monotonic(), self._logged[write]
+        last = max(logged.values(), default=float("-inf"))
+        if now - last < LOG_SECONDS or now - logged.get(reason, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        if len(logged) == _MAX_REASONS:  # they name pets, for instance
+            logged.clear()
+        logged[reason] = now
+        return True
 
     def _more(self) -> str:
         """Return how many failures were not logged since the last time."""
@@ -62,4 +89,5 @@ class StorageHealth:
             self._metrics.storage_took_write()
         if self._refusing:
             self._refusing = False
+            self._logged[True].clear()
             _log.info("the storage accepts writes again%s", self._more())

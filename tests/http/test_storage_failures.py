@@ -2,8 +2,12 @@
 
 import asyncio
 import logging
+import re
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from petstore_memory import MemoryRepository
 
@@ -27,8 +31,10 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
+from petstore.http import service as service_module
 from petstore.http.errors import TABLE
 from petstore.observability import storage_health
+from petstore.observability.logs import request_log
 from tests.support.pets import REX
 from tests.support.plugins import plugin_of
 from tests.support.responses import check_error
@@ -55,6 +61,7 @@ class Failing(MemoryRepository):
     """A memory repository that fails as a test sets it."""
 
     error: Exception | None = None
+    seconds = 0.0
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         await self._fail()
@@ -69,6 +76,8 @@ class Failing(MemoryRepository):
         return await super().get_order(order_id)
 
     async def _fail(self) -> None:
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
         if self.error is not None:
             raise self.error
 
@@ -105,6 +114,35 @@ def test_an_error_that_the_controller_does_not_map_gets_the_status_of_the_table(
         assert live.client.get("/readyz").status_code == 200
 
 
+def dripping() -> Iterator[bytes]:
+    """Yield a body slowly."""
+    yield b" "
+    time.sleep(0.1)
+    yield msgspec.json.encode(REX)
+
+
+def test_a_slow_request_is_logged_once_a_minute_and_the_others_are_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "SLOW_SECONDS", 0.05)
+    repository = Failing()
+    with in_thread(plugin=plugin_of(repository)) as live, caplog.at_level(logging.INFO, "petstore"):
+        monkeypatch.setattr(request_log, "on", True)  # nothing is timed if nobody asks for it
+        live.client.post(
+            "/v1/pets", content=dripping(), headers={"Content-Type": "application/json"}
+        )
+        assert not caplog.records, "a client that sends slowly is not the storage's fault"
+        repository.seconds = 0.1
+        for _ in range(3):
+            live.client.get("/v1/pets")
+        monkeypatch.setattr(storage_health, "REPEAT_SECONDS", 0)
+        live.client.get("/v1/pets")
+    slow = r"listPets took 0\.\d s: the storage was slow, or this worker had too much to do"
+    [first, second] = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(slow, first)
+    assert re.fullmatch(rf"{slow} \(and 2 more slow requests\)", second)
+
+
 def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +162,8 @@ def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
         live.client.get("/v1/pets")
         more = "the disk is full (and 2 more requests failed)"
         assert caplog.records[-1].getMessage() == more
+        live.client.get("/v1/pets")  # the same reason
+        assert caplog.records[-1].getMessage() == more
         monkeypatch.setattr(storage_health, "LOG_SECONDS", 3600)
         live.client.get("/v1/pets")
         repository.error = None
@@ -133,7 +173,7 @@ def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
         for _ in range(2):
             assert live.client.post("/v1/pets", json=REX).status_code == 201
     messages = [record.getMessage() for record in caplog.records]
-    again = "the storage accepts writes again (and 1 more request failed)"
+    again = "the storage accepts writes again (and 2 more requests failed)"
     assert messages.count(again) == 1
 
 

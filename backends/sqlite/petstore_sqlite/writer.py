@@ -1,6 +1,7 @@
 """The one thread that writes: it commits all waiting writes together, with one fsync."""
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,14 @@ from petstore_sqlite.writes import Creation, Placement, create_pets, place_order
 
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
+
+LOCK_SECONDS: Final = 1
+"""A wait for the lock that takes longer is logged."""
+
+REPORT_SECONDS: Final = 60
+"""The least time between two such lines."""
+
+_log = logging.getLogger("petstore.sqlite")
 
 _Write = Creation | Placement | Callable[[apsw.Connection], Any]
 
@@ -55,6 +64,7 @@ class Writer:
         self._path = path
         self._busy = busy
         self._store = store
+        self._reported = float("-inf")
         self._waiting = queue.SimpleQueue[_Entry | None]()
         self._thread = threading.Thread(target=self._run, name="petstore-sqlite", daemon=True)
 
@@ -120,12 +130,14 @@ class Writer:
             self._store.check_file()
             with translated_errors(self._path):
                 self._busy.deadline = batch[0].since + self._busy.seconds
+                begin = monotonic()
                 try:
                     self._connection.execute("BEGIN IMMEDIATE")
                 except apsw.BusyError:
                     begin = monotonic() - self._busy.seconds
                     batch = [entry for entry in batch if entry.since <= begin] or batch[:1]
                     raise
+                self._report_wait(monotonic() - begin)
                 try:
                     self._store.check_content(self._connection)
                     outcomes = self._execute([entry.write for entry in batch])
@@ -139,6 +151,14 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - raised in each caller
             return [error] * len(batch)
         return outcomes
+
+    def _report_wait(self, seconds: float) -> None:
+        """Log that other processes have held the lock for long, unless that was logged lately."""
+        if seconds > LOCK_SECONDS and monotonic() - self._reported >= REPORT_SECONDS:
+            self._reported = monotonic()
+            _log.warning(
+                "sqlite at %s: another process has held its lock for %.1f s", self._path, seconds
+            )
 
     def _execute(self, batch: list[_Write]) -> list[Any]:
         # Pets come first, then orders: of writes that wait together, any may be the first.

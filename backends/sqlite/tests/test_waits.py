@@ -4,6 +4,7 @@ Time is a fake here: a lock that is held makes it pass.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -109,6 +110,23 @@ async def test_a_call_that_queues_for_the_writer_waits_no_longer_in_total(
         assert len(calls) >= 3
         seconds = [first, *await asyncio.gather(*calls)]
         assert seconds == pytest.approx([BUSY_SECONDS] * len(seconds), abs=0.2)
+
+
+async def test_a_lock_that_is_held_for_long_is_logged_at_most_once_a_minute(
+    file: Path, other: apsw.Connection, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(file) as repository:
+        for held in (0.5, 3, 4):
+            other.execute("BEGIN IMMEDIATE")
+
+            def passed(end: float = clock.now + held) -> None:
+                if other.in_transaction and clock.now > end:
+                    other.execute("ROLLBACK")
+
+            clock.passed = passed  # type: ignore[method-assign]
+            await repository.create_pet(REX)
+    [message] = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(f"sqlite at {file}: another process has held its lock for 3.\\d s", message)
 
 
 async def test_without_a_lock_no_call_fails_however_long_the_queue_is(file: Path) -> None:
