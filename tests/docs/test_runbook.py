@@ -18,7 +18,7 @@ def template(node: ast.expr) -> str:
     """Return a message as the runbook writes it: with dots for what varies."""
     match node:
         case ast.Constant(str(text)):
-            return re.sub(r"%[a-z]", "…", text)
+            return re.sub(r"%[.\d]*[a-z]", "…", text)
         case ast.JoinedStr(parts):
             return "".join(template(part) for part in parts)
         case ast.BinOp(left, ast.Add(), right):
