@@ -164,6 +164,20 @@ class RedisStore:
         self._notes = expected.notes
         self._noted = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
         self.identity = await self._complete(rows, identity or token_hex(16))
+        if expected.access is not Access.READ:  # the server asks for all rights before it runs this
+            probes = (
+                _call(
+                    self._masters,
+                    number,
+                    "EVAL",
+                    "return 1",
+                    len(names),
+                    *names.values(),
+                    write=False,
+                )
+                for number, names in enumerate(self._keys)
+            )
+            await asyncio.gather(*probes)
         for master in self._masters.all():
             await self._recognize(master, master.reads.call)
         self._write_note()

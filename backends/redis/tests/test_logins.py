@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from backends.redis.tests.servers import Server
-from backends.redis.tests.stores import opened, unavailable, unavailable_for
+from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_for
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
-from petstore.contract import SettingsError
+from petstore.contract import Access, Expected, SettingsError
 from tests.support.repositories import AT, REX, again, make_token, pets
 
 ALL = "~*", "&*", "+@all"
@@ -79,6 +79,22 @@ async def test_a_refused_login_is_unavailable_until_it_is_allowed_again(
         place.allow()
         await again(lambda: repository.place_order(pet.id, AT))
         assert [found.id for found in await again(lambda: pets(repository))] == [pet.id]
+
+
+@pytest.mark.parametrize("rules", [("-@scripting",), ("resetkeys", "%R~*")])
+async def test_a_login_that_may_only_read_is_refused_at_the_start_unless_nothing_is_written(
+    place: Place, rules: tuple[str, ...]
+) -> None:
+    prefix = fresh()
+    async with opened(place.url, prefix=prefix):
+        pass
+    place.change(*rules)
+    with pytest.raises(SettingsError, match="NOPERM"):
+        async with opened(place.url, prefix=prefix):
+            pass
+    reading = Expected(access=Access.READ)
+    async with opened(place.url, prefix=prefix, expected=reading) as repository:
+        assert await pets(repository) == []
 
 
 @pytest.mark.parametrize(
