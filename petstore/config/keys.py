@@ -170,6 +170,8 @@ def _ignore(_: bool) -> None:  # noqa: FBT001 - see `Keys`
 
 def _in_full(file: Path) -> Path:
     """Return a path that stays valid when the working directory is deleted."""
+    if file.is_absolute():
+        return file
     up = cast("re.Match[str]", _UP.match(str(file)))[0]
     return Path(os.path.realpath(up), str(file)[len(up) :])
 
