@@ -7,7 +7,6 @@ was entered: the client library decides on import where it stores its counts.
 import asyncio
 import json
 import os
-import time
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Awaitable, Callable
@@ -50,8 +49,6 @@ WORKER_BYTES: Final = sum(_SIZES.values())
 """The size of all files of a worker."""
 
 _REFUSED: Final = "petstore_refused_requests"
-
-_REPEAT_SECONDS: Final = 1
 
 
 class _Durations:
@@ -127,12 +124,11 @@ class Metrics:
         )
         self._writable = gauge(
             "petstore_storage_writable",
-            "Whether the storage accepts writes: 0 from a failed one until an item is created.",
+            "Whether the storage accepts writes: 0 from one that failed until one succeeds.",
             multiprocess_mode="mostrecent",
         )
         if first:  # what replaces a worker keeps its last value
             self._writable.set(1)
-        self._writable_until = 0.0  # then it is set again, to stay the most recent one
         self._storage_seconds = histogram(
             "petstore_storage_duration_seconds",
             "Seconds that a call of the storage took, by its method; also one that failed.",
@@ -250,13 +246,10 @@ class Metrics:
 
     def storage_took_write(self) -> None:
         """Show that the storage accepts writes."""
-        if (now := time.monotonic()) >= self._writable_until:
-            self._writable_until = now + _REPEAT_SECONDS
-            self._writable.set(1)
+        self._writable.set(1)  # each time: another worker's write may have failed just before
 
     def storage_refused_write(self) -> None:
         """Show that the storage accepts no writes."""
-        self._writable_until = 0.0
         self._writable.set(0)
 
     def _flush(self) -> None:

@@ -269,15 +269,32 @@ def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
 
 
 @pytest.mark.slow
-def test_a_worker_that_replaces_another_does_not_claim_that_writes_are_taken(
+def test_writable_is_what_the_last_write_of_any_worker_has_shown_and_survives_workers(
     start: Start, tmp_path: Path
 ) -> None:
-    with single(tmp_path, *AOF) as server:
+    with single(tmp_path, *AOF) as server, contextlib.ExitStack() as stack:
         settings = {"backend": "redis", "redis_url": url_of(server), "workers": "2"}
         live = start(metrics_listen="127.0.0.1:0", **settings)
         url = metrics_url(live.log.read_text())
+        clients: dict[str, httpx.Client] = {}  # by their workers
+
+        def both_have_one() -> bool:
+            client = stack.enter_context(live.new_client())
+            id_ = client.get("/v1/pets").headers["x-request-id"]
+            clients[id_.partition("-")[0]] = client
+            return len(clients) == 2
+
+        until(both_have_one)
+        one, other = clients.values()
+        assert one.post("/v1/pets", json=REX).status_code == 201
         server.call("CONFIG", "SET", "maxmemory", 1)
-        assert live.client.post("/v1/pets", json=REX).status_code == 503
+        assert other.post("/v1/pets", json=REX).status_code == 503
+        assert scrape(url)["petstore_storage_writable",] == 0
+        server.call("CONFIG", "SET", "maxmemory", 0)
+        assert one.post("/v1/pets", json=REX).status_code == 201
+        assert scrape(url)["petstore_storage_writable",] == 1
+        server.call("CONFIG", "SET", "maxmemory", 1)
+        assert one.post("/v1/pets", json=REX).status_code == 503
         before = live.workers()
         for worker in before:
             os.kill(worker, signal.SIGKILL)
