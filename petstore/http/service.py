@@ -160,7 +160,7 @@ class Service:
             if observed:
                 name = "unknown" if operation is None else operation.id
                 end = perf_counter()
-                self._observe(scope, name, status, end - begin, failure)
+                self._observe(scope, name, status or 500, end - begin, failure)  # that of the server
                 # Without a key, nothing was asked of the storage; `sending` waits for the client.
                 if end - called > SLOW_SECONDS and sending is None and scope.get("auth"):
                     id_ = scope["request_id"].decode()
@@ -223,7 +223,7 @@ class Service:
     ) -> tuple[list[Header], bytes]:
         """Return headers and body of the 400 for a request that the server rejects.
 
-        It is logged, unless the application has the request and logs it.
+        It is counted and logged, unless the application has the request and does both.
 
         message -- what is wrong, without what the client has sent
         headers -- those that have arrived
@@ -233,6 +233,8 @@ class Service:
         id_: bytes | None = None if scope is None else scope.get("request_id")
         if id_ is None:
             id_ = request_id(headers)
+            if self._metrics is not None:
+                self._metrics.reject()
             request_log.write(
                 RequestLine(
                     level="info",

@@ -110,12 +110,12 @@ class Metrics:
         sum_of_workers = partial(gauge, multiprocess_mode="livesum")
         self._requests = counter(
             "petstore_http_requests",
-            "Requests that got a response, by operation and status code.",
+            "Requests with a response, also if the client had left, by operation and status code.",
             ("operation", "status"),
         )
         self._seconds = histogram(
             "petstore_http_request_duration_seconds",
-            "Seconds from the head of a request to the end of its response.",
+            "Seconds from the head of a request until its response is sent, though not yet read.",
             ("operation",),
         )
         self._in_flight = sum_of_workers("petstore_http_requests_in_flight", "Requests in flight.")
@@ -149,7 +149,7 @@ class Metrics:
         )
         self._refused = counter(
             _REFUSED,
-            "Requests refused by a guard or a limit, by the reason and the client.",
+            "Requests without a valid key, over the rate limit or refused because of overload.",
             ("reason", "client"),
         )
         self._reload_failures = counter(
@@ -185,8 +185,12 @@ class Metrics:
             durations = self._ended[operation, status] = _Durations()
         durations.add(seconds)
 
+    def reject(self) -> None:
+        """Count a malformed request; it has no duration, because its head is unknown."""
+        self._requests.labels("unknown", "400").inc()
+
     def refuse(self, reason: str, client: str) -> None:
-        """Count a request that a guard or a limit refuses; `client` is empty if it is unknown."""
+        """Count a request that is refused; `client` is empty if it is unknown."""
         self._refusals[reason, client] += 1
 
     def observe_calls(self, repository: Repository) -> Repository:

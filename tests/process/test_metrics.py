@@ -32,7 +32,7 @@ from tests.support.documents import ROOT
 from tests.support.key_files import replace
 from tests.support.metrics import metrics_url, scrape
 from tests.support.pets import AVAILABLE_REX, REX
-from tests.support.raw_http import begin_body
+from tests.support.raw_http import AUTHORIZED, CHUNKED, HOST, JSON, begin_body, head
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, OTHER_KEY, Live, Start
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -79,12 +79,17 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
     send_together(live, 5)
     live.client.get("/v1/nothing")
     live.client.options("/v1/pets")
+    live.raw(b"malformed\r\n\r\n")
+    live.raw(head("POST /v1/pets", HOST, AUTHORIZED, JSON, CHUNKED) + b"malformed\r\n")
+    with begin_body(live, "Content-Length: 9"):
+        pass
     with live.anonymous() as client:
         client.get("/v1/pets")
     url = metrics_url(live.log.read_text())
-    until(lambda: sum(requests(url).values()) == 13)
+    until(lambda: sum(requests(url).values()) == 16)
     assert requests(url) == {
         ("createPet", "201"): 1,
+        ("createPet", "400"): 1,
         ("getPet", "200"): 2,
         ("getPet", "404"): 1,
         ("listPets", "400"): 1,
@@ -92,6 +97,7 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
         ("livez", "200"): 5,
         ("unknown", "404"): 1,
         ("unknown", "204"): 1,
+        ("unknown", "400"): 2,
     }
     refused = ("petstore_refused_requests_total", "", "no_key")
     stored = {refused: 1, ("petstore_connections",): 1}  # once a second
@@ -110,6 +116,19 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
     assert sorted(types) == sorted(
         re.findall(r"^\| `((?:petstore|process)_\S+)` \| (\w+) \|", OPERATING, re.MULTILINE)
     )
+
+
+def test_a_response_that_the_server_makes_because_the_application_cannot_is_a_500(
+    start: Start,
+) -> None:
+    failing = "from petstore import cli\nfrom petstore.http import service\n"
+    live = start(
+        script=f"{failing}service.encode = lambda _: [].pop()\ncli.main()",
+        metrics_listen="127.0.0.1:0",
+    )
+    assert live.client.get("/v1/nothing").status_code == 500
+    url = metrics_url(live.log.read_text())
+    until(lambda: requests(url) == {("unknown", "500"): 1})
 
 
 def test_there_are_no_metrics_unless_they_are_configured(fresh: Live) -> None:
