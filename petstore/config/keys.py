@@ -66,8 +66,8 @@ class Keys:
         cannot be a name in a key file (see `short_name`)
     file -- a file of ``name:sha256-hex`` lines; blank lines and comments (#) are ignored
 
-    `warnings` says what makes the file unsafe. `on_reload` is called whenever `watch` has logged a
-    reload, with whether it succeeded. Before that is set, the keys can be pickled for a worker.
+    `warnings` says what makes the file unsafe. `on_reload` is called after each reload of
+    `watch`, with whether it succeeded. Before that is set, the keys can be pickled for a worker.
 
     Raises `ConfigurationError` for a key that no client could send and for an unusable file.
     """
@@ -158,9 +158,9 @@ class Keys:
                     for warning in self.warnings:
                         _log.warning("%s", warning)
             except Exception as error:  # noqa: BLE001 - without this task, no key is ever revoked
+                self.on_reload(False)
                 if (text := str(error) or type(error).__name__) != last:
                     last = text
-                    self.on_reload(False)
                     _log.error("%s; the keys stay unchanged", text)
 
 

@@ -281,7 +281,7 @@ def test_a_key_file_that_became_unusable_is_shown_until_it_is_mended(
     replace(file, b"nonsense")
     live.popen.send_signal(signal.SIGHUP)
     until(lambda: reloads()[0] == 1)
-    assert reloads()[1] in (1, 2)  # the service may have looked before the signal, too
+    assert reloads()[1] >= 1
     replace(file, line.encode())
     live.popen.send_signal(signal.SIGHUP)
     until(lambda: reloads()[0] == 0)
