@@ -10,7 +10,7 @@ import os
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing import current_process
 from pathlib import Path
 from time import perf_counter
@@ -134,12 +134,12 @@ class Metrics:
             "Seconds that a call of the storage took, by its method; also one that failed.",
             ("method",),
         )
-        self._checked = gauge(
+        self._make_checked = partial(
+            gauge,
             "petstore_storage_check_timestamp_seconds",
             "When the store was last seen to be the same; of several workers, the earliest time.",
             multiprocess_mode="livemin",
         )
-        self._checked.set_to_current_time()
         read_only_workers = sum_of_workers(
             "petstore_read_only", "Workers that refuse writes, because PETSTORE_READ_ONLY is set."
         )
@@ -239,6 +239,11 @@ class Metrics:
         if not succeeded:
             self._reload_failures.inc()
         self._keys_stale.set(not succeeded)
+
+    @cached_property
+    def _checked(self) -> Gauge:
+        """It does not exist before the store was seen: a worker that cannot start has not."""
+        return self._make_checked()
 
     def storage_checked(self) -> None:
         """Show that the store was checked, and is the same."""

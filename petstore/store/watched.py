@@ -24,7 +24,7 @@ class WatchedStore:
     expected -- what it must find, without notes
     shared -- what the workers know together
     use -- called with the repository that serves from now on
-    checked -- called when the store was found to be the same
+    checked -- called when the store was opened, or found to be the same
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class WatchedStore:
                 self._refuse()
             else:
                 self._use(repository)
+                self._checked()
                 watching = asyncio.create_task(self._watch(repository))
                 stack.push_async_callback(asyncio.wait, (watching,))
                 stack.callback(watching.cancel)

@@ -440,6 +440,8 @@ def test_the_clients_that_are_counted_apart_are_limited(tmp_path: Path) -> None:
         {"a-": 2000, "(o": 1003, "": 0},
     ]
     assert file.stat().st_size == 196608
+    (file,) = tmp_path.glob("gauge_livemin_*.db")
+    assert [*MmapedDict.read_all_values_from_file(file)] == []  # type: ignore[no-untyped-call] # as above
 
 
 def test_too_little_space_for_the_files_of_all_workers_is_reported_at_the_start() -> None:

@@ -41,7 +41,7 @@ class Losing:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        self.opened = 0
+        self.opened = self.checked = 0
         self._memory = bytearray(shared_store_bytes(3))
         self.used = dict[int, Repository]()
 
@@ -52,7 +52,10 @@ class Losing:
         def use(repository: Repository) -> None:
             self.used[number] = repository
 
-        return WatchedStore(self._open, Expected(), shared, use, lambda: None)
+        def check() -> None:
+            self.checked += 1
+
+        return WatchedStore(self._open, Expected(), shared, use, check)
 
     @asynccontextmanager
     async def _open(self, expected: Expected) -> AsyncIterator[Repository]:
@@ -113,6 +116,7 @@ async def test_a_worker_that_finds_the_store_lost_as_it_opens_it_tells_the_other
     monkeypatch.setattr(watched, "CHECK_SECONDS", 3600)
     worker = losing.worker(0)
     async with worker.opened():
+        assert losing.checked == 1
         losing.error = WrongStoreError("older")
         async with losing.worker(1).opened():
             losing.error = None
