@@ -159,11 +159,7 @@ class Metrics:
         self._keys_stale = sum_of_workers(
             "petstore_keys_stale", "Workers that use older keys, because the key file is unusable."
         )
-        dropped = counter(
-            "petstore_log_lines_dropped",
-            "Log lines that were dropped because standard error could not be written.",
-        )
-        standard_error.on_drop = dropped.inc
+        count_dropped_lines()
         self._children: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._ended: dict[tuple[str, int], _Durations] = {}
         self._begun = 0
@@ -279,6 +275,16 @@ class Metrics:
             begun -= number
         if begun:
             self._in_flight.inc(begun)
+
+
+def count_dropped_lines() -> None:
+    """Count the log lines that this process drops."""
+    dropped = Counter(
+        "petstore_log_lines_dropped",
+        "Log lines that were dropped because standard error could not be written.",
+        registry=None,
+    )
+    standard_error.on_drop = dropped.inc
 
 
 def _find_refused(counters: Path) -> set[tuple[str, str]]:

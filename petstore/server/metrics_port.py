@@ -100,7 +100,7 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
         from prometheus_client.multiprocess import MultiProcessCollector
 
         from petstore.observability.collector import ServiceCollector
-        from petstore.observability.metrics import WORKER_BYTES, reserve
+        from petstore.observability.metrics import WORKER_BYTES, count_dropped_lines, reserve
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types
@@ -127,6 +127,10 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
         try:
             with TemporaryFile(dir=directory) as file:  # now, rather than when a worker starts
                 reserve(directory, file, count * WORKER_BYTES)
+            if count > 1:  # this process serves nothing itself, and logs what happens to workers
+                with Path(directory, f"counter_{os.getpid()}.db").open("ab") as own:
+                    reserve(directory, own, 65536)  # as much as the client library would
+                count_dropped_lines()
             yield app
         finally:
             del os.environ[_DIRECTORY]

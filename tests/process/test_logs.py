@@ -163,8 +163,11 @@ def test_after_a_part_of_a_line_comes_a_new_line_and_how_many_were_dropped(
     assert "2 log lines dropped" in caplog.text
 
 
-def test_lines_that_a_full_disk_refuses_are_counted() -> None:
-    settings = {"backend": "memory", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
+def test_lines_that_a_full_disk_refuses_are_counted(workers: str, tmp_path: Path) -> None:
+    """Of two workers, the process above them logs the start line: the only one at first."""
+    settings = {"backend": "sqlite", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
+    settings |= place("sqlite", tmp_path) | {"workers": workers}
     metrics = f"127.0.0.1:{free_port()}"
     env = environment(**settings, metrics_listen=metrics, foo="1")  # a warning changes nothing
     with Path("/dev/full").open("wb") as full, ExitStack() as stack:
@@ -172,7 +175,7 @@ def test_lines_that_a_full_disk_refuses_are_counted() -> None:
         stack.callback(popen.kill)
         until(lambda: httpx.get(f"http://{settings['listen']}/livez"))
         dropped = "petstore_log_lines_dropped_total"
-        until(lambda: scrape(f"http://{metrics}/metrics")[dropped,] >= 1)
+        until(lambda: scrape(f"http://{metrics}/metrics")[dropped,] >= 2)  # and that of the request
         popen.terminate()
         assert popen.wait(HANG_SECONDS) == 0
 
