@@ -193,6 +193,7 @@ def test_a_retry_whose_order_was_deleted_is_503_and_the_log_names_the_order(
         with caplog.at_level(logging.ERROR, "petstore"):
             check_error(live.client.post("/v1/store/orders", **order), 503, "unavailable")
     assert f"order {placed.json()['id']} is recorded" in caplog.text
+    assert re.search("delete the record of the token [0-9a-f]{64}", caplog.text)
 
 
 def test_an_exception_outside_the_contract_is_500_and_logged_under_the_request_id(

@@ -111,10 +111,11 @@ class RedisRepository(Repository):
         arguments = *sized(head, tail), *_token_arguments(token)
         receipt = _receipt(await self._create(self._creates[partition], arguments, len(tail)))
         if token and receipt.replayed and await self.get_pet(receipt.id) is None:
+            field = "".join(f"\\x{byte:02x}" for byte in token.value)  # as redis-cli reads it
             raise UnavailableError(
                 f"pet {receipt.id} is not stored, but is recorded under an idempotency key: it was"
                 " deleted by hand. Restore it, or delete the record, so that a retry takes effect"
-                f" again: the field {token.value!r} of {self._keys[partition]['tokens']}"
+                f' again: HDEL {self._keys[partition]["tokens"]} "{field}"'
             )
         return receipt
 

@@ -4,6 +4,9 @@ The record of a token is stored in the partition of the token, unless it is stor
 """
 
 import asyncio
+import re
+import subprocess
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from petstore.contract import (
     TokenRecord,
     TokenReusedError,
 )
+from tests.support.environments import program
 from tests.support.repositories import AT, REX, again, make_token
 
 PETS = [Pet(pet_id, "Rex", 7, PetStatus.PENDING) for pet_id in (1, 2, 3)]
@@ -146,4 +150,8 @@ async def test_a_retry_of_a_pet_that_was_deleted_by_hand_names_the_record(server
         server.call("DEL", f"{{{prefix}:0}}:pets")
         message = await unavailable(repository.create_pet(REX, make_token(1)))
         assert f"pet {receipt.id} is not stored, but is recorded" in message
-        assert f"{{{prefix}:0}}:tokens" in message
+        [command] = re.findall("HDEL .*", message)
+        client = program("redis-cli"), "-p", f"{server.port}"
+        run = partial(subprocess.run, client, input=command.encode(), capture_output=True)
+        assert (await asyncio.to_thread(run)).stdout == b"1\n"
+        assert not (await repository.create_pet(REX, make_token(1))).replayed

@@ -86,10 +86,10 @@ class OrdersController(Controller):
         Further orders of the pet get 409: no pet is sold twice.
         """
         service = request.service
-        at = service.clock()
+        at, token = service.clock(), to_token(request, data)
         request.writing = True
         try:
-            receipt = await service.repository.place_order(data.pet_id, at, to_token(request, data))
+            receipt = await service.repository.place_order(data.pet_id, at, token)
         except NotFoundError:
             raise not_found("Pet") from None
         except ConflictError:
@@ -100,7 +100,7 @@ class OrdersController(Controller):
             if first is None:
                 raise UnavailableError(
                     f"order {receipt.id} is recorded under an idempotency key, but it was deleted:"
-                    " restore it, or delete the record"
+                    f" restore it, or delete the record of the token {token and token.value.hex()}"
                 )
             at = first.placed_at
         order = Order(receipt.id, data.pet_id, OrderStatus.PLACED, at)
