@@ -128,6 +128,13 @@ async def _upgrade(connection: Any, name: str, schema: str) -> None:
     await connection.execute(f'UPDATE "{schema}".store SET version = $1', NEWEST_SCHEMA)
 
 
+def empty(name: str, schema: str) -> WrongStoreError:
+    """Return the error for a store that has lost its identity."""
+    return WrongStoreError(
+        f"{name}: the table store in the schema {schema} is empty. Restore its data"
+    )
+
+
 def _check_allowed(version: int, name: str, schema: str, expected: Expected) -> None:
     """Raise an error if a store of this version, 0 for none, must not be created or upgraded."""
     if version == 0 and expected.store is not None:
@@ -163,7 +170,9 @@ async def _version(connection: Any, name: str, schema: str) -> int:
         )
     if not ours:
         return 0
-    version: int = await connection.fetchval(f'SELECT version FROM "{schema}".store')
+    version: int | None = await connection.fetchval(f'SELECT version FROM "{schema}".store')
+    if version is None:
+        raise empty(name, schema)
     if version > NEWEST_SCHEMA:
         raise SettingsError(
             f"{name} has schema version {version}, written by a newer petstore-postgres; this one"

@@ -22,7 +22,7 @@ ASK_SECONDS: Final = 1.0
 
 LOST: Final = "the connection was lost"
 
-TO_USE_IT: Final = "restart the service to use what is there now"
+TO_USE_IT: Final = "restart the service without PETSTORE_STORE to use what is there now"
 
 _READ_ONLY: Final = (
     "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL, or serve it with"

@@ -27,7 +27,9 @@ from petstore.contract import (
 )
 from tests.support.repositories import AT, REX, again, pets
 
-RESTORE: Final = "Restore its data, or restart the service to use what is there now"
+RESTORE: Final = (
+    "Restore its data, or restart the service without PETSTORE_STORE to use what is there now"
+)
 Opened = Callable[[], AbstractAsyncContextManager[PostgresRepository]]
 
 
@@ -92,6 +94,17 @@ def test_a_dropped_schema_is_not_made_again_under_those_who_had_it_open(
             create(server, schema=name)
 
     check_refused(lambda: opened(server, schema=name), fault, RESTORE)
+
+
+async def test_a_store_without_its_identity_is_told_as_that_at_a_start_too(server: Server) -> None:
+    schema = fresh()
+    async with opened(server, schema=schema) as repository:
+        await asyncio.to_thread(server.fetch, f"DELETE FROM {schema}.store")
+        with pytest.raises(WrongStoreError, match=r"is empty\. Restore its data"):
+            await repository.check()
+    with pytest.raises(WrongStoreError, match=r"is empty\. Restore its data"):
+        async with opened(server, schema=schema):
+            pass
 
 
 def test_a_database_that_is_made_anew_is_noticed_by_each_new_connection(failing: Server) -> None:

@@ -354,7 +354,7 @@ class RedisStore:
             self._notes.write(_ENCODER.encode(note))
 
     def _wrong(self, master: Master, what: str, meta: str) -> WrongStoreError:
-        use = "restart the service to use what is there now"
+        use = "restart the service without PETSTORE_STORE to use what is there now"
         return WrongStoreError(
             f"{master.name} {what} ({meta}). Restore its data, or"
             f" {use if len(self._keys) == 1 else _GIVE_UP}"
