@@ -309,8 +309,10 @@ class Server(SweepingServer):
         elif self._out_of_files and not out_of_files:
             _log.info("file descriptors are available again")
         self._out_of_files = out_of_files
-        super().sweep()
-        self._tick(len(self.server_state.connections))
+        try:
+            super().sweep()
+        finally:  # the counts of all else are stored nevertheless
+            self._tick(len(self.server_state.connections))
 
 
 def _is_orphan() -> bool:

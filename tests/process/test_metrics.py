@@ -118,17 +118,23 @@ def test_requests_are_counted_by_operation_and_status(start: Start) -> None:
     )
 
 
-def test_a_response_that_the_server_makes_because_the_application_cannot_is_a_500(
-    start: Start,
-) -> None:
-    failing = "from petstore import cli\nfrom petstore.http import service\n"
-    live = start(
-        script=f"{failing}service.encode = lambda _: [].pop()\ncli.main()",
-        metrics_listen="127.0.0.1:0",
-    )
-    assert live.client.get("/v1/nothing").status_code == 500
+FAILING: Final = """
+from petstore import cli
+from petstore.http import service
+from petstore.server.connection import HttpConnection
+service.encode = HttpConnection.sweep = lambda *_: [].pop()
+cli.main()
+"""
+
+
+def test_what_fails_in_the_service_itself_is_counted_nevertheless(start: Start) -> None:
+    """A response that only the server can make, and connections that cannot be checked."""
+    live = start(script=FAILING, metrics_listen="127.0.0.1:0")
     url = metrics_url(live.log.read_text())
+    assert live.client.get("/v1/nothing").status_code == 500
     until(lambda: requests(url) == {("unknown", "500"): 1})
+    assert live.client.get("/livez").status_code == 200
+    until(lambda: scrape(url)["petstore_connections",] == 1)
 
 
 def test_there_are_no_metrics_unless_they_are_configured(fresh: Live) -> None:
