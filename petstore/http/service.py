@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPMethod
 from itertools import count
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -122,6 +123,7 @@ class Service:
                 if operation.body is not None:
                     content = read_body(request, operation.max_body_bytes)
                     if not isinstance(content, bytes):
+                        called = inf  # if the body never comes, it is the client that took long
                         content = await content
                         called = perf_counter()
                     arguments["data"] = decode(content, operation.body)
@@ -160,7 +162,9 @@ class Service:
             if observed:
                 name = "unknown" if operation is None else operation.id
                 end = perf_counter()
-                self._observe(scope, name, status or 500, end - begin, failure)  # that of the server
+                self._observe(
+                    scope, name, status or 500, end - begin, failure
+                )  # that of the server
                 # Without a key, nothing was asked of the storage; `sending` waits for the client.
                 if end - called > SLOW_SECONDS and sending is None and scope.get("auth"):
                     id_ = scope["request_id"].decode()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -37,8 +38,9 @@ from petstore.observability import storage_health
 from petstore.observability.logs import request_log
 from tests.support.pets import REX
 from tests.support.plugins import plugin_of
+from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
-from tests.support.services import in_thread
+from tests.support.services import in_thread, receive_all
 
 EXPECTED: dict[type[StorageError], tuple[int, str]] = {
     StorageError: (500, "internal_error"),
@@ -131,6 +133,11 @@ def test_a_slow_request_is_logged_once_a_minute_and_the_others_are_counted(
         live.client.post(
             "/v1/pets", content=dripping(), headers={"Content-Type": "application/json"}
         )
+        with begin_body(live, "Content-Length: 9") as connection:
+            time.sleep(0.1)
+            connection.shutdown(socket.SHUT_WR)
+            assert receive_all(connection).startswith(b"HTTP/1.1 400 ")
+        assert live.client.get("/livez").status_code == 200  # by now, the request has ended
         assert not caplog.records, "a client that sends slowly is not the storage's fault"
         repository.seconds = 0.1
         for _ in range(3):
