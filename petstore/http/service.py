@@ -46,7 +46,7 @@ from petstore.http.routes import Operation, Routes
 from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log
-from petstore.observability.storage_health import SLOW_SECONDS
+from petstore.observability.storage_health import SLOW_REQUEST_SECONDS
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
@@ -166,7 +166,7 @@ class Service:
                     scope, name, status or 500, end - begin, failure
                 )  # that of the server
                 # Without a key, nothing was asked of the storage; `sending` waits for the client.
-                if end - called > SLOW_SECONDS and sending is None and scope.get("auth"):
+                if end - called > SLOW_REQUEST_SECONDS and sending is None and scope.get("auth"):
                     id_ = scope["request_id"].decode()
                     self._state.storage_health.slow(name, end - called, id_)
 

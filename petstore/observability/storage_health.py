@@ -15,7 +15,7 @@ LOG_SECONDS: Final = 1
 REPEAT_SECONDS: Final = 60
 """The same for those with one reason, and for slow requests, so that an outage fills no disk."""
 
-SLOW_SECONDS: Final = 1
+SLOW_REQUEST_SECONDS: Final = 1
 """A request of the storage that takes longer is slow."""
 
 _MAX_REASONS: Final = 100

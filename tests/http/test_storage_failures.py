@@ -126,7 +126,7 @@ def dripping() -> Iterator[bytes]:
 def test_a_slow_request_is_logged_once_a_minute_and_the_others_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(service_module, "SLOW_REQUEST_SECONDS", 0.05)
     repository = Failing()
     with in_thread(plugin=plugin_of(repository)) as live, caplog.at_level(logging.INFO, "petstore"):
         monkeypatch.setattr(request_log, "on", True)  # nothing is timed if nobody asks for it

@@ -20,10 +20,10 @@ from petstore_sqlite.writes import Creation, Placement, create_pets, place_order
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
 
-LOCK_SECONDS: Final = 1
+LONG_WAIT_SECONDS: Final = 1
 """A wait for the lock that takes longer is logged."""
 
-REPORT_SECONDS: Final = 60
+LINE_SECONDS: Final = 60
 """The least time between two such lines."""
 
 _log = logging.getLogger("petstore.sqlite")
@@ -154,7 +154,7 @@ class Writer:
 
     def _report_wait(self, seconds: float) -> None:
         """Log that other processes have held the lock for long, unless that was logged lately."""
-        if seconds > LOCK_SECONDS and monotonic() - self._reported >= REPORT_SECONDS:
+        if seconds > LONG_WAIT_SECONDS and monotonic() - self._reported >= LINE_SECONDS:
             self._reported = monotonic()
             _log.warning(
                 "sqlite at %s: another process has held its lock for %.1f s", self._path, seconds
