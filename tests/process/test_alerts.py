@@ -49,6 +49,7 @@ class State:
     cpu: float = 0.5
     descriptors: float = 50
     stale: float = 0
+    read_only: float = 0
 
     def with_traffic(self, requests: float) -> "State":
         """Return the same with so many requests, and with no more of what happens to them."""
@@ -103,7 +104,8 @@ FAULTS: Final = {
     "PetstoreWorkerDied": Fault(State(restart="worker-0", every=5), 6, 15, blip=True),
     "PetstoreRestarting": Fault(State(restart="main", every=3), 10, 15),
     "PetstoreKeysStale": Fault(State(stale=2), 2, 0),
-    "PetstoreInvalidKeys": Fault(State(invalid=200), 8, 5, little=False),
+    "PetstoreReadOnly": Fault(State(read_only=2), 16, 0, flapping=False),
+    "PetstoreInvalidKeys": Fault(State(invalid=116), 8, 5, little=False),
     "PetstoreRateLimited": Fault(State(limited=60), 13, 5, little=False),
     "PetstoreLogLinesDropped": Fault(State(dropped=20), 1, 5, blip=True),
 }
@@ -209,7 +211,8 @@ def counters(state: State) -> dict[str, float]:
         f'{requests}{{operation="listPets",status="503"}}': state.failures,
         f'{requests}{{operation="createPet",status="500"}}': state.internal_errors,
         f'{refused}{{reason="overloaded",client="shop-frontend"}}': state.overloaded,
-        f'{refused}{{reason="invalid_key",client=""}}': state.invalid,
+        f'{refused}{{reason="invalid_key",client=""}}': state.invalid / 2,
+        f'{refused}{{reason="no_key",client=""}}': state.invalid / 2,
         f'{refused}{{reason="rate_limited",client="shop-frontend"}}': state.limited,
         f'{calls}{{method="list_pets",le="0.5"}}': state.requests - state.slow,
         f'{calls}{{method="list_pets",le="1.0"}}': state.requests,
@@ -232,6 +235,7 @@ def gauges(state: State, checked: float) -> dict[str, float]:
         "petstore_storage_check_timestamp_seconds": checked,
         "petstore_storage_writable": float(state.writable),
         "petstore_keys_stale": state.stale,
+        "petstore_read_only": state.read_only,
         'process_open_fds{process="worker-0"}': state.descriptors,
         'process_max_fds{process="worker-0"}': 1000,
     }
@@ -412,5 +416,7 @@ def test_the_series_of_the_timelines_are_those_of_a_service(start: Start, tmp_pa
         responses += [client.get("/v1/pets") for _ in range(2)]
     with live.new_client("wrong") as stranger:
         responses.append(stranger.get("/v1/pets"))
-    assert [r.status_code for r in responses] == [200, 503, 500, 503, 429, 401]
+    with live.anonymous() as stranger:
+        responses.append(stranger.get("/v1/pets"))
+    assert [r.status_code for r in responses] == [200, 503, 500, 503, 429, 401, 401]
     until(lambda: expected <= exposed(), log=lambda: f"missing: {expected - exposed()}")
