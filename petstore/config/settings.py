@@ -151,6 +151,10 @@ class Settings(Struct, frozen=True, kw_only=True):
             " row, or a segment . or .., for instance /shop",
         ),
     ] = ""
+    # At least the pause between two requests of a busy client; at most twice Envoy's hour.
+    keep_alive_seconds: Annotated[
+        int, Meta(ge=5, le=7200, title="how long an idle connection is kept")
+    ] = 75
     drain_seconds: Annotated[
         float,
         Meta(

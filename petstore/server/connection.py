@@ -33,9 +33,6 @@ is reset before. To discard takes less CPU than to parse small requests (docs/de
 REQUEST_SECONDS: Final = 20.0
 """The time limit for a request to arrive, from its first byte (or the connection) to its last."""
 
-KEEP_ALIVE_SECONDS: Final = 75.0
-"""How long an idle connection is kept: longer than proxies do, so that they close first."""
-
 ARRIVAL_SECONDS: Final = 0.5
 """How long a stop waits for the rest of a request, or for the first byte of a new connection."""
 
@@ -60,13 +57,14 @@ class HttpConnection(asyncio.Protocol):
     server_state -- uvicorn's: the set of connections, the set of tasks, the default headers
     app_state -- the state that the application's lifespan has set for its requests
     reject -- makes the response to a rejected request
+    keep_alive -- for how many seconds an idle connection is kept
     unread -- counts what each client has not read yet; None if it does not matter
     closed -- called once the connection is closed
     """
 
     transport: asyncio.Transport
 
-    def __init__(  # noqa: PLR0913 - two have a default
+    def __init__(  # noqa: PLR0913 - three have a default
         self,
         config: Any,
         server_state: Any,
@@ -74,6 +72,7 @@ class HttpConnection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         reject: Reject,
+        keep_alive: float = 75,
         unread: Share | None = None,
         closed: Callable[[], None] | None = None,
     ) -> None:
@@ -81,6 +80,7 @@ class HttpConnection(asyncio.Protocol):
         self._server = server_state
         self._app_state = app_state
         self._make_rejection = reject
+        self._keep_alive = keep_alive
         self._unread = unread
         self._closed = closed
         self.loop = _loop or asyncio.get_running_loop()
@@ -249,7 +249,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _rest(self) -> None:
         """Wait for the next request, and keep nothing of the last one meanwhile."""
-        self._deadline = self.loop.time() + KEEP_ALIVE_SECONDS
+        self._deadline = self.loop.time() + self._keep_alive
         self._last = None
 
     # The server calls these.

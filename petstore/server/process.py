@@ -134,8 +134,12 @@ class Server(SweepingServer):
         reload: Callable[[], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
-        unread = app.state.shares.unread
-        http = partial(HttpConnection, reject=app.reject, unread=unread)
+        http = partial(
+            HttpConnection,
+            reject=app.reject,
+            keep_alive=settings.keep_alive_seconds,
+            unread=app.state.shares.unread,
+        )
         super().__init__(app.asgi, http, lifespan="on", backlog=BACKLOG)
         self._state = app.state
         self._tick = app.tick

@@ -13,7 +13,6 @@ import httpx
 from tests.support.documents import ROOT, blocks
 from tests.support.environments import missing, program
 from tests.support.ports import free_port
-from tests.support.services import Live
 from tests.support.waiting import HANG_SECONDS, until
 
 DOCKER: Final = ROOT / "docker"
@@ -58,6 +57,8 @@ http {{
 
 APACHE: Final = """
 Listen 127.0.0.1:PORT
+StartServers 1
+ServerLimit 1
 User www-data
 Group www-data
 ServerName localhost
@@ -133,13 +134,13 @@ PROXIES: Final = {
 
 
 @contextmanager
-def in_front(proxy: Proxy, service: Live, directory: Path) -> Iterator[str]:
-    """Run a proxy in front of a service until the block is left; yield its URL."""
+def in_front(proxy: Proxy, service_port: int, directory: Path) -> Iterator[str]:
+    """Run a proxy in front of a port until the block is left; yield its URL."""
     if os.geteuid() != 0:
         missing("nginx and Apache httpd need root to change their user")
     port = free_port()
     file, log = directory / "configuration", directory / "log"
-    values = {"8000": service.port, "PORT": port, "FILE": file, "DIRECTORY": directory}
+    values = {"8000": service_port, "PORT": port, "FILE": file, "DIRECTORY": directory}
 
     def filled(text: str) -> str:
         for name, value in values.items():

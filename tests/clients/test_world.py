@@ -86,7 +86,7 @@ def route(
         yield DIRECT, shop.live.url
     else:
         directory = tmp_path_factory.mktemp("proxy")
-        with in_front(PROXIES[request.param], shop.live, directory) as url:
+        with in_front(PROXIES[request.param], shop.live.port, directory) as url:
             yield request.param, url
 
 

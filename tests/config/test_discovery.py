@@ -264,6 +264,7 @@ class TestSettings:
             "PETSTORE_READ_ONLY": "false",
             "PETSTORE_STORE": "",
             "PETSTORE_LOG": "json",
+            "PETSTORE_KEEP_ALIVE_SECONDS": "75",
             "PETSTORE_DRAIN_SECONDS": "1",
             "PETSTORE_SHUTDOWN_SECONDS": "10",
             "PETSTORE_MAX_IN_FLIGHT": "1000",

@@ -222,7 +222,7 @@ def through_haproxy(directory: Path, service: Live, other: int) -> Iterator[Live
     configuration = re.sub(r"  server petstore .+\n", HAPROXY_SERVERS, haproxy.configuration)
     configuration = configuration.replace("127.0.0.1:8001", f"127.0.0.1:{other}")
     haproxy = haproxy._replace(configuration=configuration)
-    with in_front(haproxy, service, directory) as url:
+    with in_front(haproxy, service.port, directory) as url:
         live = Live("127.0.0.1", urlsplit(url).port or 0)
         with closing(live.client):
             yield live

@@ -21,11 +21,7 @@ from petstore.http.clock import RECORD_SECONDS
 from petstore.http.errors import ErrorCode
 from petstore.http.shares import LARGE_BODIES_BYTES, UNREAD_BYTES
 from petstore.observability.output import MAX_WAITING_BYTES
-from petstore.server.connection import (
-    KEEP_ALIVE_SECONDS,
-    MAX_DISCARDED_BYTES,
-    REQUEST_SECONDS,
-)
+from petstore.server.connection import MAX_DISCARDED_BYTES, REQUEST_SECONDS
 from petstore.server.parser import MAX_HEAD_BYTES
 from petstore.server.request_head import MAX_HEADERS
 from petstore.server.send_backlog import RESPONSE_SECONDS
@@ -111,7 +107,7 @@ def test_every_error_code_is_in_the_readme() -> None:
             f"a get costs {GET} of a raw ASGI function on uvicorn, a page {PAGE}, a create",
         ),
         ("README.md", f", a create {CREATE}."),
-        ("docker/README.md", f"has been idle for {KEEP_ALIVE_SECONDS:g} seconds"),
+        ("docker/README.md", f"nothing has been sent for {Settings().keep_alive_seconds} seconds"),
         ("backends/sqlite/README.md", f"truncate it to at most {WAL_LIMIT >> 20} MiB"),
         ("backends/postgres/README.md", f"It waits for a table for {LOCK_SECONDS} s at most"),
     ],

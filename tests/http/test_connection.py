@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import select
 import socket
 import struct
 import time
@@ -11,6 +12,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
+from petstore.config.settings import Settings
 from petstore.server import connection as http_connection
 from tests.support.raw_http import (
     AUTHORIZED,
@@ -383,6 +385,23 @@ def test_a_request_that_takes_too_long_is_400_and_disconnected(
         idle.sendall(head("HEAD /livez", HOST, CLOSE))  # a client may wait between requests
         assert len(parse_responses(receive(idle), bodies=False)) == 2
     assert found == {name: expected for name, (*_, expected) in SLOW.items()}
+
+
+def test_an_idle_connection_is_kept_for_the_time_that_is_set_and_one_in_use_stays(
+    start: Start,
+) -> None:
+    live = start(keep_alive_seconds="5", drain_seconds="0")
+    with connect(live) as idle, connect(live) as used:
+        begin = time.monotonic()
+        for connection in (idle, used):
+            connection.sendall(head("HEAD /livez", HOST))
+        assert parse_responses(idle.recv(65536), bodies=False)
+        while not select.select([idle], [], [], 1)[0]:
+            used.sendall(head("HEAD /livez", HOST))
+        assert 5 <= time.monotonic() - begin < Settings().keep_alive_seconds
+        assert idle.recv(1) == b""
+        used.sendall(head("HEAD /livez", HOST, CLOSE))
+        assert len(parse_responses(receive(used), bodies=False)) > 5
 
 
 def is_gone(connection: socket.socket) -> bool:
