@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 HERE: Final = Path(__file__).parent / "python"
 LOCK: Final = HERE / "requirements.lock"
 GENERATE, START = commands("openapi-python-client")
+(START_SHORT,) = commands("petstore.py")
 
 
 @pytest.fixture(scope="module")
@@ -56,5 +57,5 @@ def test_the_short_client_of_the_page_waits_and_repeats(
 ) -> None:
     live = start(rate_limit="3/s")
     (tmp_path / "petstore.py").write_text(addressed(block("python", "class Petstore:"), live))
-    assert run("python petstore.py", live, tmp_path, path) == block("text", "ordered")
+    assert run(START_SHORT, live, tmp_path, path) == block("text", "ordered")
     assert '"status":429' in live.log.read_text()
