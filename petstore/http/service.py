@@ -165,8 +165,10 @@ class Service:
                 self._observe(
                     scope, name, status or 500, end - begin, failure
                 )  # that of the server
-                # Without a key, nothing was asked of the storage; `sending` waits for the client.
-                if end - called > SLOW_REQUEST_SECONDS and sending is None and scope.get("auth"):
+                # Without a key, nothing was asked of the storage; `sending` waits for the client; a
+                # failure has a line of its own.
+                slow = end - called > SLOW_REQUEST_SECONDS and failure is None
+                if slow and sending is None and scope.get("auth"):
                     id_ = scope["request_id"].decode()
                     self._state.storage_health.slow(name, end - called, id_)
 

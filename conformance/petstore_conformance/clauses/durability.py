@@ -178,7 +178,9 @@ class DurabilityClauses(Kit):
     async def _close_after_cancelling(self, location: Location) -> None:
         """Cancel calls and close the repository: reopening it does not make them again."""
         length = await measure_create(location)
-        for tenth in range(0, 10, 3):
+        async with location.open() as repository:
+            tenths = await sample(repository, range(0, 10, 3))
+        for tenth in tenths:
             async with location.open() as repository:
                 news = [NewPet("cancelled", number) for number in range(5)]
                 writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
