@@ -118,6 +118,7 @@ class Supervisor:
         self._reports, self._report = _context.Pipe(duplex=False)
         self._serving: set[int] = set()  # the process ids of the workers that serve
         self._served = time.monotonic()  # when a worker was last seen to serve
+        self._announced = False  # whether all have served
         self._reloads = not configuration.dev_key  # otherwise SIGHUP is a stop
         self._signals = 0
         self._stopped = 0.0  # when the first signal came
@@ -144,18 +145,19 @@ class Supervisor:
                 f"cannot start a worker: {_reason(error)}; check the limits on processes and open"
                 " files (ulimit -u, ulimit -n)"
             ) from None
-        announced = False
         while not self._signals:
             wait([self._reports, *(process.sentinel for process in self._processes)], timeout=0.5)
             self._update_serving()
-            if not announced and len(self._serving) == self._settings.workers:
-                announced = True
+            if not self._announced and len(self._serving) == self._settings.workers:
+                self._announced = True
                 ready()
             dead = [i for i, process in enumerate(self._processes) if not process.is_alive()]
             for index in dead:
                 self._memory.turns.connections[index] = NOT_LISTENING  # before the pause
             statuses = {self._processes[index].exitcode for index in dead}
-            if not announced and exit_status.CONFIGURATION in statuses:  # each would say the same
+            if (
+                not self._announced and exit_status.CONFIGURATION in statuses
+            ):  # each would say the same
                 self._give_up(exit_status.CONFIGURATION)
             if dead and not self._signals:
                 time.sleep(RESTART_SECONDS)
@@ -173,7 +175,7 @@ class Supervisor:
         elif now - self._served > GIVE_UP_SECONDS:
             _log.error("no worker could start for %g s: giving up", GIVE_UP_SECONDS)
             self._give_up(1)
-        elif now - self._served > QUEUE_SECONDS:
+        elif now - self._served > QUEUE_SECONDS and self._announced:  # at a start, all wait
             self._sock.setblocking(False)
             with suppress(OSError):  # no connection waits, or no worker has ever listened
                 while not self._signals:

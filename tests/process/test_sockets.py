@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -108,14 +109,25 @@ def test_of_two_services_that_start_together_on_one_port_one_says_that_it_is_in_
     assert b"Traceback" not in message
 
 
-def test_a_socket_that_is_inherited_is_served(tmp_path: Path) -> None:
-    settings = {"backend": "memory", "api_keys": KEY, "drain_seconds": "0"}
+SLOW_START = """
+from petstore import cli
+from petstore.server import workers
+
+workers.QUEUE_SECONDS = 0  # each start takes longer
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_socket_that_is_inherited_is_served(tmp_path: Path, workers: str) -> None:
+    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets", "workers": workers}
+    settings |= {"api_keys": KEY, "drain_seconds": "0"}
     path = tmp_path / "inherited"
     with socket.socket(socket.AF_UNIX) as sock, (tmp_path / "log").open("wb") as log:
         sock.bind(str(path))
         sock.listen()
         popen = subprocess.Popen(
-            [*COMMAND, "serve", "--listen", f"fd:{sock.fileno()}"],
+            [sys.executable, "-c", SLOW_START, "serve", "--listen", f"fd:{sock.fileno()}"],
             env=environment(**settings),
             pass_fds=[sock.fileno()],
             stderr=log,
