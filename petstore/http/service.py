@@ -162,9 +162,8 @@ class Service:
             if observed:
                 name = "unknown" if operation is None else operation.id
                 end = perf_counter()
-                self._observe(
-                    scope, name, status or 500, end - begin, failure
-                )  # that of the server
+                status = status or 500  # that of the server
+                self._observe(scope, name, status, end - begin, failure)
                 # Without a key, nothing was asked of the storage; `sending` waits for the client; a
                 # failure has a line of its own.
                 slow = end - called > SLOW_REQUEST_SECONDS and failure is None

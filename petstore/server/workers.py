@@ -155,9 +155,8 @@ class Supervisor:
             for index in dead:
                 self._memory.turns.connections[index] = NOT_LISTENING  # before the pause
             statuses = {self._processes[index].exitcode for index in dead}
-            if (
-                not self._announced and exit_status.CONFIGURATION in statuses
-            ):  # each would say the same
+            # Each of them would say the same.
+            if not self._announced and exit_status.CONFIGURATION in statuses:
                 self._give_up(exit_status.CONFIGURATION)
             if dead and not self._signals:
                 time.sleep(RESTART_SECONDS)

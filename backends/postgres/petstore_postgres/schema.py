@@ -128,7 +128,7 @@ async def _upgrade(connection: Any, name: str, schema: str) -> None:
     await connection.execute(f'UPDATE "{schema}".store SET version = $1', NEWEST_SCHEMA)
 
 
-def empty(name: str, schema: str) -> WrongStoreError:
+def empty_store(name: str, schema: str) -> WrongStoreError:
     """Return the error for a store that has lost its identity."""
     return WrongStoreError(
         f"{name}: the table store in the schema {schema} is empty. Restore its data"
@@ -172,7 +172,7 @@ async def _version(connection: Any, name: str, schema: str) -> int:
         return 0
     version: int | None = await connection.fetchval(f'SELECT version FROM "{schema}".store')
     if version is None:
-        raise empty(name, schema)
+        raise empty_store(name, schema)
     if version > NEWEST_SCHEMA:
         raise SettingsError(
             f"{name} has schema version {version}, written by a newer petstore-postgres; this one"

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from petstore.contract import Access, Expected, WrongStoreError
-from petstore_postgres.schema import empty
+from petstore_postgres.schema import empty_store
 from petstore_postgres.servers import TO_USE_IT
 
 MAX_LOSS_SECONDS: Final = 10
@@ -96,7 +96,7 @@ class Store:
         last, required = self._noted() if before is None else (before, self._required)
         row = await fetch_row(_SQL.format(schema=f'"{self.schema}"'))
         if row is None:
-            raise empty(self._name, self.schema)
+            raise empty_store(self._name, self.schema)
         state = _State(*row)
         if str(state.identity) != (self._expected or str(state.identity)):
             raise WrongStoreError(

@@ -40,7 +40,7 @@ _COUNTERS: Final = ("pets", "orders", "revision")
 """Fields of a partition's meta that only grow."""
 
 _GIVE_UP: Final = 'read "An emptied partition" in the README of petstore-redis'
-"""Where a message sends whoever has a server without data and other parts of the store."""
+"""What to do about a server without data while other parts of the store are there."""
 
 
 class _Row(NamedTuple):
