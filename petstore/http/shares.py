@@ -6,7 +6,7 @@ if there are two, and so on. So something is always left for a client that holds
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from typing import Final
 
 from petstore.http.errors import OVER_SLOTS, overloaded
@@ -50,14 +50,14 @@ class Share:
     def __init__(self, total: int, message: str) -> None:
         self.total = self.free = total
         self._message = message
-        self._held: dict[str, int] = {}  # by the names of all that have held something
+        self._held = defaultdict[str, int](int)  # by the names of all that have held something
 
     def acquire(self, client: str, amount: int = 1) -> None:
         """Let a client hold so much more; whoever holds nothing gets whatever is left.
 
         Raises `ApiError` (503) if too little is left for others.
         """
-        held = self._held.get(client, 0) + amount
+        held = self._held[client] + amount
         free = self.free - amount
         if held > FACTOR * free and (held > amount or free < 0):
             raise overloaded(self._message)
@@ -71,7 +71,7 @@ class Share:
 
     def count(self, client: str, amount: int) -> None:
         """Count that a client holds so much more, whether it may or not."""
-        self._held[client] = self._held.get(client, 0) + amount
+        self._held[client] += amount
         self.free -= amount
 
     def check(self, client: str, amount: int) -> None:
@@ -79,7 +79,7 @@ class Share:
 
         amount -- how much; 0 if it is little, which whoever holds nothing gets in any case
         """
-        held = self._held.get(client, 0)
+        held = self._held[client]
         if held > FACTOR * self.free and (held or amount):
             raise overloaded(self._message)
 

@@ -60,6 +60,8 @@ class HttpConnection(asyncio.Protocol):
     keep_alive -- for how many seconds an idle connection is kept
     unread -- counts what each client has not read yet; None if it does not matter
     closed -- called once the connection is closed
+
+    active -- the request being served
     """
 
     transport: asyncio.Transport
@@ -88,7 +90,7 @@ class HttpConnection(asyncio.Protocol):
         self._deadline: float | None = None  # by when something must happen
         self._stopping = False  # the last request that has arrived gets the last response
         # Requests
-        self._active: Exchange | None = None  # the request being served
+        self.active: Exchange | None = None
         self._last: Exchange | None = None  # the request that arrived last
         self._unparsed = b""  # the last read, if requests in it wait for the one being served
         self._parsed = 0  # how much of that has been parsed
@@ -132,9 +134,9 @@ class HttpConnection(asyncio.Protocol):
         if self._closed is not None:
             self._closed()
         self._deadline = None
-        if self._active is not None:
-            self._active.disconnect()
-        self._active = None
+        if self.active is not None:
+            self.active.disconnect()
+        self.active = None
         self._unparsed = b""
         self.resume_writing()
         self._parser.close()
@@ -148,48 +150,40 @@ class HttpConnection(asyncio.Protocol):
         if self._unparsed:
             self._unparsed += data
             return
-        while begin < len(data):
-            piece = data[begin : begin + MAX_HEAD_BYTES]
-            used = self._feed(piece)
-            begin += used
-            if used < len(piece):
-                self._unparsed, self._parsed = data, begin
-                self.pause_reading()
-                break
-        if self._stopping:
-            self._close_after_last()
-
-    def _feed(self, data: bytes) -> int:
-        """Parse or discard a piece; return how much of it need not wait."""
         parser = self._parser
-        if parser.phase == DISCARD:
-            self._discard(data)
-            return len(data)
         try:
-            used = parser.feed(data)
+            while begin < len(data):
+                piece = data[begin : begin + MAX_HEAD_BYTES]
+                if parser.phase == DISCARD:
+                    self._discard(piece)
+                    begin += len(piece)
+                    continue
+                used = parser.feed(piece)
+                begin += used
+                if used < len(piece):
+                    self._unparsed, self._parsed = data, begin
+                    self.pause_reading()
+                    break
         except MalformedError as error:
             if parser.phase == BODY and self._last is None:  # it has its response
                 self.transport.close()
             else:
                 self._reject(str(error))
             parser.phase = DISCARD
-            return len(data)
         except Exception:  # noqa: BLE001 - no memory, or a bug: a response could be the wrong one
             _log.exception("exception while parsing a request")
             self.transport.abort()
             parser.phase = DISCARD
-            return len(data)
-        if parser.phase == IDLE and self._deadline is None and self._active is None:
-            self._start_clock(REQUEST_SECONDS)  # blank lines between requests
-        return used
+        if self._stopping:
+            self._close_after_last()
 
     def eof_received(self) -> bool:
         """Serve complete requests even if the client has shut down its side."""
         if self._parser.phase in (HEAD, BODY):
             self._reject("the request ended before it was complete")
-        if self._active is None:
+        if self.active is None:
             return False
-        self._active.half_close()
+        self.active.half_close()
         self._stopping = True
         self._close_after_last()
         return True  # the transport stays open for the responses
@@ -202,15 +196,10 @@ class HttpConnection(asyncio.Protocol):
         """Let responses continue."""
         self.write_paused = False
         self._backlog.end()
-        if self._active is not None and self._active.complete:
-            self._proceed(self._active)
+        if self.active is not None and self.active.complete:
+            self._proceed(self.active)
 
     # The parser calls these.
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is being served."""
-        return self._active is not None
 
     def expect_rest(self) -> None:
         """Start the clock of a request that has begun to arrive."""
@@ -221,7 +210,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> None:
         """Serve a request whose head has arrived."""
         self._discarded = 0
-        self._last = self._active = exchange = Exchange(
+        self._last = self.active = exchange = Exchange(
             self,
             self._scope(method, version),
             keep_alive=keep_alive,
@@ -244,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
         self._deadline = None
         if self._last is not None:
             self._last.end()
-        if self._active is None:
+        if self.active is None:
             self._rest()
 
     def _rest(self) -> None:
@@ -257,7 +246,7 @@ class HttpConnection(asyncio.Protocol):
     @property
     def idle_until(self) -> float | None:
         """When the connection will be closed if nothing arrives; None while it is in use."""
-        return None if self._active is not None else self._deadline
+        return None if self.active is not None else self._deadline
 
     def sweep(self, now: float) -> None:
         """Disconnect a client that is too slow. Called once a second."""
@@ -280,7 +269,7 @@ class HttpConnection(asyncio.Protocol):
         """
         self._stopping = True
         new = self._defaults is None  # it has not had a response
-        if self._active is not None:
+        if self.active is not None:
             self._close_after_last()
         elif new or self._parser.phase == HEAD or sockets.has_data(self.transport):
             self.loop.call_later(ARRIVAL_SECONDS, self._close_unless_active)
@@ -288,7 +277,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def _close_unless_active(self) -> None:
-        if self._active is None and not self.transport.is_closing():
+        if self.active is None and not self.transport.is_closing():
             self.transport.close()
 
     # Exchanges call these.
@@ -339,7 +328,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _proceed(self, exchange: Exchange) -> None:
         """Start the next request, or close the connection."""
-        self._active = None
+        self.active = None
         if self.transport.is_closing():
             return
         if not exchange.keep_alive:
@@ -379,9 +368,9 @@ class HttpConnection(asyncio.Protocol):
     def _reject(self, message: str) -> None:
         """Respond with 400 if that is still possible, and close the connection."""
         rejected = self._last if self._parser.phase == BODY else None
-        if rejected is not None and rejected is self._active:
+        if rejected is not None and rejected is self.active:
             rejected.disconnect()
-            self._active = None
+            self.active = None
         if rejected is not None and rejected.complete:
             self.transport.close()
             return
@@ -397,8 +386,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _close_after_last(self) -> None:
         """Close the connection after the request that is being served, if none waits behind it."""
-        if self._active is not None and not self._unparsed:
-            self._active.keep_alive = False
+        if self.active is not None and not self._unparsed:
+            self.active.keep_alive = False
 
     def _linger(self, deadline: float | None = None) -> None:
         """Discard what still arrives.
@@ -419,7 +408,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _discard(self, data: bytes) -> None:
         self._discarded += len(data)
-        if self._discarded > MAX_DISCARDED_BYTES and self._active is None:
+        if self._discarded > MAX_DISCARDED_BYTES and self.active is None:
             self.transport.close()
 
 

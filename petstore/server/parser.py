@@ -58,11 +58,11 @@ class Receiver(Protocol):
     """What is told of requests; `HttpConnection` says what it does then.
 
     When a request is started, the parser has its `url` and `headers`. `MalformedError` rejects it.
-    While `busy`, no further request is parsed.
+    While it is serving one, its `active`, no further request is parsed.
     """
 
     @property
-    def busy(self) -> bool: ...  # noqa: D102
+    def active(self) -> object | None: ...  # noqa: D102
     def expect_rest(self) -> None: ...  # noqa: D102
     def start_request(  # noqa: D102
         self, method: str, version: str, *, keep_alive: bool, expects_continue: bool
@@ -97,7 +97,7 @@ class RequestParser:
     def feed(self, data: bytes) -> int:
         """Parse the next piece, of `MAX_HEAD_BYTES` at most; return how much of it was parsed.
 
-        The rest begins with a request for which the receiver is too busy.
+        The rest begins with a request that must wait for the one being served.
 
         Raises `MalformedError`; then nothing more can be parsed.
         """
@@ -108,21 +108,23 @@ class RequestParser:
             data = bytes(self._head)
             self._head.clear()
         while begin < len(data):
-            if self.phase == BODY:
+            if self.phase == IDLE:
+                if data[begin] in b"\r\n":
+                    begin = _line_breaks_end(data, begin)
+                elif not self._keep_alive:  # nothing behind the last request is parsed
+                    self.phase = DISCARD
+                    return len(data) - kept
+                elif self._receiver.active is not None:
+                    break
+                else:
+                    self.phase = HEAD
+                    self._complete = False
+                    new = True
+                    begin = self._feed_head(data, begin)
+            elif self.phase == BODY:
                 begin = self._feed_body(data, begin)
-            elif self.phase == HEAD:
-                begin = self._feed_head(data, begin)
-            elif data[begin] in b"\r\n":
-                begin = _line_breaks_end(data, begin)
-            elif not self._keep_alive:  # nothing behind the last request is parsed
-                self.phase = DISCARD
-                begin = len(data)
-            elif self._receiver.busy:
-                break
             else:
-                self.phase = HEAD
-                self._complete = False
-                new = True
+                begin = self._feed_head(data, begin)
         if new and self.phase != IDLE:  # most requests arrive at once
             self._receiver.expect_rest()
         return begin - kept
