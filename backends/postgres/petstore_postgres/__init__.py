@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from multiprocessing import parent_process
 from secrets import token_hex
 from typing import Annotated, Any, Final
@@ -18,7 +17,6 @@ from petstore_postgres.pool import Pool
 from petstore_postgres.repository import PostgresRepository
 from petstore_postgres.servers import Servers, translated_errors
 from petstore_postgres.store import Store
-from petstore_postgres.watch import check
 
 __all__ = ["PostgresRepository", "PostgresSettings", "backend"]
 
@@ -98,7 +96,7 @@ async def open_postgres(
         timer.cancel()
     pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first, begin=begin)
     try:
-        yield PostgresRepository(pool, store, partial(check, servers, store, pool))
+        yield PostgresRepository(servers, pool, store)
     finally:
         await pool.close()
         await servers.close()

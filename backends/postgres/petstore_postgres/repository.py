@@ -3,7 +3,7 @@
 Orders, and changes of orders, take a second one if what they change is locked.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
@@ -23,10 +23,12 @@ from petstore.contract import (
     Receipt,
     RefusedError,
     Repository,
+    SettingsError,
     TokenPage,
     TokenRecord,
     TokenReusedError,
     UnavailableError,
+    WrongStoreError,
 )
 from petstore_postgres.pool import Pool, Statement
 from petstore_postgres.rows import (
@@ -39,6 +41,7 @@ from petstore_postgres.rows import (
     to_order,
     to_pet,
 )
+from petstore_postgres.servers import STATE, Servers, ServerState
 from petstore_postgres.store import Store
 
 RESTORED_TOGETHER: Final = 500
@@ -75,15 +78,17 @@ _ERRORS: Final[dict[str, tuple[type[RefusedError], str]]] = {
 class PostgresRepository(Repository):
     """The pets and orders in one schema.
 
-    pool -- connections to the database
+    servers -- all that the URL names
+    pool -- connections to the primary
     store -- which store it is
-    check -- checks the servers and the store
     """
 
-    def __init__(self, pool: Pool, store: Store, check: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, servers: Servers, pool: Pool, store: Store) -> None:
         self.store = store.identity
         self._call = pool.call
-        self._check = check
+        self._servers = servers
+        self._pool = pool
+        self._open_store = store
         self._schema = schema = store.schema
 
         def statement(function: str, parameters: int, split: Any, **kind: Any) -> Statement:
@@ -115,8 +120,31 @@ class PostgresRepository(Repository):
         self._list_orders = statement("list_orders", 3, split_pages(to_order), joined=100)
 
     async def check(self) -> None:
-        """Check all servers, what the primary promises, and the identity of the store."""
-        await self._check()
+        """Check all servers, what the primary promises, and the store; leave what is wrong.
+
+        Raises `WrongStoreError` for another store or an older copy, then and ever after, and
+        `UnavailableError` if no server, or more than one, is a primary with the right settings.
+        """
+        pool = self._pool
+        pool.check_refused()
+        try:
+            await self._servers.check()
+        except UnavailableError as error:  # two primaries
+            pool.stop(str(error))
+            raise
+        pool.leave_replaced()
+        try:
+            self._servers.approve(ServerState(*await self._fetch_row(STATE)))
+            await self._open_store.check(self._fetch_row)
+        except SettingsError as error:
+            pool.stop(str(error))
+            raise UnavailableError(str(error)) from None
+        except WrongStoreError as error:
+            pool.refuse(str(error))
+            raise
+
+    async def _fetch_row(self, sql: str) -> Any:
+        return await self._call(Statement(sql, split_rows))
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
         """Store the pet, together with the others that wait."""
