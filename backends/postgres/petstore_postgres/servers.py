@@ -49,8 +49,6 @@ _REMEDIES: Final = {
     "42704": "correct its name in PETSTORE_POSTGRES_URL, or leave it out",
     "3D000": "create it, or name another in PETSTORE_POSTGRES_URL",
 }
-_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
-"""The codes that OpenSSL gives to a certificate that no trusted authority has signed."""
 
 _GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
 _ERRORS: Final = (
@@ -367,12 +365,10 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
 def _remedy(error: Exception) -> str:
     """Return what to do about an error while connecting."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _UNKNOWN_AUTHORITY:
-            return (
-                "; name the file of its authority in PETSTORE_POSTGRES_URL:"
-                " sslrootcert=/path/ca.pem"
-            )
-        return "; correct it, or the host in PETSTORE_POSTGRES_URL"
+        return (
+            "; correct it, or correct PETSTORE_POSTGRES_URL: the host, or the file of its authority"
+            " (sslrootcert=/path/ca.pem)"
+        )
     if isinstance(error, asyncpg.PostgresError):
         remedy = _REMEDIES.get(error.sqlstate)
         return f"; {remedy}" if remedy else ""

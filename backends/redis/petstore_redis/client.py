@@ -36,9 +36,6 @@ ASKING: Final = pack("ASKING")
 _CHECKS: Final = 10
 """How often in the time for a reply a connection is checked for progress."""
 
-_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
-"""The codes that OpenSSL gives to a certificate that no trusted authority has signed."""
-
 Reply = asyncio.Future[Any]
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[tuple[Any, Any]]]
 Handshake = Callable[[Callable[..., Reply]], Awaitable[None]]
@@ -405,13 +402,11 @@ def _fail_all(futures: Iterable[Reply], failure: StorageError) -> None:
 def _reason(error: Exception, seconds: float = 0) -> str:
     """Return why a connection failed, in one line."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        reason = f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
-        if error.verify_code in _UNKNOWN_AUTHORITY:
-            return (
-                f"{reason}; name the file of its authority in PETSTORE_REDIS_URL:"
-                " ?ssl_ca_certs=/path/ca.pem"
-            )
-        return f"{reason}; correct it, or the host in PETSTORE_REDIS_URL"
+        return (
+            f"its certificate is not trusted ({error.verify_message.rstrip('.')}); correct it, or"
+            " correct PETSTORE_REDIS_URL: the host, or the file of its authority"
+            " (?ssl_ca_certs=/path/ca.pem)"
+        )
     if isinstance(error, ConnectionError) and error.errno:
         return os.strerror(error.errno).lower()
     if isinstance(error, TimeoutError) and not error.errno:
