@@ -72,12 +72,9 @@ class Scripts:
     A write without a token takes one empty argument for it. The last three arguments of each
     script but `create_store` say where it runs: see lua/shared/store.lua. Ids are decimal, items
     JSON.
-
-    guard -- whether a new master draws an id range; False for servers that have no INFO
     """
 
-    def __init__(self, *, guard: bool = True) -> None:
-        self._guard = guard
+    def __init__(self) -> None:
         tokens = ("tokens", "expiries", "reservations")
         write = ("store", "items", "ids", "reservations", "tokens")
         self.create_store = self._load("create_store", ["ids"], ["meta"])
@@ -106,17 +103,16 @@ class Scripts:
     def _load(self, name: str, shared: Sequence[str], groups: Sequence[str]) -> Script:
         names = tuple(key for group in groups for key in STORE_KEYS[group])
         paths = [*(LUA / "shared" / f"{part}.lua" for part in shared), LUA / f"{name}.lua"]
-        parts = [_header(names, guard=self._guard), *(path.read_text("utf-8") for path in paths)]
+        parts = [_header(names), *(path.read_text("utf-8") for path in paths)]
         text = "\n".join(parts)
         return Script(text, hashlib.sha1(text.encode()).hexdigest(), names)  # noqa: S324 - as Redis does
 
 
-def _header(names: Sequence[str], *, guard: bool) -> str:
+def _header(names: Sequence[str]) -> str:
     """Return the Lua that precedes every script: outcomes, constants, and `key`, keys by name."""
     constants: dict[str, int] = {outcome.name: outcome.value for outcome in Outcome}
     constants |= {"MAX_ID": MAX_ID, "RUN": RUN, "ID_RANGES": ID_RANGES}
     lines = [f"local {name} = {value}" for name, value in constants.items()]
-    lines.append(f"local GUARD = {'true' if guard else 'false'}")
     entries = (f"['{name}'] = KEYS[{index}]" for index, name in enumerate(names, start=1))
     lines.append(f"local key = {{{', '.join(entries)}}}")
     return "\n".join([*lines, ""])

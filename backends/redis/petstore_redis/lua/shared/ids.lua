@@ -12,10 +12,9 @@ local function replication_id()
 end
 
 -- Returns the id range of this server. One that has taken over draws one, never that of the server
--- before it. Without GUARD, for servers that have no INFO, it stays in the known one.
+-- before it.
 local function draw_id_range(known, id_range)
   id_range = tonumber(id_range or 0)
-  if not GUARD then return id_range end
   local replid = replication_id()
   if known == replid then return id_range end
   if known then -- the replication id is random: 40 hexadecimal digits
