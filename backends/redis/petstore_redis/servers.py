@@ -86,8 +86,7 @@ async def warn_of_losses(
         return
     replicated = replicas > 0 or info.get("connected_slaves", "0") != "0"
     too = "; if it restarts before a failover, its replicas lose them too" * replicated
-    power = "a power failure may lose the last two seconds"
-    power += ", on its replicas too if it restarts before a failover" * replicated
+    power = f"a power failure may lose the last two seconds{too}"
     if aof is None:
         _log.warning(
             "%s does not say whether it has an AOF (INFO): without one, acknowledged writes may be"
@@ -98,12 +97,8 @@ async def warn_of_losses(
     elif aof != "1":
         _log.warning("%s has no AOF: acknowledged writes may be lost when it stops%s", name, too)
     elif sync == _UNKNOWN:
-        _log.warning(
-            "%s does not say whether it syncs each write (it does not allow CONFIG GET"
-            " appendfsync): unless appendfsync is always, %s",
-            name,
-            power,
-        )
+        why = "it allows no CONFIG GET appendfsync"
+        _log.warning("%s does not say whether it syncs each write (%s): %s", name, why, power)
     elif sync != "always":
         _log.warning("%s does not sync each write (appendfsync is not always): %s", name, power)
     if "maxmemory_policy" not in info:

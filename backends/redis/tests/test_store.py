@@ -109,7 +109,10 @@ def test_a_server_that_may_lose_pets_causes_a_warning(
     ("lines", "warning"),
     [
         ([], "has no AOF: acknowledged writes may be lost when it stops; if it restarts before"),
-        (["appendonly yes"], "the last two seconds, on its replicas too if it restarts before a"),
+        (
+            ["appendonly yes"],
+            "the last two seconds; if it restarts before a failover, its replicas lose",
+        ),
     ],
 )
 def test_a_master_that_takes_its_replicas_with_it_causes_a_warning(
@@ -143,7 +146,7 @@ def test_a_server_that_does_not_allow_config_is_used_and_nothing_claimed_of_it(
     ):
         assert create(managed) == 1
     (message,) = [record.getMessage() for record in caplog.records]
-    assert "does not say whether it syncs each write (it does not allow CONFIG GET" in message
+    assert "does not say whether it syncs each write (it allows no CONFIG GET" in message
     assert "unless appendfsync is always, a power failure may lose the last two" in message
 
 
