@@ -7,7 +7,6 @@ import argparse
 import errno
 import logging
 import os
-import re
 import signal
 import sys
 import warnings
@@ -15,18 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from petstore import __version__, exit_status
-
-_MEANT: Final = {
-    "--bind": "--listen HOST:PORT",
-    "--host": "--listen HOST:PORT",
-    "--port": "--listen HOST:PORT",
-    "-p": "--listen HOST:PORT",
-    "help": "--help",
-    "run": "serve",
-    "start": "serve",
-    "version": "--version",
-}
-"""What other programs call some of the arguments."""
 
 _CANNOT_WRITE: Final = (
     errno.EBADF,
@@ -143,24 +130,7 @@ def _report(level: int, message: str) -> None:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Report an error in one line, like every other error, without the usage text."""
-        hint = self._hint(message)
-        self.exit(
-            exit_status.CONFIGURATION, f"petstore: {message}.{hint} See: {self.prog} --help\n"
-        )
-
-    def _hint(self, message: str) -> str:
-        """Return " Did you mean ...?" for an unknown argument, or the empty string."""
-        from petstore.config.errors import did_you_mean
-
-        found = re.search(r"(unrecognized arguments: |invalid choice: ')([^\s'=]+)", message)
-        if found is None:
-            return ""
-        if meant := _MEANT.get(found[2]):
-            return f" Did you mean {meant}?"
-        choices = re.findall(r"[\w-]+", message.rpartition("choose from")[2])
-        return did_you_mean(
-            found[2], choices if "choice" in found[1] else self._option_string_actions
-        )
+        self.exit(exit_status.CONFIGURATION, f"petstore: {message}. See: {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here: the parser of a subcommand names its own help."""
