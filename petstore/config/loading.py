@@ -74,8 +74,6 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
             f"no backend is chosen. Set PETSTORE_BACKEND (installed: {names}), or try it out with:"
             " petstore serve --dev"
         )
-    if dev and f"{PREFIX}BACKEND" not in gathered.values:
-        _check_memory()
     plugin = discovery.find(chosen.backend)
     storage = discovery.configure(plugin, values)
     _check_workers(chosen.workers, plugin)
@@ -89,16 +87,6 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
     warnings = unknown + keys.warnings
     return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings)
-
-
-def _check_memory() -> None:
-    """Raise `ConfigurationError` if the backend that ``--dev`` chooses is not installed."""
-    names = sorted({point.name for point in discovery.installed()})
-    if names and "memory" not in names:
-        raise ConfigurationError(
-            "--dev uses the backend 'memory', which is not installed. Install it, for instance"
-            f" {discovery.INSTALL_MEMORY}; or choose one that is: --backend {names[0]}"
-        )
 
 
 def _check_workers(workers: int, plugin: Plugin) -> None:

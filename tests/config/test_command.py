@@ -156,12 +156,6 @@ class TestErrors:
         assert message.startswith(f"petstore: cannot listen on {listen}: the port is in use; ")
         assert f"PETSTORE_{setting.upper()}" in message
 
-    def test_dev_without_the_memory_backend_says_what_to_do(self) -> None:
-        points = [point for point in discovery.installed() if point.name == "sqlite"]
-        with mock.patch.object(discovery, "installed", return_value=points):
-            message = error_message(in_process("serve", "--dev"))
-        assert f"{discovery.INSTALL_MEMORY}; or choose one that is: --backend sqlite" in message
-
     @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "localhost.x:80"])
     def test_dev_listens_only_on_loopback_addresses(self, listen: str) -> None:
         message = error_message(in_process("serve", "--dev", "--listen", listen))
