@@ -355,12 +355,6 @@ def _from_file(file: str) -> dict[str, str]:
         ) from None
     for name, value in table.items():
         if not name.startswith(PREFIX):
-            meant = f"{PREFIX}{name.upper().removeprefix(PREFIX)}"
-            hint = (
-                f"Names begin with {PREFIX}"
-                if isinstance(value, dict)
-                else f"Did you mean {meant}?"
-            )
             raise ConfigurationError(
                 f"PETSTORE_CONFIG {file}: {shorten(name)} is not a setting. {shorten(hint)}"
             )
