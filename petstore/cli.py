@@ -296,14 +296,13 @@ def _check(options: argparse.Namespace) -> int:
     logs.set_up(settings.log, settings.log_level)  # a backend may log what it has found
     tracing = Tracing.from_environment()
     try:
-        opened = serve.open_once(configuration, changes=not options.read_only)
+        store, seconds = serve.open_once(configuration, changes=not options.read_only)
     except ChangeNeededError as error:
         print(f"ok: {configuration.plugin.title} can be reached, but {error}")
     else:
-        milliseconds = opened.seconds * 1000
-        print(f"ok: {configuration.plugin.title} responded in {milliseconds:.1f} ms")
+        print(f"ok: {configuration.plugin.title} responded in {seconds * 1000:.1f} ms")
         if configuration.plugin.backend.durable:
-            print(f"store: {opened.store} (to serve no other one: PETSTORE_STORE={opened.store})")
+            print(f"store: {store} (to serve no other one: PETSTORE_STORE={store})")
     if not configuration.keys:
         _warn(["no API key is set, and the service does not start without one"])
     if tracing is not None:

@@ -83,15 +83,6 @@ class Tracing:
             reason = str(error) or repr(error)
             raise ConfigurationError(f"OpenTelemetry cannot start: {reason}") from None
 
-    @classmethod
-    def check(cls) -> None:
-        """Start and end the traces of the environment, to find out whether that works.
-
-        Raises `ConfigurationError`.
-        """
-        if (tracing := cls.from_environment()) is not None:
-            tracing._shut_down()  # noqa: SLF001 - its own
-
     @staticmethod
     def can_send() -> bool:
         """Send an empty batch; return whether the collector accepts it. The log says why not."""

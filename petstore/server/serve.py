@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from platform import python_version
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,9 +18,8 @@ from petstore.config.loading import Configuration
 from petstore.contract import Access, Expected, PetQuery
 from petstore.http.routes import API_PREFIX
 from petstore.observability.output import standard_error
-from petstore.observability.tracing import Tracing
 from petstore.server import sockets
-from petstore.server.process import Server, thread_errors
+from petstore.server.process import Server
 
 _BANNER: Final = """
 petstore in development mode; press Ctrl-C to stop. {kept}
@@ -46,15 +45,12 @@ def serve(configuration: Configuration) -> None:
 
     Raises `ConfigurationError` and the errors of the storage contract.
     """
-    Tracing.check()  # here, so that no worker fails, and before a store is created
     settings = configuration.settings
-    with thread_errors():
-        opened = open_once(configuration)
+    store, _ = open_once(configuration)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
-        settings = replace(settings, store=opened.store)
+        settings = replace(settings, store=store)
         configuration = replace(configuration, settings=settings)
     with ExitStack() as stack:
-        stack.enter_context(thread_errors())
         sock = stack.enter_context(sockets.bind(settings.listen))
         standard_error.own_terminal()
         stack.enter_context(standard_error.nonblocking())
@@ -81,15 +77,8 @@ def serve(configuration: Configuration) -> None:
             Supervisor(configuration, sock, workers).run(ready)
 
 
-class Opened(NamedTuple):
-    """What opening the storage has shown: the identity of the store, and the seconds of a read."""
-
-    store: str
-    seconds: float
-
-
-def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
-    """Open the storage, read from it and close it again.
+def open_once(configuration: Configuration, *, changes: bool = True) -> tuple[str, float]:
+    """Open the storage, read from it and close it; return its identity, and the read's seconds.
 
     changes -- whether the store may be created or upgraded; never if it is served read-only
 
@@ -105,11 +94,11 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> Opened:
         access = Access.READ
     expected = Expected(settings.store, access, settings.workers)
 
-    async def ping() -> Opened:
+    async def ping() -> tuple[str, float]:
         async with backend.open(configuration.storage, expected) as repository:
             begin = perf_counter()
             await repository.list_pets(PetQuery(0, 1))
-            return Opened(repository.store, perf_counter() - begin)
+            return repository.store, perf_counter() - begin
 
     return asyncio.run(ping())
 

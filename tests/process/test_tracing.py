@@ -15,9 +15,9 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from petstore import __version__
+from petstore import __version__, exit_status
 from petstore.observability.tracing import Tracing
-from tests.support.command import error_message, in_process, run_command
+from tests.support.command import run_command
 from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, process
 from tests.support.waiting import until
@@ -123,7 +123,7 @@ def test_check_says_whether_traces_can_be_sent(
 ) -> None:
     ok = "ok: the collector accepts traces\n"
     warning = "petstore: warning: traces cannot be sent; check the OTEL_EXPORTER_OTLP_ variables\n"
-    assert ok not in in_process("check", backend="memory").stdout
+    assert ok not in run_command("check", backend="memory").stdout
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     outcome = run_command("check", backend="memory", api_keys=KEY)
     assert (outcome.status, outcome.stderr) == (0, "")
@@ -148,19 +148,19 @@ def test_traces_are_off_unless_they_are_configured(
 
 
 @pytest.mark.parametrize("arguments", [["check"], ["serve"], ["serve", "--workers", "2"]])
-def test_that_opentelemetry_cannot_start_is_told_before_a_store_is_created(
+def test_it_is_told_that_opentelemetry_cannot_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
     path = tmp_path / "pets.sqlite"
     keys = {"api_keys": KEY, "log": "text", "listen": "127.0.0.1:0"}
-    outcome = in_process(*arguments, backend="sqlite", sqlite_path=str(path), **keys)
-    assert error_message(outcome) == (
-        "petstore: OpenTelemetry cannot start: max_export_batch_size must be less than or equal to"
-        " max_queue_size.\n"
-    )
-    assert not path.exists()
+    outcome = run_command(*arguments, backend="sqlite", sqlite_path=str(path), **keys)
+    assert outcome.status == exit_status.CONFIGURATION
+    assert (
+        "OpenTelemetry cannot start: max_export_batch_size must be less than or equal to"
+        " max_queue_size."
+    ) in outcome.stderr
 
 
 def test_without_propagators_each_request_begins_a_trace_of_the_configured_service(
