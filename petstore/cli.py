@@ -268,8 +268,6 @@ def _backends(_: argparse.Namespace) -> int:
         can = ", ".join(capabilities) or "neither shared nor durable"
         origin = f"{plugin.distribution} {plugin.version}"
         print(f"{plugin.name}  {origin}  contract {backend.contract}  {can}")
-        for line in discovery.describe_settings(plugin):
-            print(f"  {line}")
     return status
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from msgspec import NODEFAULT, Struct
+from msgspec import Struct
 
 from petstore.config.errors import PREFIX, ConfigurationError, did_you_mean
-from petstore.config.settings import Settings, convert, mask, settings_of
+from petstore.config.settings import Settings, convert, settings_of
 from petstore.contract import CONTRACT, Backend
 
 GROUP: Final = "petstore.backends"
@@ -140,17 +140,6 @@ def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
             )
     settings: Struct = convert(plugin.backend.settings, plugin.prefix, values)
     return settings
-
-
-def describe_settings(plugin: Plugin) -> list[str]:
-    """Return a line for each setting of a backend: its name, its default, what it accepts."""
-    lines = []
-    for setting in settings_of(plugin.backend.settings, plugin.prefix):
-        shown = "required"
-        if setting.default is not NODEFAULT:
-            shown = f"default {mask(setting.field, setting.default) or 'none'}"
-        lines.append(f"{setting.name}  {shown}  {setting.accepted}".rstrip())
-    return lines
 
 
 def _title(name: str, distribution: str, version: str) -> str:
