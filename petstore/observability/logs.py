@@ -85,10 +85,8 @@ def set_up(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
 
     level -- drops less severe lines
     """
-    handler = _Handler()
-    handler.setFormatter(_Text() if log_format is LogFormat.TEXT else _Json())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_Handler(text=log_format is LogFormat.TEXT)]
     root.setLevel(logging.ERROR if level is LogLevel.ERROR else logging.WARNING)
     log = logging.getLogger("petstore")
     log.setLevel(level.upper())
@@ -120,20 +118,6 @@ def print_error(line: str) -> None:
         sys.stderr = os.fdopen(fd, "w", errors="backslashreplace")
 
 
-def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, str]:
-    """Return the fields of a line; a path in it need not be UTF-8."""
-    line = {
-        "time": _format_time(datetime.fromtimestamp(record.created, UTC)),
-        "level": record.levelname.lower(),
-        "event": record.getMessage(),
-    }
-    if (request_id := getattr(record, "request_id", None)) is not None:  # given as ``extra``
-        line["request_id"] = request_id
-    if record.exc_info:
-        line["exception"] = formatter.formatException(record.exc_info)
-    return {name: text.encode(errors="backslashreplace").decode() for name, text in line.items()}
-
-
 def _format_time(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -145,17 +129,24 @@ def _join(fields: dict[str, Any]) -> str:
 
 
 class _Handler(logging.Handler):
+    """Writes each record as a line: a JSON object, or text with an exception behind it."""
+
+    def __init__(self, *, text: bool) -> None:
+        super().__init__()
+        self._text = text
+
     def emit(self, record: logging.LogRecord) -> None:
-        standard_error.write(f"{self.format(record)}\n".encode())
-
-
-class _Json(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return msgspec.json.encode(_line(self, record)).decode()
-
-
-class _Text(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        line = _line(self, record)
-        exception = line.pop("exception", None)
-        return f"{_join(line)}\n{exception}" if exception else _join(line)
+        line = {
+            "time": _format_time(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        if (request_id := getattr(record, "request_id", None)) is not None:  # given as ``extra``
+            line["request_id"] = request_id
+        if record.exc_info:
+            line["exception"] = logging.Formatter().formatException(record.exc_info)
+        for name, text in line.items():  # a path in it need not be UTF-8
+            line[name] = text.encode(errors="backslashreplace").decode()
+        exception = f"\n{line.pop('exception')}" if self._text and record.exc_info else ""
+        content = f"{_join(line)}{exception}".encode() if self._text else msgspec.json.encode(line)
+        standard_error.write(content + b"\n")
