@@ -61,6 +61,7 @@ class Listener:
     sock -- the listening socket, or one that is bound
     turns -- what the workers tell each other
     make_connection -- returns the protocol of a new connection
+    full -- whether clients have all descriptors that they may have
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Listener:
         self._later: asyncio.TimerHandle | None = None
         self._leaving = False
         self._most = 0  # how many connections there are descriptors for
-        self._full = False
+        self.full = False
         self._reserve: int | None = None  # one to accept with what is closed at once
         self._first: dict[int, int] = {}  # the workers that come first, and how often they checked
         self._first_since = 0.0
@@ -104,7 +105,7 @@ class Listener:
 
     def resume(self) -> None:
         """Accept again, if there are descriptors for clients."""
-        self._full = self._connections >= self._most
+        self.full = self._connections >= self._most
         self._publish()
 
     def check(self) -> None:
@@ -112,11 +113,6 @@ class Listener:
         self.resume()
         if not self._arrivals.closed and has_connection(self._sock):
             self._accept()
-
-    @property
-    def full(self) -> bool:
-        """Whether clients have all descriptors that they may have."""
-        return self._full
 
     def leave(self) -> None:
         """Let nobody wait for this worker from now on; it accepts what the others leave."""
@@ -163,7 +159,7 @@ class Listener:
             if not self._has_turn():
                 break
             try:
-                if self._full:
+                if self.full:
                     self._refuse()
                     continue
                 connection, _address = self._sock.accept()
@@ -172,10 +168,10 @@ class Listener:
             except ConnectionAbortedError:
                 continue
             except OSError:
-                if self._full:  # a thread has taken the reserve
+                if self.full:  # a thread has taken the reserve
                     self._check_later(PATIENCE_SECONDS)
                     return
-                self._full = True
+                self.full = True
                 self._publish()
                 continue
             task = self._loop.create_task(self._open(connection))
@@ -199,7 +195,7 @@ class Listener:
     def _publish(self) -> None:
         """Tell the other workers how many connections this one has."""
         self._turns.connections[self._turns.worker] = (
-            NOT_LISTENING if self._leaving or self._full else self._connections
+            NOT_LISTENING if self._leaving or self.full else self._connections
         )
 
     async def _open(self, connection: socket.socket) -> None:
@@ -214,7 +210,7 @@ class Listener:
     def _has_turn(self) -> bool:
         """Return whether no worker that can accept a waiting connection has clearly fewer."""
         connections, checks, _ = self._turns
-        own = NOT_LISTENING if self._full else self._connections
+        own = NOT_LISTENING if self.full else self._connections
         first = {
             worker: checks[worker]
             for worker, count in enumerate(connections)
