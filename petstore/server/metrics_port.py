@@ -28,7 +28,7 @@ _SETTING: Final = "PETSTORE_METRICS_LISTEN"
 _DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"  # the client library's own name
 _IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - a private directory is created in it
 _PREFIX: Final = "petstore-metrics-"
-_OPENMETRICS: Final = "application/openmetrics-text"
+_CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 MAX_CONNECTIONS: Final = 32
 """How many connections are open at once; for a further one, an idle one is closed."""
@@ -95,8 +95,7 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
     with _directory() as directory:
         os.environ[_DIRECTORY] = directory
         # Only now: on import the library decides where it stores its counts.
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.exposition import choose_encoder
+        from prometheus_client import CollectorRegistry, generate_latest
         from prometheus_client.multiprocess import MultiProcessCollector
 
         from petstore.observability.collector import ServiceCollector
@@ -107,20 +106,14 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
         registry.register(ServiceCollector(workers, build))
 
         async def app(scope: Any, _: Any, send: Any) -> None:
-            accepted = b",".join([value for name, value in scope["headers"] if name == b"accept"])
-            types = {item.partition(b";")[0].strip() for item in accepted.split(b",")}
-            # Without parameters: the library raises TypeError for a version such as 1.x.
-            encode, content_type = choose_encoder(
-                _OPENMETRICS if _OPENMETRICS.encode() in types else ""
-            )
-            status, body, headers = 200, b"", [(b"content-type", content_type.encode())]
+            status, body, headers = 200, b"", [(b"content-type", _CONTENT_TYPE)]
             if scope["path"] != "/metrics":
                 status = 404
             elif scope["method"] not in ("GET", "HEAD"):
                 status = 405
                 headers.append((b"allow", b"GET, HEAD"))
             else:
-                body = encode(registry)
+                body = generate_latest(registry)
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body})
 
