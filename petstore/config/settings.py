@@ -207,12 +207,6 @@ class Settings(Struct, frozen=True, kw_only=True):
         Raises `ConfigurationError` for the first mistake.
         """
         settings: Settings = convert(cls, PREFIX, values)
-        metrics = settings.metrics_listen
-        if metrics is not None and settings.listen.port == metrics.port != 0:
-            raise ConfigurationError(
-                f"{PREFIX}METRICS_LISTEN must use a different port from {PREFIX}LISTEN; both use"
-                f" {metrics.port}"
-            )
         return settings
 
 

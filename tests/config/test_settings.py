@@ -107,7 +107,6 @@ class TestConvert:
     @given(text=texts)
     @example(text="\udcff")
     @example(text="a..b:80")
-    @example(text="0:8000")  # the default's port
     @example(text="9" * 5000)
     @example(text="\U00012544" * 5000)
     @example(text="line\nline")
@@ -118,8 +117,7 @@ class TestConvert:
             Settings.read({name: text})
         except ConfigurationError as error:
             message = str(error)
-            other_port = "PETSTORE_METRICS_LISTEN must use a different port from PETSTORE_LISTEN; "
-            assert message.startswith((f"{name} must be ", other_port))
+            assert message.startswith(f"{name} must be ")
             assert len(message.splitlines()) == 1
             assert len(message) < 300
 

@@ -26,7 +26,6 @@ from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.config.keys import new_key
 from petstore.config.loading import configure
-from petstore.config.settings import Settings
 from petstore.server import metrics_port
 from tests.support.documents import ROOT
 from tests.support.key_files import replace
@@ -460,14 +459,6 @@ def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.Monk
         ConfigurationError, match=r"^cannot create the files of PETSTORE_METRICS_LISTEN"
     ):
         metrics_port._directory().__enter__()  # noqa: SLF001 - as above
-
-
-def test_metrics_and_service_need_different_ports() -> None:
-    listen = {"PETSTORE_LISTEN": "0.0.0.0:8000", "PETSTORE_METRICS_LISTEN": "127.0.0.1:8000"}
-    with pytest.raises(
-        ConfigurationError, match="must use a different port from PETSTORE_LISTEN; both use 8000"
-    ):
-        Settings.read(listen)
 
 
 def test_dev_serves_metrics_only_on_loopback_addresses() -> None:
