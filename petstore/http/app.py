@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from litestar import Litestar, Router
 from litestar.config.app import AppConfig
-from litestar.types import ASGIApp, Guard
+from litestar.types import ASGIApp
 from msgspec import Struct
 
 from petstore.config.loading import Configuration
@@ -28,10 +28,10 @@ from petstore.http.guards import (
 from petstore.http.headers import Header
 from petstore.http.limits import RateLimiter, SharedCounters, shared_counters_bytes
 from petstore.http.openapi.document import encode_document
-from petstore.http.routes import API_PREFIX, Routes
+from petstore.http.request import ServiceState
+from petstore.http.routes import API_PREFIX, Guard, Routes
 from petstore.http.service import Service
 from petstore.http.shares import Shares
-from petstore.http.state import ServiceState
 from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
 from petstore.store.shared import SharedStore, shared_store_bytes

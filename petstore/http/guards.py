@@ -1,10 +1,7 @@
 """The guards of the interface, in the order in which they run."""
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
-
-from litestar.types import Guard
+from typing import Any, Final
 
 from petstore.config.keys import Keys
 from petstore.http.body import accepted
@@ -21,21 +18,13 @@ from petstore.http.errors import (
 )
 from petstore.http.limits import RateLimiter
 from petstore.http.request import ServiceRequest
-from petstore.http.routes import Texts
+from petstore.http.routes import Guard, Texts
 
 _CHALLENGE: Final = 'Bearer realm="petstore"'
 _CODE: Final = re.compile(
     rb'(?:^|,)[ \t]*code[ \t]*=[ \t]*"?([0-9]{3})"?[ \t]*(?:[,;]|$)', re.IGNORECASE
 )
 _BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
-
-
-def service_guard(check: Callable[[ServiceRequest, Any], Awaitable[None] | None]) -> Guard:
-    """Declare a function of a request and its handler to be a guard; it raises to refuse.
-
-    Litestar's type of a guard does not say which requests it is given.
-    """
-    return cast("Guard", check)
 
 
 def key_guard(keys: Keys) -> Guard:
@@ -47,7 +36,6 @@ def key_guard(keys: Keys) -> Guard:
     section 3).
     """
 
-    @service_guard
     def require_key(request: ServiceRequest, _: Any) -> None:
         scope = request.scope
         sent, bearer = 0, None
@@ -77,7 +65,6 @@ def rate_guard(limiter: RateLimiter) -> Guard:
     RFC 6585, section 4) if the quota is used up.
     """
 
-    @service_guard
     def limit_rate(request: ServiceRequest, _: Any) -> None:
         wait, request.limit_headers = limiter.take(request.scope["auth"])
         if wait:
@@ -91,7 +78,6 @@ def rate_guard(limiter: RateLimiter) -> Guard:
     return limit_rate
 
 
-@service_guard
 def read_only_guard(request: ServiceRequest, _: Any) -> None:
     """Refuse a write with 503: the service is read-only."""
     if request.scope["method"] not in {"GET", "HEAD"}:
@@ -101,7 +87,6 @@ def read_only_guard(request: ServiceRequest, _: Any) -> None:
         )
 
 
-@service_guard
 def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
     """Respond with the error that ``Prefer: code=503`` asks for; only with ``--dev``.
 
@@ -123,7 +108,6 @@ def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
         raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 
 
-@service_guard
 def slot_guard(request: ServiceRequest, _: Any) -> None:
     """Acquire a slot for a request; the response releases it.
 

@@ -17,7 +17,7 @@ from msgspec.structs import astuple, fields
 
 from petstore.contract import Order, OrderQuery, Pet, PetQuery
 from petstore.http.errors import invalid
-from petstore.http.response import Response
+from petstore.http.request import Response
 
 DEFAULT_LIMIT: Final = 20
 """The number of items on a page if the client does not choose one."""

@@ -1,13 +1,56 @@
-"""A request as guards and handlers get it."""
+"""What guards and handlers get and return: a request, the state of the service, a response."""
 
-from collections.abc import Awaitable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from litestar.types import Receive, Send
+from msgspec import Struct
 
+from petstore.contract import Repository
+from petstore.http.clock import TokenClock
 from petstore.http.headers import Header
-from petstore.http.shares import Share
-from petstore.http.state import ServiceState
+from petstore.http.shares import Share, Shares
+from petstore.observability.storage_health import StorageHealth
+
+Content = TypeVar("Content")
+
+
+class ServiceState:
+    """The state of one service; guards and handlers get it as their request's `service`.
+
+    root_path -- the public prefix in front of ``/v1``, or the empty string
+    document -- the OpenAPI document, as JSON
+    shares -- what each client holds of this process
+    storage_health -- logs when the storage fails
+    suspect -- to be called once a request has found that the store is lost
+    repository -- the open store, while the application's lifespan is active
+    startup_error -- why the repository could not be opened
+    clock -- returns the current time in UTC; tests replace it
+    token_clock -- the times of idempotency tokens; tests replace it
+    draining -- True once the service is about to stop: it still responds, but closes connections
+    """
+
+    repository: Repository
+
+    def __init__(
+        self,
+        root_path: str,
+        document: bytes,
+        shares: Shares,
+        storage_health: StorageHealth,
+        suspect: Callable[[], None],
+    ) -> None:
+        self.root_path = root_path
+        self.document = document
+        self.shares = shares
+        self.storage_health = storage_health
+        self.suspect = suspect
+        self.startup_error: Exception | None = None
+        self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
+        self.token_clock = TokenClock()
+        self.draining = False
 
 
 class ServiceRequest:
@@ -63,3 +106,17 @@ class ServiceRequest:
         if self.page_bytes:
             self.service.shares.pages.release(self.page_bytes)
             self.page_bytes = 0
+
+
+class Response(Struct, Generic[Content], gc=False):
+    """What a handler returns if its content does not say everything.
+
+    headers -- beside those of every response of the operation, names in lower case; it is changed
+    status -- None for that of the operation
+    media_type -- None for that of the operation
+    """
+
+    content: Content
+    headers: list[Header] = []
+    status: int | None = None
+    media_type: str | None = None

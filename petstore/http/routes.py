@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from petstore.http.headers import JSON, Deprecation, FixedHeaders, fixed_headers
 from petstore.http.pagination import Collection
-from petstore.http.response import Response
+from petstore.http.request import Response
 
 API_PREFIX: Final = "/v1"
 """The prefix of all paths of the interface."""
@@ -34,6 +34,10 @@ _ALWAYS: Final = (401, 429, 500, 503)
 
 _ENCODE: Final[dict[Any, Callable[[Any], bytes]]] = {bytes: bytes, str: str.encode}
 """How content that is not JSON is encoded."""
+
+
+Guard = Callable[[Any, Any], Awaitable[None] | None]
+"""Called with the request and the handler; raises to refuse. Litestar's type names its request."""
 
 
 class Texts(Struct, frozen=True):
@@ -79,7 +83,7 @@ class Operation(Struct, frozen=True, eq=False):
     path: str
     handler: HTTPRouteHandler
     scope: dict[str, Any]
-    guards: tuple[Callable[[Any, Any], Awaitable[None] | None], ...]
+    guards: tuple[Guard, ...]
     function: Callable[..., Awaitable[Any]]
     takes_request: bool
     parameter: str

@@ -40,11 +40,9 @@ from petstore.http.headers import (
     Header,
     fixed_headers,
 )
-from petstore.http.request import ServiceRequest
-from petstore.http.response import Response
+from petstore.http.request import Response, ServiceRequest, ServiceState
 from petstore.http.routes import Operation, Routes
 from petstore.http.shares import SMALL_BODY_BYTES
-from petstore.http.state import ServiceState
 from petstore.observability.logs import RequestLine, request_log
 from petstore.observability.storage_health import SLOW_REQUEST_SECONDS
 

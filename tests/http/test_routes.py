@@ -13,13 +13,10 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Struct
 
 from petstore.http.errors import ApiError, ErrorCode
-from petstore.http.guards import service_guard
-from petstore.http.request import ServiceRequest
-from petstore.http.response import Response
+from petstore.http.request import Response, ServiceRequest, ServiceState
 from petstore.http.routes import Routes
 from petstore.http.service import Service
 from petstore.http.shares import Shares
-from petstore.http.state import ServiceState
 from petstore.observability.storage_health import StorageHealth
 
 
@@ -120,7 +117,6 @@ def test_guards_of_all_layers_run_once_each_outermost_first() -> None:
         async def wait() -> None:
             calls.append(name)
 
-        @service_guard
         def check(request: ServiceRequest, handler: Any) -> Any:
             assert (request.scope["path_params"], handler.fn.__name__) == ({"item_id": "7"}, "one")
             return wait() if waits else calls.append(name)

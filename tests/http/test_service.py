@@ -7,7 +7,7 @@ import pytest
 from petstore.config.settings import RateLimit, Settings
 from petstore.http import app as composition
 from petstore.http.api.pets import PETS
-from petstore.http.response import Response
+from petstore.http.request import Response
 from petstore.http.service import Service
 from tests.support.services import in_thread
 

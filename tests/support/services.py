@@ -23,7 +23,7 @@ from petstore.config.keys import Keys
 from petstore.config.loading import Configuration
 from petstore.config.settings import Settings
 from petstore.http import app
-from petstore.http.state import ServiceState
+from petstore.http.request import ServiceState
 from petstore.server.listener import Turns
 from petstore.server.process import Server
 from petstore.server.sockets import bind

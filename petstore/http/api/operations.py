@@ -15,8 +15,7 @@ from petstore.contract import PetQuery, StorageError
 from petstore.http.api.reference import PARTS, render_page
 from petstore.http.errors import SERVICE_STOPPING, name_of, not_found, unavailable
 from petstore.http.headers import JSON, Header
-from petstore.http.request import ServiceRequest
-from petstore.http.response import Response
+from petstore.http.request import Response, ServiceRequest
 
 READY_SECONDS: Final = 1
 """The time limit for the storage to respond; after that ``/readyz`` is 503."""

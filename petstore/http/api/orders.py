@@ -17,13 +17,10 @@ from petstore.contract import (
 )
 from petstore.http.api.resources import created, parse_id
 from petstore.http.errors import ORDER_NOT_PLACED, PET_NOT_AVAILABLE, ApiError, ErrorCode, not_found
-from petstore.http.guards import service_guard
 from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
-from petstore.http.request import ServiceRequest
-from petstore.http.response import Response
+from petstore.http.request import Response, ServiceRequest, ServiceState
 from petstore.http.routes import API_PREFIX
-from petstore.http.state import ServiceState
 
 ORDERS_PATH: Final = f"{API_PREFIX}/store/orders"
 
@@ -42,8 +39,7 @@ class OrderUpdate(Struct, frozen=True):
     status: OrderStatus
 
 
-@service_guard
-async def order_guard(request: ServiceRequest, _: Any) -> None:
+async def order_guard(request: Any, _: Any) -> None:
     """Refuse a request for an unknown order with 404 before its body is read."""
     request.scope["order"] = await _find(request.service, request.scope["path_params"]["order_id"])
 

@@ -12,8 +12,7 @@ from petstore.http.errors import not_found
 from petstore.http.headers import Deprecation
 from petstore.http.idempotency import to_token
 from petstore.http.pagination import Collection
-from petstore.http.request import ServiceRequest
-from petstore.http.response import Response
+from petstore.http.request import Response, ServiceRequest
 from petstore.http.routes import API_PREFIX
 
 PETS_PATH: Final = f"{API_PREFIX}/pets"

@@ -4,8 +4,7 @@ import re
 from typing import Final, TypeVar
 
 from petstore.contract import MAX_ID, Receipt
-from petstore.http.request import ServiceRequest
-from petstore.http.response import Response
+from petstore.http.request import Response, ServiceRequest
 
 _ID: Final = re.compile("[1-9][0-9]{0,15}", re.ASCII)
 
