@@ -24,7 +24,6 @@ class ServiceState:
     document -- the OpenAPI document, as JSON
     shares -- what each client holds of this process
     storage_health -- logs when the storage fails
-    suspect -- to be called once a request has found that the store is lost
     repository -- the open store, while the application's lifespan is active
     startup_error -- why the repository could not be opened
     clock -- returns the current time in UTC; tests replace it
@@ -40,13 +39,11 @@ class ServiceState:
         document: bytes,
         shares: Shares,
         storage_health: StorageHealth,
-        suspect: Callable[[], None],
     ) -> None:
         self.root_path = root_path
         self.document = document
         self.shares = shares
         self.storage_health = storage_health
-        self.suspect = suspect
         self.startup_error: Exception | None = None
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
         self.token_clock = TokenClock()

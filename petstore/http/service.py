@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from litestar.types import Receive, Send
 
 from petstore.config.keys import short_name
-from petstore.contract import RefusedError, StorageError, UnavailableError, WrongStoreError
+from petstore.contract import RefusedError, StorageError, UnavailableError
 from petstore.http.body import decode, read_body
 from petstore.http.cors import Cors
 from petstore.http.errors import (
@@ -265,8 +265,6 @@ class Service:
         id_ = scope["request_id"].decode()
         if isinstance(error, UnavailableError):
             self._state.storage_health.failed(str(error), id_, write=request.writing)
-            if isinstance(error, WrongStoreError):
-                self._state.suspect()
         elif response.status >= 500 and not isinstance(error, ApiError):
             known = isinstance(error, StorageError)  # raised on purpose, with a message for this
             unexpected = error if response.code is ErrorCode.INTERNAL_ERROR and not known else None

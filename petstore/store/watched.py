@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -40,11 +40,6 @@ class WatchedStore:
         self._shared = shared
         self._use = use
         self._checked = checked
-        self._suspected = asyncio.Event()
-
-    def suspect(self) -> None:
-        """Check the store at once: a call has found that it is lost."""
-        self._suspected.set()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -73,10 +68,7 @@ class WatchedStore:
     async def _watch(self, repository: Repository) -> None:
         """Check the store once a second until it is lost, for this worker or for another one."""
         while not self._shared.lost:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_SECONDS):
-                    await self._suspected.wait()
-            self._suspected.clear()
+            await asyncio.sleep(CHECK_SECONDS)
             try:
                 await repository.check()
                 self._checked()

@@ -30,7 +30,7 @@ def config(*handlers: Any, **declared: Any) -> AppConfig:
 
 def serve(*handlers: Any, **declared: Any) -> Callable[..., tuple[int, dict[bytes, bytes], bytes]]:
     """Return a function that sends a request to a service with these handlers."""
-    state = ServiceState("", b"", Shares(1, 1), StorageHealth(None), lambda: None)
+    state = ServiceState("", b"", Shares(1, 1), StorageHealth(None))
     service = Service(Routes(config(*handlers, **declared)), state)
 
     def ask(method: str, path: str, body: bytes = b"") -> tuple[int, dict[bytes, bytes], bytes]:

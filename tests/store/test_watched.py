@@ -111,16 +111,13 @@ async def test_a_lost_store_stays_refused_by_all_workers_and_is_not_opened_again
 
 
 async def test_a_worker_that_finds_the_store_lost_as_it_opens_it_tells_the_others(
-    losing: Losing, monkeypatch: pytest.MonkeyPatch
+    losing: Losing,
 ) -> None:
-    monkeypatch.setattr(watched, "CHECK_SECONDS", 3600)
-    worker = losing.worker(0)
-    async with worker.opened():
+    async with losing.worker(0).opened():
         assert losing.checked == 1
         losing.error = WrongStoreError("older")
         async with losing.worker(1).opened():
             losing.error = None
-            worker.suspect()
             await again(lambda: losing.all_refuse("older"), AssertionError)
 
 
