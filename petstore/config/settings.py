@@ -350,7 +350,8 @@ def _from_file(file: str) -> dict[str, str]:
     for name, value in table.items():
         if not name.startswith(PREFIX):
             raise ConfigurationError(
-                f"PETSTORE_CONFIG {file}: {shorten(name)} is not a setting. {shorten(hint)}"
+                f"PETSTORE_CONFIG {file}: {shorten(name)} is not a setting. Names begin with"
+                f" {PREFIX}"
             )
         if not isinstance(value, str | int | float):
             raise ConfigurationError(

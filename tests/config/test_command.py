@@ -11,12 +11,10 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from msgspec import NODEFAULT
 
-from petstore.config import discovery
 from petstore.config.errors import PREFIX
 from petstore.config.loading import configure
 from petstore.config.settings import Settings, settings_of
