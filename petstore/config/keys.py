@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG, S_ISVTX, S_IWOTH
-from typing import Final, cast
+from typing import Final
 
 from petstore.config.errors import ConfigurationError, why_unreadable
 from petstore.text.phrases import count
@@ -31,7 +31,6 @@ _KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6
 _DIGEST: Final = "sha256:"
 _SHORT: Final = len(_DIGEST) + 12
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
-_UP: Final = re.compile(r"(\.\./)*")
 _LINE: Final = re.compile(rf"({_NAME.pattern}):([0-9A-Fa-f]{{64}})", re.ASCII)
 
 
@@ -66,8 +65,8 @@ class Keys:
         cannot be a name in a key file (see `short_name`)
     file -- a file of ``name:sha256-hex`` lines; blank lines and comments (#) are ignored
 
-    `warnings` says what makes the file unsafe. `on_reload` is called after each reload of
-    `watch`, with whether it succeeded. Before that is set, the keys can be pickled for a worker.
+    `warnings` says what makes the file unsafe. `on_reload`, if it is set, is called after each
+    reload of `watch`, with whether it succeeded; before, the keys can be pickled for a worker.
 
     Raises `ConfigurationError` for a key that no client could send and for an unusable file.
     """
@@ -84,13 +83,14 @@ class Keys:
         }
         self._file = file
         self.warnings: tuple[str, ...] = ()
-        self.on_reload: Callable[[bool], None] = _ignore
+        self.on_reload: Callable[[bool], None] | None = None
         self._version: object = None
         self._clients: Mapping[bytes, str] = self._clear
         self._wake = asyncio.Event()
         self.reload()
         if file is not None:
-            self._file = _in_full(file)
+            with suppress(FileNotFoundError):  # so that it stays valid if this folder is deleted
+                self._file = Path(os.path.abspath(file))  # noqa: PTH100 - it drops ".."
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -133,8 +133,6 @@ class Keys:
 
     def reload_soon(self) -> None:
         """Let `watch` reload the key file now, and report it even if nothing has changed."""
-        if self._file is None:
-            _log.info("no key file to reload: PETSTORE_API_KEYS_FILE is not set")
         self._wake.set()
 
     async def watch(self) -> None:
@@ -153,27 +151,17 @@ class Keys:
                     changed = self.reload()
                 if changed:
                     last = ""
-                    self.on_reload(True)
+                    if self.on_reload is not None:
+                        self.on_reload(True)
                     _log.info("reloaded the key file %s: %s", self._file, count(len(self), "key"))
                     for warning in self.warnings:
                         _log.warning("%s", warning)
             except Exception as error:  # noqa: BLE001 - without this task, no key is ever revoked
-                self.on_reload(False)
+                if self.on_reload is not None:
+                    self.on_reload(False)
                 if (text := str(error) or type(error).__name__) != last:
                     last = text
                     _log.error("%s; the keys stay unchanged", text)
-
-
-def _ignore(_: bool) -> None:  # noqa: FBT001 - see `Keys`
-    """Do nothing about a reload."""
-
-
-def _in_full(file: Path) -> Path:
-    """Return a path that stays valid when the working directory is deleted."""
-    if file.is_absolute():
-        return file
-    up = cast("re.Match[str]", _UP.match(str(file)))[0]
-    return Path(os.path.realpath(up), str(file)[len(up) :])
 
 
 def _exposures(file: Path) -> tuple[str, ...]:
