@@ -1,7 +1,6 @@
 """The export and import commands: find source and target, transfer, report the result."""
 
 import errno
-import fcntl
 import logging
 import os
 import sqlite3
@@ -34,11 +33,10 @@ from petstore.contract import (
 from petstore.observability.logs import report
 from petstore.text.phrases import count, shorten
 from petstore.transfer import ndjson
-from petstore.transfer.differences import differences
+from petstore.transfer.differences import SortedRecords, differences
 from petstore.transfer.ndjson import InvalidLineError, Transferred
 from petstore.transfer.progress import Progress
-from petstore.transfer.sorted_records import SortedRecords
-from petstore.transfer.sources import ItemType, Source
+from petstore.transfer.sources import Source
 
 MAX_SHOWN: Final = 100
 """How many differences are shown."""
@@ -54,8 +52,6 @@ BATCH_BYTES: Final = 2**20
 
 _RETRIED: Final = "; without records of idempotency keys, a retry after the move takes effect again"
 _MOMENT: Final = "; it shows one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)"
-
-ITEM_TYPES: Final[tuple[ItemType, ItemType]] = (Pet, Order)
 
 FEW_IDS: Final = 2**40
 """How many ids must be left for new items, or a warning says how many there are."""
@@ -181,9 +177,12 @@ def _output(file: str) -> Iterator[IO[bytes]]:
             with part.open("xb") as opened:
                 yield opened
                 opened.flush()
-                _sync(opened.fileno())
+                os.fsync(opened.fileno())
             part.replace(path)
-            _sync_folder(path.parent)
+            with suppress(OSError):  # a user may not read the folder, a file system not sync it
+                folder = os.open(path.parent, os.O_RDONLY)
+                os.fsync(folder)
+                os.close(folder)
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -195,26 +194,6 @@ def _output(file: str) -> Iterator[IO[bytes]]:
         if error.filename is None or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(errno.EIO, error.strerror, file) from None  # for `petstore.cli`, too
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
-
-
-def _sync(descriptor: int) -> None:
-    if sys.platform == "darwin":  # where fsync does not flush the drive
-        with suppress(OSError):  # a network file system may not have it
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync the names of files, if the user may read the folder and its file system can do it."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            _sync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EINVAL):
-            raise
 
 
 class _Lines:
@@ -261,7 +240,7 @@ class _Lines:
                 )
             highest[type(item)] = max(highest[type(item)], item.id)
             yield number, line, item
-        for type_ in ITEM_TYPES:
+        for type_ in (Pet, Order):
             if warn and (left := MAX_ID - highest[type_]) < FEW_IDS:
                 word = ndjson.MEMBERS[type_]
                 report(
