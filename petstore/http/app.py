@@ -35,7 +35,7 @@ from petstore.http.shares import Shares
 from petstore.observability.storage_health import StorageHealth
 from petstore.observability.tracing import Tracing
 from petstore.store.shared import SharedStore, shared_store_bytes
-from petstore.store.watched import WatchedStore
+from petstore.store.watched import watched
 
 
 class Application(Struct, frozen=True):
@@ -98,7 +98,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         state.repository = metrics.observe_calls(repository) if metrics else repository
 
     access = Access.READ if settings.read_only else Access.CREATE
-    store = WatchedStore(
+    store = watched(
         partial(configuration.plugin.backend.open, configuration.storage),
         Expected(settings.store, access, settings.workers),
         shared.store,
@@ -110,7 +110,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                await stack.enter_async_context(store.opened())
+                await stack.enter_async_context(store)
             except Exception as error:
                 state.startup_error = error  # the server raises it, to be reported in one line
                 raise

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -16,88 +17,76 @@ CHECK_SECONDS: Final = 1
 
 _log = logging.getLogger("petstore")
 
+_Open = Callable[[Expected], AbstractAsyncContextManager[Repository]]
+_Use = Callable[[Repository], None]
 
-class WatchedStore:
-    """The open store of one worker. Once any worker finds it lost, all refuse it until a restart.
+
+@asynccontextmanager
+async def watched(
+    open_: _Open, expected: Expected, shared: SharedStore, use: _Use, checked: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Within the block, a worker has its store open, unless it is lost, and checks it.
+
+    Once any worker finds it lost, all refuse it until a restart.
 
     open_ -- opens the storage
     expected -- what it must find, without notes
     shared -- what the workers know together
     use -- called with the repository that serves from now on
     checked -- called when the store was opened, or found to be the same
+
+    Raises the errors of `Backend.open`, except if other workers had the store open.
     """
-
-    def __init__(
-        self,
-        open_: Callable[[Expected], AbstractAsyncContextManager[Repository]],
-        expected: Expected,
-        shared: SharedStore,
-        use: Callable[[Repository], None],
-        checked: Callable[[], None],
-    ) -> None:
-        self._open = open_
-        self._expected = replace(expected, notes=shared)
-        self._shared = shared
-        self._use = use
-        self._checked = checked
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
-        """Open the store, unless it is lost, and check it within the block.
-
-        Raises the errors of `Backend.open`, except if other workers had the store open.
-        """
-        async with AsyncExitStack() as stack:
-            try:
-                if not self._shared.lost:
-                    repository = await stack.enter_async_context(self._open(self._expected))
-            except WrongStoreError as error:
-                if not self._shared.read():
-                    raise
-                self._lose(str(error))
-            if self._shared.lost:
-                self._refuse()
-            else:
-                self._use(repository)
-                self._checked()
-                watching = asyncio.create_task(self._watch(repository))
-                stack.push_async_callback(asyncio.wait, (watching,))
-                stack.callback(watching.cancel)
-            yield
-
-    async def _watch(self, repository: Repository) -> None:
-        """Check the store once a second until it is lost, for this worker or for another one."""
-        while not self._shared.lost:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
-                await repository.check()
-                self._checked()
-            except WrongStoreError as error:
-                self._lose(str(error))
-            except UnavailableError:
-                pass  # requests get this error, too, and it is logged for them
-            except Exception:  # noqa: BLE001 - whatever a backend raises, check again
-                _log.exception("the store could not be checked")
-        self._refuse()
-
-    def _lose(self, reason: str) -> None:
-        """Let all workers refuse the store; log it once."""
-        if not self._shared.lost:
-            self._shared.lost = reason
-            _log.error("%s; nothing is served until the service is restarted", reason)
-
-    def _refuse(self) -> None:
-        self._use(cast("Repository", _Lost(self._shared.lost)))
+    async with AsyncExitStack() as stack:
+        try:
+            if not shared.lost:
+                opening = open_(replace(expected, notes=shared))
+                repository = await stack.enter_async_context(opening)
+        except WrongStoreError as error:
+            if not shared.read():
+                raise
+            _lose(shared, str(error))
+        if shared.lost:
+            use(_refusing(shared.lost))
+        else:
+            use(repository)
+            checked()
+            watching = asyncio.create_task(_watch(repository, shared, use, checked))
+            stack.push_async_callback(asyncio.wait, (watching,))
+            stack.callback(watching.cancel)
+        yield
 
 
-class _Lost:
-    """Stands for a repository whose store is lost: each of its methods raises the reason."""
+async def _watch(
+    repository: Repository, shared: SharedStore, use: _Use, checked: Callable[[], None]
+) -> None:
+    """Check the store once a second until it is lost, for this worker or for another one."""
+    while not shared.lost:
+        await asyncio.sleep(CHECK_SECONDS)
+        try:
+            await repository.check()
+            checked()
+        except WrongStoreError as error:
+            _lose(shared, str(error))
+        except UnavailableError:
+            pass  # requests get this error, too, and it is logged for them
+        except Exception:  # noqa: BLE001 - whatever a backend raises, check again
+            _log.exception("the store could not be checked")
+    use(_refusing(shared.lost))
 
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
 
-    def __getattr__(self, _: str) -> Any:
-        return self._raise
+def _lose(shared: SharedStore, reason: str) -> None:
+    """Let all workers refuse the store; log it once."""
+    if not shared.lost:
+        shared.lost = reason
+        _log.error("%s; nothing is served until the service is restarted", reason)
 
-    async def _raise(self, *_: object) -> None:
-        raise WrongStoreError(self._reason)
+
+def _refusing(reason: str) -> Repository:
+    """Return what stands for the repository of a lost store: its methods raise the reason."""
+
+    async def refuse(*_: object) -> Any:
+        raise WrongStoreError(reason)
+
+    methods = dict.fromkeys(Repository.__abstractmethods__, refuse)
+    return cast("Repository", SimpleNamespace(**methods))

@@ -46,7 +46,7 @@ BACKGROUND: Final = {
     "petstore/server/process.py self._keep_sweeping": "petstore.server.process:Server.sweep",
     "petstore/server/process.py self._reload": "petstore.config.keys:Keys.reload_soon",
     "petstore/server/workers.py self._keep_keys": "petstore.config.keys:Keys.reload",
-    "petstore/store/watched.py self._watch": "petstore_sqlite.repository:SqliteRepository.check",
+    "petstore/store/watched.py _watch": "petstore_sqlite.repository:SqliteRepository.check",
     "backends/sqlite/petstore_sqlite/writer.py self._run": "petstore_sqlite.writer:Writer._commit",
     "backends/sqlite/petstore_sqlite/writer.py _resolve": "petstore_sqlite.writer:Writer._commit",
     # The file that tests it.

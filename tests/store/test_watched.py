@@ -1,15 +1,15 @@
 """What the workers know of their store together, and that one which is lost stays refused."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import pytest
 from petstore_memory import MemoryRepository
 
 from petstore.contract import Expected, PetQuery, Repository, UnavailableError, WrongStoreError
-from petstore.store import watched
+from petstore.store import watched as watched_module
 from petstore.store.shared import SharedStore, shared_store_bytes
-from petstore.store.watched import WatchedStore
+from petstore.store.watched import watched
 from tests.support.repositories import again
 
 
@@ -45,7 +45,7 @@ class Losing:
         self._memory = bytearray(shared_store_bytes(3))
         self.used = dict[int, Repository]()
 
-    def worker(self, number: int) -> WatchedStore:
+    def worker(self, number: int) -> AbstractAsyncContextManager[None]:
         """Return the store of a worker, not open yet."""
         shared = SharedStore(self._memory, number, 3)
 
@@ -55,7 +55,7 @@ class Losing:
         def check() -> None:
             self.checked += 1
 
-        return WatchedStore(self._open, Expected(), shared, use, check)
+        return watched(self._open, Expected(), shared, use, check)
 
     @asynccontextmanager
     async def _open(self, expected: Expected) -> AsyncIterator[Repository]:
@@ -86,7 +86,7 @@ class Losing:
 
 @pytest.fixture
 def losing(monkeypatch: pytest.MonkeyPatch) -> Losing:
-    monkeypatch.setattr(watched, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(watched_module, "CHECK_SECONDS", 0.01)
     return Losing()
 
 
@@ -95,14 +95,14 @@ async def test_a_lost_store_stays_refused_by_all_workers_and_is_not_opened_again
 ) -> None:
     async with AsyncExitStack() as workers:
         for number in range(2):
-            await workers.enter_async_context(losing.worker(number).opened())
+            await workers.enter_async_context(losing.worker(number))
         for error in (UnavailableError("later"), ValueError("of the backend"), None):
             losing.error = error
             await again(lambda: losing.all_refuse(""), AssertionError)
         losing.error = WrongStoreError("lost")
         await again(lambda: losing.all_refuse("lost"), AssertionError)
         losing.error = None
-        await workers.enter_async_context(losing.worker(2).opened())
+        await workers.enter_async_context(losing.worker(2))
         assert len(losing.used) == 3
         await losing.all_refuse("lost")
     assert losing.opened == 2
@@ -113,10 +113,10 @@ async def test_a_lost_store_stays_refused_by_all_workers_and_is_not_opened_again
 async def test_a_worker_that_finds_the_store_lost_as_it_opens_it_tells_the_others(
     losing: Losing,
 ) -> None:
-    async with losing.worker(0).opened():
+    async with losing.worker(0):
         assert losing.checked == 1
         losing.error = WrongStoreError("older")
-        async with losing.worker(1).opened():
+        async with losing.worker(1):
             losing.error = None
             await again(lambda: losing.all_refuse("older"), AssertionError)
 
@@ -124,5 +124,5 @@ async def test_a_worker_that_finds_the_store_lost_as_it_opens_it_tells_the_other
 async def test_the_first_worker_that_finds_another_store_does_not_start(losing: Losing) -> None:
     losing.error = WrongStoreError("another one")
     with pytest.raises(WrongStoreError, match="another one"):
-        async with losing.worker(0).opened():
+        async with losing.worker(0):
             pass
