@@ -218,14 +218,6 @@ def refuse_unreadable_wal(path: str) -> None:
         )
 
 
-def explain_refusal(path: str) -> str:
-    """Return why a file could not be opened or written to, as far as can be seen, and what to do.
-
-    path -- of the file; nothing is changed
-    """
-    return why_not_writable(path) or "check its permissions and those of its folder"
-
-
 def _mode(file: Path) -> int:
     """Return the mode of a file, or 0 if there is none. `Path.exists` hides more on 3.14."""
     try:

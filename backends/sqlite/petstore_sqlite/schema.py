@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from typing import Final
 
 import apsw
 
 from petstore.contract import (
-    MAX_ID,
     Access,
     ChangeNeededError,
     Expected,
@@ -15,7 +15,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from petstore_sqlite.file import LockWait, explain_refusal, name_to_read, sync_recovered
+from petstore_sqlite.file import LockWait, name_to_read, sync_recovered, why_not_writable
 
 APPLICATION_ID: Final = 0x50455453
 """Identifies the files of this backend among other SQLite files: "PETS" in ASCII."""
@@ -23,77 +23,10 @@ APPLICATION_ID: Final = 0x50455453
 WAL_LIMIT: Final = 16 * 2**20
 """The size to which a longer WAL is truncated when it is restarted: four times the usual one."""
 
-MIGRATIONS: Final = [
-    # The migration at index n upgrades schema version n to n + 1.
-    f"""
-    CREATE TABLE pets (
-        id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
-        name TEXT NOT NULL,
-        category_id INTEGER NOT NULL,
-        status TEXT CHECK (status IN ('available', 'pending', 'sold'))
-    ) STRICT;
-    CREATE INDEX pets_by_status ON pets (status, id) WHERE status IS NOT NULL;
-    """,
-    # placed_at is in microseconds since 1970, until in seconds. The unique index orders_live is a
-    # second line of defense: an order is only placed if its pet is available.
-    f"""
-    CREATE TABLE orders (
-        id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (id BETWEEN 1 AND {MAX_ID}),
-        pet_id INTEGER NOT NULL REFERENCES pets (id),
-        status TEXT NOT NULL CHECK (status IN ('placed', 'completed', 'cancelled')),
-        placed_at INTEGER NOT NULL
-    ) STRICT;
-    CREATE INDEX orders_by_status ON orders (status, id);
-    CREATE UNIQUE INDEX orders_live ON orders (pet_id) WHERE status IN ('placed', 'completed');
-    CREATE TABLE retries (
-        token BLOB PRIMARY KEY,
-        fingerprint BLOB NOT NULL,
-        id INTEGER NOT NULL,
-        until INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    CREATE INDEX retries_by_until ON retries (until);
-    """,
-    # When a record was written, by a clock in the file.
-    """
-    ALTER TABLE retries ADD COLUMN minute INTEGER NOT NULL DEFAULT 0;
-    CREATE TABLE record_clock (minute INTEGER NOT NULL) STRICT;
-    INSERT INTO record_clock VALUES (0);
-    """,
-    # The identity of the store, and how many writes have assigned no id: see store.py.
-    """
-    ALTER TABLE retries RENAME TO tokens;
-    DROP INDEX retries_by_until;
-    CREATE INDEX tokens_by_until ON tokens (until);
-    CREATE TABLE store (identity TEXT NOT NULL, changes INTEGER NOT NULL) STRICT;
-    INSERT INTO store VALUES (lower(hex(randomblob(16))), 0);
-    """,
-    # When a record was written, by another clock: see tokens.py. By that one, it was before the
-    # machine was last restarted.
-    """
-    ALTER TABLE tokens RENAME COLUMN minute TO written;
-    DROP TABLE record_clock;
-    CREATE TABLE record_clock (boot TEXT NOT NULL, restarts INTEGER NOT NULL) STRICT;
-    INSERT INTO record_clock VALUES ('', 0);
-    """,
-    # Records in the order in which they are written. A token is found by its first four bytes, so
-    # that the one thing in which new records are far apart is small: record 7 says what it saves.
-    """
-    ALTER TABLE tokens RENAME TO records;
-    CREATE TABLE tokens (
-        number INTEGER PRIMARY KEY,
-        token BLOB NOT NULL,
-        fingerprint BLOB NOT NULL,
-        id INTEGER NOT NULL,
-        until INTEGER NOT NULL,
-        written INTEGER NOT NULL
-    ) STRICT;
-    INSERT INTO tokens (token, fingerprint, id, until, written)
-        SELECT token, fingerprint, id, until, written FROM records ORDER BY until;
-    DROP TABLE records;
-    CREATE INDEX tokens_by_start ON tokens (substr(token, 1, 4));
-    CREATE INDEX tokens_by_until ON tokens (until);
-    """,
-]
+SQL: Final = resources.files("petstore_sqlite") / "sql"
+"""The folder of the SQL. N.sql turns a file of schema version N - 1 into one of N; 0 is empty."""
+
+MIGRATIONS: Final = [(SQL / f"{number}.sql").read_text("utf-8") for number in range(1, 7)]
 
 _IDENTITY_VERSION: Final = 4
 """The first schema version with an identity."""
@@ -135,7 +68,8 @@ def unavailable(path: str, error: Exception) -> UnavailableError:
     elif isinstance(error, apsw.SQLError):
         reason = f"{_CHANGED} ({detail:.200})"
     elif isinstance(error, (apsw.CantOpenError, apsw.ReadOnlyError)):
-        reason = f"{reason}: {explain_refusal(path)}"
+        why = why_not_writable(path) or "check its permissions and those of its folder"
+        reason = f"{reason}: {why}"
     elif getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:
         reason = "the disk is full: even reading needs 32 KiB beside the file"
     return UnavailableError(f"sqlite at {path}: {reason}")
