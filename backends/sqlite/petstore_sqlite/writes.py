@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import apsw
-from msgspec import UnsetType
 
 from petstore.contract import (
     PET_STATUS_BY_ORDER,
@@ -127,10 +126,7 @@ def _execute(
 
 
 def _insert_pets(connection: apsw.Connection, calls: Sequence[Creation]) -> list[_Outcome]:
-    rows = [
-        (pet.name, pet.category_id, None if isinstance(pet.status, UnsetType) else pet.status)
-        for pet, _ in calls
-    ]
+    rows = [(pet.name, pet.category_id, pet.status or None) for pet, _ in calls]
     return _insert(connection, _INSERT_PETS, rows)
 
 
@@ -228,8 +224,7 @@ def restore(
 
 
 def _restore_pet(connection: apsw.Connection, pet: Pet) -> None:
-    status = None if isinstance(pet.status, UnsetType) else pet.status.value
-    row = (pet.id, pet.name, pet.category_id, status)
+    row = (pet.id, pet.name, pet.category_id, pet.status or None)
     connection.execute(_RESTORE_PET, row)
     if not connection.changes():
         found = connection.execute(_PET, (pet.id,)).fetchone()
