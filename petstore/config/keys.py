@@ -31,6 +31,7 @@ _KEY: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)  # b64token of RFC 6
 _DIGEST: Final = "sha256:"
 _SHORT: Final = len(_DIGEST) + 12
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_UP: Final = re.compile(r"(?:\.\./)*")
 _LINE: Final = re.compile(rf"({_NAME.pattern}):([0-9A-Fa-f]{{64}})", re.ASCII)
 
 
@@ -89,8 +90,7 @@ class Keys:
         self._wake = asyncio.Event()
         self.reload()
         if file is not None:
-            with suppress(FileNotFoundError):  # so that it stays valid if this folder is deleted
-                self._file = Path(os.path.abspath(file))  # noqa: PTH100 - it drops ".."
+            self._file = _in_full(file)
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -133,6 +133,8 @@ class Keys:
 
     def reload_soon(self) -> None:
         """Let `watch` reload the key file now, and report it even if nothing has changed."""
+        if self._file is None:
+            _log.info("no key file to reload: PETSTORE_API_KEYS_FILE is not set")
         self._wake.set()
 
     async def watch(self) -> None:
@@ -162,6 +164,16 @@ class Keys:
                 if (text := str(error) or type(error).__name__) != last:
                     last = text
                     _log.error("%s; the keys stay unchanged", text)
+
+
+def _in_full(file: Path) -> Path:
+    """Return a path that stays valid when the working directory is deleted.
+
+    Only the first ``..`` are resolved: the others may follow a link that changes.
+    """
+    name = str(file)
+    up = len(name) - len(_UP.sub("", name, count=1))
+    return file if file.is_absolute() else Path(os.path.realpath(name[:up]), name[up:])
 
 
 def _exposures(file: Path) -> tuple[str, ...]:

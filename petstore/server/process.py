@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from errno import EMFILE, ENFILE
 from functools import partial
 from multiprocessing import parent_process
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from petstore.config.errors import ConfigurationError
 from petstore.config.settings import Settings
 from petstore.http.app import Application
 from petstore.server import sockets as listening
@@ -44,6 +46,17 @@ _log = logging.getLogger("petstore")
 def stop_seconds(settings: Settings) -> float:
     """Return how long a process may take from a signal to its end."""
     return settings.drain_seconds + settings.shutdown_seconds
+
+
+@contextmanager
+def thread_errors() -> Iterator[None]:
+    """Raise `ConfigurationError` where no further thread can be started."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "new thread" not in str(error):
+            raise
+        raise ConfigurationError(f"{error}: raise the limit on processes (ulimit -u)") from None
 
 
 def exit_at_once(_number: int, _frame: FrameType | None) -> None:

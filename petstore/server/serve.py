@@ -19,7 +19,7 @@ from petstore.contract import Access, Expected, PetQuery
 from petstore.http.routes import API_PREFIX
 from petstore.observability.output import standard_error
 from petstore.server import sockets
-from petstore.server.process import Server
+from petstore.server.process import Server, thread_errors
 
 _BANNER: Final = """
 petstore in development mode; press Ctrl-C to stop. {kept}
@@ -46,11 +46,13 @@ def serve(configuration: Configuration) -> None:
     Raises `ConfigurationError` and the errors of the storage contract.
     """
     settings = configuration.settings
-    store, _ = open_once(configuration)
+    with thread_errors():
+        store, _ = open_once(configuration)
     if configuration.plugin.backend.durable:  # from here on, no worker creates a store
         settings = replace(settings, store=store)
         configuration = replace(configuration, settings=settings)
     with ExitStack() as stack:
+        stack.enter_context(thread_errors())
         sock = stack.enter_context(sockets.bind(settings.listen))
         standard_error.own_terminal()
         stack.enter_context(standard_error.nonblocking())

@@ -38,6 +38,7 @@ from petstore.server.process import (
     Server,
     exit_at_once,
     stop_seconds,
+    thread_errors,
 )
 from petstore.store.shared import SharedStore, shared_store_bytes
 
@@ -310,10 +311,11 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
             report.send(os.getpid())
 
     try:
-        Thread(target=_stop_with_parent, daemon=True).start()
-        plugin = discovery.find(settings.backend or "")
-        app = create_app(Configuration(settings, plugin, storage, keys, dev), memory.shared)
-        Server(app, settings, ready, keys.reload_soon, memory.turns).run([sock])
+        with thread_errors():
+            Thread(target=_stop_with_parent, daemon=True).start()
+            plugin = discovery.find(settings.backend or "")
+            app = create_app(Configuration(settings, plugin, storage, keys, dev), memory.shared)
+            Server(app, settings, ready, keys.reload_soon, memory.turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent may try again
         _log.error("a worker cannot start: %s", error)
         wrong = isinstance(error, ConfigurationError)

@@ -179,10 +179,7 @@ def _output(file: str) -> Iterator[IO[bytes]]:
                 opened.flush()
                 os.fsync(opened.fileno())
             part.replace(path)
-            with suppress(OSError):  # a user may not read the folder, a file system not sync it
-                folder = os.open(path.parent, os.O_RDONLY)
-                os.fsync(folder)
-                os.close(folder)
+            _sync_name(path)
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
@@ -194,6 +191,19 @@ def _output(file: str) -> Iterator[IO[bytes]]:
         if error.filename is None or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OSError(errno.EIO, error.strerror, file) from None  # for `petstore.cli`, too
         raise ConfigurationError(f"cannot write {file}: {error.strerror}") from None
+
+
+def _sync_name(path: Path) -> None:
+    """Sync the name of a file, if the user may read its folder and the file system can do it."""
+    try:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EINVAL):
+            raise
 
 
 class _Lines:

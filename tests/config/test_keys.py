@@ -254,9 +254,10 @@ class TestReload:
         watcher.cancel()
         assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
 
-    def test_sighup_without_a_key_file_does_nothing(self, start: Start) -> None:
+    def test_sighup_without_a_key_file_says_so(self, start: Start) -> None:
         live = start(drain_seconds="0")
         live.popen.send_signal(signal.SIGHUP)
+        until(lambda: "no key file to reload" in live.log.read_text())
         assert live.client.get("/v1/pets").status_code == 200
         assert live.stop() == 0
 

@@ -87,6 +87,10 @@ REFUSED: Final = {
         "d=$(printf 'd\\377') && mkdir $d && cd $d && export PETSTORE_SQLITE_PATH=pets",
         r"d\udcff/pets': the path must be UTF-8",
     ),
+    "few processes": (
+        SERVED["few processes"].replace("=16", "=1"),
+        "can't start new thread: raise the limit on processes (ulimit -u)",
+    ),
     "nothing writable": (
         "export PETSTORE_METRICS_LISTEN=127.0.0.1:0 && " + SERVED["nothing but the store writable"],
         "cannot create the files of PETSTORE_METRICS_LISTEN: No usable temporary directory found",

@@ -23,10 +23,10 @@ APPLICATION_ID: Final = 0x50455453
 WAL_LIMIT: Final = 16 * 2**20
 """The size to which a longer WAL is truncated when it is restarted: four times the usual one."""
 
-SQL: Final = resources.files("petstore_sqlite") / "sql"
+_SQL: Final = resources.files("petstore_sqlite") / "sql"
 """The folder of the SQL. N.sql turns a file of schema version N - 1 into one of N; 0 is empty."""
 
-MIGRATIONS: Final = [(SQL / f"{number}.sql").read_text("utf-8") for number in range(1, 7)]
+MIGRATIONS: Final = [(_SQL / f"{number}.sql").read_text("utf-8") for number in range(1, 7)]
 
 _IDENTITY_VERSION: Final = 4
 """The first schema version with an identity."""
