@@ -73,7 +73,9 @@ class Target(Struct, frozen=True):
 def parse(url: str) -> Target:
     """Parse the URL. Raises `SettingsError`, without a password in it, if it is not valid."""
     parts, options = _split(url)
-    secure, topology = parts.scheme.startswith("rediss"), _topology(parts.scheme)
+    secure = parts.scheme.startswith("rediss")
+    if (topology := _TOPOLOGIES.get(parts.scheme.replace("rediss", "redis", 1))) is None:
+        raise _error("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
     known = [
         *(_TLS_OPTIONS if secure else ()),
         *(_SENTINEL_OPTIONS if topology is Topology.SENTINEL else ()),
@@ -131,13 +133,6 @@ def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     return parts, options
 
 
-def _topology(scheme: str) -> Topology:
-    found = _TOPOLOGIES.get(scheme.replace("rediss", "redis", 1))
-    if found is None:
-        raise _error("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
-    return found
-
-
 def _masked(parts: SplitResult, options: dict[str, str]) -> str:
     """Return the URL without its passwords."""
     login, at, hosts = parts.netloc.rpartition("@")
@@ -149,19 +144,12 @@ def _masked(parts: SplitResult, options: dict[str, str]) -> str:
 def _address(text: str, topology: Topology) -> ServerAddress:
     try:
         parts: SplitResult = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
+        host, port = parts.hostname or "", parts.port
+        usable = host.isprintable() and host.encode("idna") and port != 0
     except ValueError:
-        port = 0
-    if port == 0:
-        raise _error("the port is not a number from 1 to 65535")
-    if not host:
-        raise _error("a host is missing")
-    try:
-        usable = host.isprintable() and host.encode("idna")
-    except UnicodeError:
         usable = False
     if not usable:
-        raise _error("a host is not a valid name or address")
+        raise _error("a host, or the port behind it, is missing or not valid")
     return host, port or topology.value
 
 
