@@ -6,7 +6,7 @@ the service's own here, those of the chosen backend in `petstore.config.discover
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -87,41 +87,35 @@ def parse_origins(text: str) -> tuple[str, ...]:
     return origins
 
 
+def _parsed(parse: Callable[[str], Any], title: str, description: str) -> Meta:
+    """Return the `Meta` of a field whose text a function converts, see `convert`."""
+    return Meta(title=title, description=description, extra={"parse": parse})
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """The service's settings: the field `max_body_bytes` is PETSTORE_MAX_BODY_BYTES."""
 
-    backend: (
-        Annotated[
-            str,
-            Meta(
-                title="where pets and orders are stored",
-                description="the name of an installed backend",
-            ),
-        ]
-        | None
-    ) = None
+    backend: Annotated[
+        str | None,
+        Meta(
+            title="where pets and orders are stored",
+            description="the name of an installed backend",
+        ),
+    ] = None
     api_keys: Annotated[
         tuple[str, ...],
-        Meta(
-            title="for small installations",
-            description="API keys, separated by commas",
-            extra={"parse": split},
-        ),
+        _parsed(split, "for small installations", "API keys, separated by commas"),
     ] = ()
     api_keys_file: Annotated[
         Path | None,
-        Meta(
-            title="the API keys of clients",
-            description="a file of name:sha256-hex lines",
-            extra={"parse": Path},
-        ),
+        _parsed(Path, "the API keys of clients", "a file of name:sha256-hex lines"),
     ] = None
     listen: Annotated[
         Address,
-        Meta(
-            title="the address of the service",
-            description="HOST:PORT, for instance 127.0.0.1:8000, or unix:/PATH, or fd:N",
-            extra={"parse": Address.parse},
+        _parsed(
+            Address.parse,
+            "the address of the service",
+            "HOST:PORT, for instance 127.0.0.1:8000, or unix:/PATH, or fd:N",
         ),
     ] = Address.parse("127.0.0.1:8000")
     store: (
@@ -171,28 +165,27 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = 1000
     rate_limit: Annotated[
         RateLimit | None,
-        Meta(
-            title="the limit for each client",
-            description="a number of requests from 1 to 999999999 per s, m or h, for instance"
-            " 100/s",
-            extra={"parse": RateLimit.parse},
+        _parsed(
+            RateLimit.parse,
+            "the limit for each client",
+            "a number of requests from 1 to 999999999 per s, m or h, for instance 100/s",
         ),
     ] = None
     cors_origins: Annotated[
         tuple[str, ...],
-        Meta(
-            title="whose pages may call the service from a browser",
-            description="origins, separated by commas, as browsers send them (without a usual"
-            " port), for instance https://shop.example, or *",
-            extra={"parse": parse_origins},
+        _parsed(
+            parse_origins,
+            "whose pages may call the service from a browser",
+            "origins, separated by commas, as browsers send them (without a usual port), for"
+            " instance https://shop.example, or *",
         ),
     ] = ()
     metrics_listen: Annotated[
         Address | None,
-        Meta(
-            title="the address for Prometheus",
-            description="HOST:PORT for /metrics, for instance 127.0.0.1:9100",
-            extra={"parse": partial(Address.parse_port, setting=f"{PREFIX}METRICS_LISTEN")},
+        _parsed(
+            partial(Address.parse_port, setting=f"{PREFIX}METRICS_LISTEN"),
+            "the address for Prometheus",
+            "HOST:PORT for /metrics, for instance 127.0.0.1:9100",
         ),
     ] = None
     log: Annotated[
