@@ -4,7 +4,7 @@ Only the chosen plugin is imported: a broken plugin that is not chosen cannot pr
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -132,11 +132,12 @@ def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
     Raises `ConfigurationError` for a setting that is invalid, missing or unknown to the backend.
     """
     known = [setting.name for setting in settings_of(plugin.backend.settings, plugin.prefix)]
+    listed = ", ".join(known) or "none"
     for name in values:
         if name.startswith(plugin.prefix) and name not in known:
             raise ConfigurationError(
                 f"{name} is not a setting of the backend '{plugin.name}'."
-                f"{did_you_mean(name, known) or _listed(known)}"
+                f"{did_you_mean(name, known) or f' It has: {listed}'}"
             )
     settings: Struct = convert(plugin.backend.settings, plugin.prefix, values)
     return settings
@@ -144,10 +145,6 @@ def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
 
 def _title(name: str, distribution: str, version: str) -> str:
     return f"the backend '{name}' ({distribution} {version})"
-
-
-def _listed(known: Sequence[str]) -> str:
-    return f" It has: {', '.join(known)}" if known else " It has no settings."
 
 
 def _distribution(point: EntryPoint) -> str:
