@@ -249,13 +249,9 @@ class Metrics:
         """Count a request that failed because of the storage."""
         self._failures.inc()
 
-    def storage_took_write(self) -> None:
-        """Show that the storage accepts writes."""
-        self._writable.set(1)  # each time: another worker's write may have failed just before
-
-    def storage_refused_write(self) -> None:
-        """Show that the storage accepts no writes."""
-        self._writable.set(0)
+    def storage_writable(self, *, accepts: bool) -> None:
+        """Show whether the storage accepts writes."""
+        self._writable.set(accepts)  # each time: another worker's may just have been different
 
     def _flush(self) -> None:
         """Store the counts of this iteration of the event loop."""

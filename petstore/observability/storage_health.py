@@ -41,7 +41,7 @@ class StorageHealth:
     def failed(self, reason: str, request_id: str, *, write: bool) -> None:
         """Log that the storage failed a request, unless another failure has just been logged."""
         if write and self._metrics is not None:
-            self._metrics.storage_refused_write()
+            self._metrics.storage_writable(accepts=False)
         if not self._due(reason, write=write):
             self._unlogged += 1
             return
@@ -86,7 +86,7 @@ class StorageHealth:
     def wrote(self) -> None:
         """Note that the storage has stored something new: it accepts writes."""
         if self._metrics is not None:
-            self._metrics.storage_took_write()
+            self._metrics.storage_writable(accepts=True)
         if self._refusing:
             self._refusing = False
             self._logged[True].clear()
