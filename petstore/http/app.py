@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from mmap import mmap
-from typing import Any, NamedTuple
+from typing import Any
 
 from litestar import Litestar, Router
 from litestar.config.app import AppConfig
@@ -53,15 +53,8 @@ class Application(Struct, frozen=True):
     tick: Callable[[int], None]
 
 
-class Shared(NamedTuple):
-    """What the workers of a service share, so that they act as one.
-
-    store -- what they know of the store
-    counters -- of the requests of each client
-    """
-
-    store: SharedStore
-    counters: SharedCounters
+Shared = tuple[SharedStore, SharedCounters]
+"""What the workers of a service share: what they know of the store, and counts of requests."""
 
 
 def create_app(configuration: Configuration, shared: Shared | None = None) -> Application:
@@ -71,7 +64,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     shared -- what several workers share; None if there is one
     """
     settings, keys = configuration.settings, configuration.keys
-    shared = shared or Shared(
+    shared_store, counters = shared or (
         SharedStore(bytearray(shared_store_bytes(1))),
         SharedCounters(memoryview(mmap(-1, shared_counters_bytes()))),
     )
@@ -87,7 +80,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     # request that is refused must not hold a slot.
     guards: list[Guard] = [key_guard(keys)]
     if settings.rate_limit is not None:
-        guards.append(rate_guard(RateLimiter(settings.rate_limit, shared.counters)))
+        guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)
     if configuration.dev:
@@ -101,7 +94,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
     store = watched(
         partial(configuration.plugin.backend.open, configuration.storage),
         Expected(settings.store, access, settings.workers),
-        shared.store,
+        shared_store,
         use,
         metrics.storage_checked if metrics else lambda: None,
     )

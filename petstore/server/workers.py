@@ -90,7 +90,7 @@ class Memory(NamedTuple):
         """What they know of the store, and write down about clients."""
         rest = memoryview(self.arena.buffer)[16 * self.workers :]
         size, own = shared_store_bytes(self.workers), (self.worker, self.workers)
-        return Shared(SharedStore(rest[:size], *own), SharedCounters(rest[size:], *own))
+        return SharedStore(rest[:size], *own), SharedCounters(rest[size:], *own)
 
 
 class Supervisor:
