@@ -168,18 +168,13 @@ def _insert(
     try:
         connection.execute(statement + _AND_ANOTHER * (len(rows) - 1), values)
     except apsw.ConstraintError as error:
-        _check_full(error)
+        if getattr(error, "extendedresult", 0) != apsw.SQLITE_CONSTRAINT_CHECK:
+            raise  # not of the check that an id is not above `MAX_ID`
         if len(rows) == 1:
             return [StorageError(_FULL)]
         return [outcome for row in rows for outcome in _insert(connection, statement, [row])]
     last = connection.last_insert_rowid()  # the ids of one statement have no gaps
     return [Receipt(id_) for id_ in range(last - len(rows) + 1, last + 1)]
-
-
-def _check_full(error: apsw.ConstraintError) -> None:
-    """Raise the error again unless it comes from the check that an id is not above `MAX_ID`."""
-    if getattr(error, "extendedresult", 0) != apsw.SQLITE_CONSTRAINT_CHECK:
-        raise error
 
 
 def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus) -> Order:
