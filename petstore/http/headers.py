@@ -59,12 +59,10 @@ class Deprecation(Struct, frozen=True):
 class FixedHeaders(Struct, frozen=True):
     """Headers that do not change from response to response.
 
-    cacheable -- whether the handler adds its own instead of `DEFAULT_HEADERS`
     headers -- as ASGI represents them
     encoded -- as HTTP/1.1 writes them: each on a line, after the line break of the line before
     """
 
-    cacheable: bool
     headers: list[Header]
     encoded: bytes
 
@@ -79,7 +77,7 @@ def fixed_headers(
 ) -> FixedHeaders:
     """Return the headers that all responses of one media type of an operation have.
 
-    media_type -- empty for a response without content
+    media_type -- empty for a response without content, or whose handler adds it
     root_path -- the public prefix of the service
     deprecation -- that of the operation
     cacheable -- whether the handler adds its own instead of `DEFAULT_HEADERS`
@@ -89,4 +87,4 @@ def fixed_headers(
     if deprecation is not None:
         headers += deprecation.headers(root_path)
     encoded = b"".join([b"\r\n%b: %b" % header for header in headers])
-    return FixedHeaders(cacheable, headers, encoded)
+    return FixedHeaders(headers, encoded)

@@ -110,10 +110,8 @@ class Response(Struct, Generic[Content], gc=False):
 
     headers -- beside those of every response of the operation, names in lower case; it is changed
     status -- None for that of the operation
-    media_type -- None for that of the operation
     """
 
     content: Content
     headers: list[Header] = []
     status: int | None = None
-    media_type: str | None = None

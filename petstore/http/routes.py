@@ -47,7 +47,7 @@ class Texts(Struct, frozen=True):
     collection -- whose pages it returns
     creates -- whether its response has a ``Location``, and it accepts an ``Idempotency-Key``
     cacheable -- whether its responses, except errors, have headers of its own instead of
-        `DEFAULT_HEADERS`
+        ``Content-Type`` and `DEFAULT_HEADERS`
     """
 
     errors: tuple[int, ...] = ()
@@ -188,8 +188,8 @@ def _compile(
     media_type = handler.media_type or JSON
     media_type = media_type.value if isinstance(media_type, Enum) else media_type
     fixed, fixed_error = (
-        fixed_headers(type_, root_path, texts.deprecation, cacheable=cacheable)
-        for type_, cacheable in ((media_type, texts.cacheable), (JSON, False))
+        fixed_headers(type_, root_path, texts.deprecation, cacheable=not type_)
+        for type_ in ("" if texts.cacheable else media_type, JSON)
     )
     return Operation(
         id=name,

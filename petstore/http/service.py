@@ -131,8 +131,6 @@ class Service:
                     headers = result.headers
                     if result.status is not None:
                         code = result.status
-                    if result.media_type is not None:
-                        fixed = fixed_headers(result.media_type, cacheable=fixed.cacheable)
                     result = result.content
                 body = operation.encode(result)
                 if len(body) > SMALL_BODY_BYTES and request.slot and operation.body is None:

@@ -78,18 +78,18 @@ class OperationsController(Controller):
             raise response from None
         return "ok\n"
 
-    @get("/openapi.json", operation_id="openapi", media_type=JSON, opt=_CACHEABLE)
+    @get("/openapi.json", operation_id="openapi", opt=_CACHEABLE)
     async def document(self, request: ServiceRequest) -> Response[bytes]:
         """Return the OpenAPI document."""
         return await _validated(request, request.service.document, JSON, _NO_CACHE)
 
-    @get("/docs", operation_id="docs", media_type=MediaType.HTML, opt=_CACHEABLE)
+    @get("/docs", operation_id="docs", opt=_CACHEABLE)
     async def reference(self, request: ServiceRequest) -> Response[bytes]:
         """Return the page of the interactive reference."""
         page = await asyncio.to_thread(_page, request.service.document)
         return await _validated(request, page, "text/html", _NO_CACHE, *_PAGE_HEADERS)
 
-    @get("/docs/{name:str}", operation_id="docsAsset", media_type=MediaType.TEXT, opt=_CACHEABLE)
+    @get("/docs/{name:str}", operation_id="docsAsset", opt=_CACHEABLE)
     async def asset(self, request: ServiceRequest, name: FromPath[str]) -> Response[bytes]:
         """Return a part of the reference page, for good if the URL has its version.
 
@@ -115,10 +115,11 @@ async def _validated(
     own = [*headers, (b"etag", etag), (b"vary", b"accept-encoding")]
     known = _items(sent, b"if-none-match")
     if b"*" in known or etag in [tag.removeprefix(b"W/") for tag in known]:
-        return Response(b"", own, 304, media_type="")
+        return Response(b"", own, 304)
     if compressed:
         own.append((b"content-encoding", b"gzip"))
-    return Response(content, own, media_type=media_type)
+    own.append((b"content-type", media_type.encode()))
+    return Response(content, own)
 
 
 @cache
