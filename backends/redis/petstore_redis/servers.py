@@ -97,8 +97,8 @@ async def warn_of_losses(
     elif aof != "1":
         _log.warning("%s has no AOF: acknowledged writes may be lost when it stops%s", name, too)
     elif sync == _UNKNOWN:
-        why = "it allows no CONFIG GET appendfsync): unless appendfsync is always"
-        _log.warning("%s does not say whether it syncs each write (%s, %s", name, why, power)
+        unknown = "it allows no CONFIG GET appendfsync: unless that is always"
+        _log.warning("%s does not say whether it syncs each write; %s, %s", name, unknown, power)
     elif sync != "always":
         _log.warning("%s does not sync each write (appendfsync is not always): %s", name, power)
     if "maxmemory_policy" not in info:

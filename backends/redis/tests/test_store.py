@@ -146,8 +146,8 @@ def test_a_server_that_does_not_allow_config_is_used_and_nothing_claimed_of_it(
     ):
         assert create(managed) == 1
     (message,) = [record.getMessage() for record in caplog.records]
-    assert "does not say whether it syncs each write (it allows no CONFIG GET" in message
-    assert "unless appendfsync is always, a power failure may lose the last two" in message
+    assert "does not say whether it syncs each write; it allows no CONFIG GET" in message
+    assert "unless that is always, a power failure may lose the last two" in message
 
 
 def test_nothing_is_claimed_of_a_server_that_says_little(caplog: pytest.LogCaptureFixture) -> None:
