@@ -37,6 +37,9 @@ Add a pet, in another terminal:
     -d '{{"name": "Rex", "categoryId": 7, "status": "available"}}'
 """
 
+NOTIFY_SECONDS: Final = 1
+"""How long a manager that reads nothing may hold up the start."""
+
 _log = logging.getLogger("petstore")
 
 
@@ -105,7 +108,20 @@ def open_once(configuration: Configuration, *, changes: bool = True) -> tuple[st
     return asyncio.run(ping())
 
 
+def notify_manager() -> None:
+    """Tell the manager that NOTIFY_SOCKET names, if any, that the service is ready (sd_notify)."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):  # an abstract name
+        address = f"\0{address[1:]}"
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(NOTIFY_SECONDS)
+        manager.sendto(b"READY=1", address)
+
+
 def _announce(configuration: Configuration, sock: socket.socket, metrics: str) -> None:
+    notify_manager()
     base = sockets.display_address(sock)
     local = sock.family == socket.AF_UNIX
     settings, plugin = configuration.settings, configuration.plugin

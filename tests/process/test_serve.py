@@ -12,7 +12,9 @@ import pytest
 from petstore_conformance.faults.services import children
 
 from petstore.config.keys import new_key
+from petstore.server import serve
 from tests.support.command import running
+from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, alive, process
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -145,3 +147,51 @@ def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
         assert live.stop() == 0
     assert logged("out of file descriptors") == 2 * count
     assert "Traceback" not in live.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("workers", "mark"), [("1", ""), ("1", "@"), pytest.param("2", "", marks=pytest.mark.slow)]
+)
+def test_a_manager_is_told_once_the_port_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, mark: str
+) -> None:
+    name = f"{mark}{tmp_path}/notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    listen = f"127.0.0.1:{free_port()}"
+    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets", "workers": workers}
+    settings |= {"api_keys": KEY, "listen": listen}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name.replace("@", "\0"))
+        manager.settimeout(HANG_SECONDS)
+        with running(tmp_path, "serve", **settings):
+            assert manager.recv(100) == b"READY=1"
+            assert httpx.get(f"http://{listen}/readyz").status_code == 200
+            manager.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                manager.recv(100)
+
+
+@pytest.mark.parametrize("name", ["", "/nowhere", "@nobody", "/", "x" * 200, "vsock:2:1"])
+def test_a_manager_that_cannot_be_told_does_not_matter(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    serve.notify_manager()
+
+
+def test_a_manager_that_reads_nothing_does_not_stop_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{tmp_path}/notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", name)
+    monkeypatch.setattr(serve, "NOTIFY_SECONDS", 0.01)
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other,
+    ):
+        manager.bind(name)
+        other.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                other.sendto(b"", name)
+        serve.notify_manager()
