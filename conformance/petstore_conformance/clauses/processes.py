@@ -25,11 +25,11 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.clauses.restore import pet_and_order
-from petstore_conformance.clauses.sharing import sell_once
+from petstore_conformance.clauses.sharing import sell_once, write_once
 from petstore_conformance.harness.child import Child, child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import every_filter, read_all, read_page
+from petstore_conformance.model.calls import every_filter, measure, read_all, read_page
 from petstore_conformance.model.values import AT, REX, TIMES, make_token
 
 KILLS: Final = 5
@@ -37,6 +37,9 @@ KILLS: Final = 5
 
 KILLING_SECONDS = 20
 """After this time no more of them are started."""
+
+MEETINGS: Final = 20
+"""How often two processes write the same at once."""
 
 Read = Callable[[Repository], Awaitable[Any]]
 
@@ -68,15 +71,17 @@ class ProcessClauses(Kit):
         async with location.open() as one, child(location) as other:
             handles: tuple[Repository, Repository] = one, other
             assert other.store == one.store, "each process has an identity of its own"
-            creates = [r.create_pet(NewPet(f"{n}", n)) for n in range(40) for r in handles]
-            receipts = await asyncio.gather(*creates)
-            assert len({receipt.id for receipt in receipts}) == 80
+            creates = [h.create_pet(NewPet(f"{n}", n)) for n in range(40) for h in handles]
+            ids = {receipt.id for receipt in await asyncio.gather(*creates)}
+            assert len(ids) == len(creates), "an id is assigned twice"
             for handle in handles:
-                listed = await handle.list_pets(PetQuery(0, 999))
-                assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
-            for number in range(20):
+                assert {pet.id for pet in await handle.list_pets(PetQuery(0, 999))} == ids
+            length, _ = await measure(other.create_pet(REX))
+            for number in range(MEETINGS):
                 writer, reader = handles if number % 2 else handles[::-1]
-                pet_id = await add_pet(writer)
+                # The process that is farther away begins by up to the length of a call earlier.
+                delay = length.seconds * number / MEETINGS
+                pet_id = await write_once((other, one), REX, f"create {number}", delay)
                 pet = Pet(pet_id, "Rex", 7, PetStatus.AVAILABLE)
                 assert await reader.get_pet(pet_id) == pet
                 assert pet in await reader.list_pets(PetQuery(0, 999, PetStatus.AVAILABLE))

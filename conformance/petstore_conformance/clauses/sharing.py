@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import repeat
 from typing import Any, Final
 
 import pytest
@@ -26,9 +27,11 @@ from petstore_conformance.clauses.orders import (
     FINAL_STATUSES,
     add_pet,
     check_agreement,
+    place_at,
     place_orders,
     status_of,
 )
+from petstore_conformance.clauses.records import read_records, record_of
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import (
@@ -41,10 +44,30 @@ from petstore_conformance.model.calls import (
     read_page,
     sample,
 )
+from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.values import AT, REX, make_token
 
 PAGE_SIZES: Final = (1, 2, 99)
 """A page that one item fills, one that has an item more, and one that ends early."""
+
+
+MANY_IDS: Final = 1009
+"""More than a repository reserves in a block."""
+
+
+async def write_once(
+    handles: Sequence[Repository], payload: Payload, name: str, delay: float = 0
+) -> int:
+    """Make one write with one token through every handle, twice each; return its id.
+
+    delay -- how many seconds before the next handle the calls of each one begin
+    """
+    token, writes = make_token(name, payload), list[asyncio.Task[Receipt]]()
+    for handle in handles:
+        writes += [asyncio.create_task(send(handle, payload, token)) for _ in range(2)]
+        if delay:
+            await asyncio.sleep(delay)
+    return one_effect(await asyncio.gather(*writes))
 
 
 async def sell_once(
@@ -103,7 +126,10 @@ class SharingClauses(Kit):
         pet = created((await writer.create_pet(new)).id, new)
         for handle in handles:  # it has read what is going to change
             assert (await self._read(handle, pet.id, 0))[0] == pet
-        order_id = (await writer.place_order(pet.id, AT)).id
+        token = make_token(f"place {number}", pet.id)
+        order_id = (await writer.place_order(pet.id, AT, token)).id
+        for handle in handles:
+            assert record_of(token, order_id) in await read_records(handle, 99)
         for status in (OrderStatus.PLACED, FINAL_STATUSES[number % 2]):
             order = await updater.update_order(order_id, status)
             assert order == Order(order_id, pet.id, status, AT)
@@ -223,19 +249,18 @@ class SharingClauses(Kit):
             for handle in handles:
                 assert {pet.id for pet in await handle.list_pets(PetQuery(0, 99))} == ids
         async with location.open() as one, location.open() as other:
-            numbers = await sample(one, range(1009), together=True)
-            creates = [
-                repository.create_pet(NewPet(f"{number}", number))
-                for number in numbers  # each may reserve ids in blocks
-                for repository in (one, other)
-            ]
-            receipts = await asyncio.gather(*creates)
-            assert len({receipt.id for receipt in receipts}) == len(creates)
+            numbers = await sample(one, range(MANY_IDS), together=True)
+            handles = [handle for _ in numbers for handle in (one, other)]
+            pet_ids = await asyncio.gather(*(add_pet(handle) for handle in handles))
+            assert len(set(pet_ids)) == len(pet_ids), "an id is assigned twice"
             listed = await one.list_pets(PetQuery(0, 9999))
             assert await other.list_pets(PetQuery(0, 9999)) == listed
-            assert {pet.id for pet in listed} == {receipt.id for receipt in receipts}
+            assert {pet.id for pet in listed} == set(pet_ids)
+            placings = map(place_at, handles, repeat(AT), pet_ids)
+            orders = {order.id for order in await asyncio.gather(*placings)}
+            assert len(orders) == len(pet_ids), "the id of an order is assigned twice"
             (order,) = await place_orders(other)
-            id_ = max(listed[-1].id, order.id) + 1000
+            id_ = max(order.id, order.pet_id, *orders) + 1000
             cancelled = Order(id_, id_, OrderStatus.CANCELLED, AT)
             await one.restore([Pet(id_, "Rex", 7), cancelled])
             (order,) = await place_orders(other)
@@ -269,7 +294,7 @@ class SharingClauses(Kit):
         async with location.open() as one, location.open() as other:
             for number in await sample(one, range(12)):
                 first, second = (one, other) if number % 2 else (other, one)
-                pet_id = await add_pet(one)
+                pet_id = await write_once((first, second), REX, f"create {number}")
                 await self._refuse_then_place(first, second, pet_id)
                 for handle in (one, other):  # it has read what is going to change
                     await handle.get_pet(pet_id)

@@ -39,7 +39,7 @@ from petstore_conformance.model.calls import (
     read_all,
     settle,
 )
-from petstore_conformance.model.model import Model, Payload, Write, matching
+from petstore_conformance.model.model import Model, Payload, Write, matching, send
 from petstore_conformance.model.values import TIMES
 
 _CANCELLED: Final = (
@@ -202,10 +202,7 @@ class Comparison(RuleBasedStateMachine):
         return Call(lambda repository: repository.get_order(order.id), (order.id, Order))
 
     def _make(self, repository: Repository, write: Write) -> Coroutine[Any, Any, Receipt]:
-        token = self._model.token(write)
-        if isinstance(write.payload, NewPet):
-            return repository.create_pet(write.payload, token)
-        return repository.place_order(write.payload, write.at, token)
+        return send(repository, write.payload, self._model.token(write), write.at)
 
     def _write(self, write: Write) -> None:
         is_pet = isinstance(write.payload, NewPet)

@@ -1,6 +1,6 @@
 """The model: a store of plain lists, with which the machine compares a repository."""
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from copy import copy
 from datetime import datetime
 from itertools import count
@@ -24,6 +24,7 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     RefusedError,
+    Repository,
     TokenReusedError,
 )
 from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, make_token
@@ -53,6 +54,15 @@ class Write(Struct, frozen=True):
         """Return whether the other write has the same token, for something else."""
         same = type(self.payload) is type(other.payload) and self.name == other.name
         return same and self.name is not None and self.payload != other.payload
+
+
+def send(
+    repository: Repository, payload: Payload, token: IdempotencyToken | None, at: datetime = AT
+) -> Coroutine[Any, Any, Receipt]:
+    """Return the write that stores this: a new pet, or an order of a pet."""
+    if isinstance(payload, NewPet):
+        return repository.create_pet(payload, token)
+    return repository.place_order(payload, at, token)
 
 
 class Model:

@@ -32,7 +32,11 @@ for kind in (
     filed.ShowsWhatItSavesLater,
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
-for shared in (filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime):
+# Of the four, only the last breaks "a token takes effect in only one of them" for creates.
+for shared in (
+    *(filed.LocksInItsProcess, filed.CachesPets, filed.StoresLocalTime),
+    filed.LooksForTokensFirst,
+):
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
 numbered = replace(filed.FILED, scratch=scratch_numbered)
 SABOTEURS["NumbersItsScratchLocations"] = "shared-processes", numbered

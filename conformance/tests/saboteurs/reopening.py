@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from petstore.contract import (
     OrderStatus,
     Pet,
     PetQuery,
+    PetStatus,
     Receipt,
     RefusedError,
     StorageError,
@@ -224,6 +226,23 @@ class LeavesCancelledWritesUncommitted(Correct):
         super().close()
         for pet_id in self.noted:
             self.data.pets.pop(pet_id, None)
+
+
+@breaks("durable-reads")  # a pet or an order: no other breaks this for orders
+class LeavesCancelledOrdersUncommitted(Correct):
+    """A cancelled order is visible, but the next writer commits it; closing rolls it back."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        receipt = await super().place_order(pet_id, at, token)
+        self.noted.add(receipt.id)
+        await asyncio.sleep(0)
+        self.noted.clear()
+        return receipt
+
+    def close(self) -> None:
+        super().close()
+        for order_id in self.noted:
+            self.set_status(self.data.orders.pop(order_id).pet_id, PetStatus.AVAILABLE)
 
 
 @breaks("durable-orders")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -20,6 +21,8 @@ from petstore.contract import (
     PetQuery,
     PetStatus,
     Receipt,
+    TokenPage,
+    TokenRecord,
 )
 
 
@@ -69,6 +72,39 @@ class RemembersRefusals(Correct):
     def set_status(self, pet_id: int, status: PetStatus) -> None:
         super().set_status(pet_id, status)
         self.noted.discard(pet_id)
+
+
+@breaks("shared-orders")  # a token takes effect in only one: no other breaks this for creates
+class LocksTokensOfItsOwnCreates(Correct):
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        self.require_open()
+        async with self.lock:
+            if receipt := self.find(token):
+                return receipt
+            receipt = await super().create_pet(new)
+            self.record(token, receipt.id)
+            return receipt
+
+
+@breaks("shared-reads")  # every read: no other breaks this for `list_tokens`
+class ListsOnlyItsOwnRecords(Correct):
+    """Records that another handle has stored since this one was opened are in no page."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.noted = set(store.records)
+
+    def record(self, token: Token, id_: int) -> None:
+        super().record(token, id_)
+        self.noted.add(token and token.value)
+
+    def restore_record(self, record: TokenRecord) -> None:
+        super().restore_record(record)
+        self.noted.add(record.value)
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        page = await super().list_tokens(cursor, count, now)
+        return replace(page, records=[r for r in page.records if r.value in self.noted])
 
 
 @breaks("shared-orders")
@@ -160,27 +196,23 @@ class MapsWhatWasThere(Correct):
 
 @breaks("shared-ids")
 class LocksItsOwnReservations(Correct):
-    """Only within one handle no two creates reserve a block of ids at once."""
+    """Only within one handle no two orders reserve a block of ids at once."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self.ids = [*range(store.last_id + 1, store.last_id + 1001)]
+        self.ids: list[int] = [*range(store.last_id + 1, store.last_id + 1001)]
         store.last_id += 1000
 
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
         async with self.lock:
             if not self.ids or self.ids[0] <= self.data.restored:
                 begin = self.data.last_id + 1
                 await asyncio.sleep(0)
                 self.ids, self.data.last_id = [*range(begin, begin + 1000)], begin + 999
-            return await super().create_pet(new, token)
-
-    def choose_id(self) -> int:
-        return self.ids.pop(0) if self.ids else super().choose_id()
+            return await super().place_order(pet_id, at, token)
 
     def next_order_id(self) -> int:
-        self.data.last_id += 1
-        return self.data.last_id
+        return self.ids.pop(0)
 
 
 @breaks("shared-orders")

@@ -98,9 +98,17 @@ class ChecksThePetFirst(Correct):
 
 
 keyed("token-apart", "TreatsTokensAsText", lambda value: value.rstrip(b"\0\n"))
-keyed("token-apart", "CutsTokensTo16Bytes", lambda value: value[:16])
 keyed("token-apart", "EndsTokensAtControlZ", lambda value: value.partition(b"\x1a")[0])
 keyed("token-apart", "ReadsTokensAsLines", lambda value: b"\n".join(value.splitlines()))
+
+
+@breaks("token-apart")
+class CutsTokensOfOrders(Correct):
+    """The column for tokens is narrower in the table of orders."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        cut = token and replace(token, value=token.value[:16])
+        return await super().place_order(pet_id, at, cut)
 
 
 @breaks("token-apart")
