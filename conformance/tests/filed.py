@@ -305,6 +305,21 @@ class SavesOrdersLast(Filed):
         super().save()
 
 
+class UpdatesInTwoCommits(Filed):
+    """An update commits its order, and then its pet; a commit is four lines of a log before it."""
+
+    def save(self) -> None:
+        before = self.read()
+        with Path(f"{self.path}.log").open("ab", buffering=0) as log:
+            for _ in range(4):  # noqa: FURB122 - each is a step
+                log.write(b"begin")
+        if any(self.data.orders[id_] != order for id_, order in before.orders.items()):
+            half = copy(self.data)
+            half.pets = before.pets
+            self.write(half)
+        super().save()
+
+
 class SellsTwice(Filed):
     """Checks first whether a pet is available, and orders it a moment later."""
 

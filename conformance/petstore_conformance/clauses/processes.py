@@ -1,7 +1,7 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -24,16 +24,29 @@ from petstore.contract import (
     UnavailableError,
 )
 from petstore_conformance.clauses.orders import add_pet, check_agreement
-from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.clauses.records import record_of
+from petstore_conformance.clauses.restore import HIGHEST, pet_and_order
 from petstore_conformance.clauses.sharing import sell_once, write_once
-from petstore_conformance.harness.child import Child, child
+from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
-from petstore_conformance.model.calls import every_filter, measure, read_all, read_page
-from petstore_conformance.model.values import AT, REX, TIMES, make_token
+from petstore_conformance.model.calls import (
+    Stored,
+    created,
+    every_filter,
+    measure,
+    read_all,
+    read_page,
+    time_limit,
+)
+from petstore_conformance.model.model import send
+from petstore_conformance.model.values import AT, REX, make_token
 
-KILLS: Final = 5
-"""About how many processes are killed within their writes, if there is time for them."""
+KILLS: Final = 20
+"""How many processes are killed within their writes at most, if there is time for them.
+
+It is a third of the steps of a backend on SQL, whose transactions take three or more.
+"""
 
 KILLING_SECONDS = 20
 """After this time no more of them are started."""
@@ -60,6 +73,39 @@ async def _change(repository: Repository, read: Read, before: Any) -> Any:
     while (found := await read(repository)) == before:
         pass
     return found
+
+
+async def write_each_kind(
+    repository: Repository, name: str, restored_id: int
+) -> AsyncIterator[Pet | Order]:
+    """Make a write of each kind, with tokens made from a name; yield what each has stored."""
+    new = NewPet(name, 7, PetStatus.AVAILABLE)
+    pet = created((await repository.create_pet(new, make_token(name, new))).id, new)
+    yield pet
+    for status in (OrderStatus.CANCELLED, OrderStatus.COMPLETED):
+        token = make_token(f"{name} {status}", pet.id)
+        order_id = (await repository.place_order(pet.id, AT, token)).id
+        yield Order(order_id, pet.id, OrderStatus.PLACED, AT)
+        yield await repository.update_order(order_id, status)
+    sold = Pet(restored_id, "restored", 7, PetStatus.SOLD)
+    order = Order(restored_id, restored_id, OrderStatus.COMPLETED, AT)
+    token = make_token(f"restored {name}", sold)
+    await repository.restore([sold, order, record_of(token, restored_id)])
+    for item in (sold, order):
+        yield item
+    assert await send(repository, REX, token) == Receipt(restored_id, replayed=True)
+
+
+def check_acknowledged(items: Sequence[Pet | Order], stored: Stored) -> None:
+    """Check that items are stored; their statuses may have changed after they were acknowledged."""
+    found_items: list[Any] = [*stored.pets, *stored.orders]
+    by_id = {(type(item), item.id): item for item in found_items}
+    for item in items:
+        found = by_id.get((type(item), item.id))
+        assert found is not None, f"{item} is gone"
+        assert found == replace(item, status=found.status)
+        if isinstance(item, Order):
+            assert item.status in (OrderStatus.PLACED, found.status)
 
 
 class ProcessClauses(Kit):
@@ -149,53 +195,55 @@ class ProcessClauses(Kit):
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
         """Writes are saved on closing, by a timer, or in several steps."""
-        pets, orders = dict[int, Pet](), dict[int, Order]()
-        for number in range(3):
-            async with child(location, last_write=0) as killed:
-                await self._sell(killed, f"sold {number}")
-                writes = range(1, killed.writes + 1)
-                receipts = await self._write_until_killed(killed, number, pets, orders)
-            async with location.open() as repository:
-                stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
-                placed = {
-                    order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))
-                }
-                assert pets.items() <= stored.items()
-                assert orders.items() <= placed.items()
-                for name, receipt in receipts.items():
-                    again = await repository.create_pet(REX, make_token(name, REX))
-                    assert again == Receipt(receipt.id, replayed=True)
-                assert await add_pet(repository) not in stored, "an id is assigned again"
-                await check_agreement(repository)
-        await self._kill_within_writes(location, writes)
+        steps = await self._write_and_kill(location, 0)
+        await self._write_and_kill(location, 0, others=20)
+        in_time = time_limit(KILLING_SECONDS)
+        chosen = current().spread(range(1, steps + 1), KILLS)
+        for number, step in enumerate(chosen):
+            if not in_time():
+                current().note(number, len(chosen))
+                break
+            await self._write_and_kill(location, step)
         await self._kill_while_it_reads(location)
 
-    async def _kill_within_writes(self, location: Location, writes: range) -> None:
-        """Kill a process after one of the writes to a file or a server that its calls make.
+    async def _write_and_kill(self, location: Location, step: int, *, others: int = 0) -> int:
+        """Write in a process that is killed, and compare; return how many steps it made.
 
-        writes -- those of `_sell`, counted from 1
+        step -- after which of its writes to a file or a server it ends; 0 is after all calls
+        others -- how many creates are in flight then
         """
-        time = asyncio.get_running_loop().time
-        end = time() + KILLING_SECONDS
-        step = len(writes) // KILLS
-        # A step that is not even, so that other steps of each call come last.
-        chosen = writes[:: step if step % 2 else step + 1]
-        for number, last in enumerate(chosen):
-            if time() > end:
-                current().note(number, len(chosen))
-                return
-            name = f"killed after write {last}"
-            async with child(location, last_write=last) as killed:
-                with suppress(UnavailableError):
-                    await self._sell(killed, name)
-            async with location.open() as repository:
-                await check_agreement(repository)
-                await self._sell(repository, name)  # the same writes, with the same tokens
-                stored = await read_all(repository)
-                pets = [pet for pet in stored.pets if pet.name == name]
-                assert [pet.status for pet in pets] == [PetStatus.SOLD], "it is stored twice"
-                orders = [order for order in stored.orders if order.pet_id == pets[0].id]
-                assert [order.status for order in orders] == [OrderStatus.COMPLETED]
+        name = f"killed after {step}, beside {others}"
+        free_id = HIGHEST - 100 * others - step  # ids are assigned above the highest one
+        news = [NewPet("in flight", number) for number in range(others)]
+        acknowledged = list[Pet | Order]()
+        async with child(location, last_write=step) as killed:
+            with suppress(UnavailableError):
+                async for item in write_each_kind(killed, name, free_id):
+                    acknowledged.append(item)
+            creates = [asyncio.create_task(killed.create_pet(new)) for new in news]
+            if creates:
+                await asyncio.wait(creates, return_when=asyncio.FIRST_COMPLETED)
+            await killed.kill()
+        results = await asyncio.gather(*creates, return_exceptions=True)
+        for new, result in zip(news, results, strict=True):
+            if isinstance(result, Receipt):
+                acknowledged.append(created(result.id, new))
+            else:
+                assert isinstance(result, UnavailableError), result
+        async with location.open() as repository:
+            stored = await read_all(repository)
+            check_acknowledged(acknowledged, stored)
+            await check_agreement(repository)
+            assert await add_pet(repository) not in [pet.id for pet in stored.pets]
+            # The same writes with the same tokens: what was stored before is not stored twice.
+            items = write_each_kind(repository, name, free_id)
+            again = [item async for item in items]
+            stored = await read_all(repository)
+            check_acknowledged([*acknowledged, *again], stored)
+            assert [pet.status for pet in stored.pets if pet.name == name] == [PetStatus.SOLD]
+            found = [o.status for o in stored.orders if o.pet_id == again[0].id]
+            assert sorted(found) == [OrderStatus.CANCELLED, OrderStatus.COMPLETED]
+        return killed.writes
 
     async def _kill_while_it_reads(self, location: Location) -> None:
         """Kill a process as soon as a call shows what it is writing: that must be stored."""
@@ -226,42 +274,3 @@ class ProcessClauses(Kit):
             assert again.replayed or not shown, "it was shown, and is gone"
             for before, stored in zip(found[2:], after, strict=True):
                 assert before == stored or isinstance(before, UnavailableError)
-
-    async def _sell(self, repository: Repository, name: str) -> None:
-        """Create a pet, order it and complete the order, with tokens made from its name."""
-        new = NewPet(name, 7, PetStatus.AVAILABLE)
-        pet_id = (await repository.create_pet(new, make_token(name, new))).id
-        token = make_token(f"order of {name}", pet_id)
-        placed = await repository.place_order(pet_id, AT, token)
-        await repository.update_order(placed.id, OrderStatus.COMPLETED)
-
-    async def _write_until_killed(
-        self, killed: Child, attempt: int, pets: dict[int, Pet], orders: dict[int, Order]
-    ) -> dict[str, Receipt]:
-        """Write, note what must be stored, and kill while more is written; return receipts."""
-        receipts = {}
-        for number in range(6):
-            name = f"{attempt} {number}"
-            receipts[name] = receipt = await killed.create_pet(REX, make_token(name, REX))
-            order_id = (await killed.place_order(receipt.id, TIMES[number])).id
-            order = Order(order_id, receipt.id, list(OrderStatus)[number % 3], TIMES[number])
-            assert await killed.update_order(order_id, order.status) == order
-            orders[order_id] = order
-            pet = await killed.get_pet(receipt.id)
-            assert pet is not None
-            pets[pet.id] = pet
-        highest = max(*pets, *orders)
-        if attempt == 1:
-            restored = Pet(highest + 100, "restored", attempt, PetStatus.SOLD)
-            await killed.restore([restored])
-            pets[restored.id] = restored
-        last = range(1 if attempt == 2 else 20)  # one that nothing follows, or others in flight
-        more = [asyncio.create_task(killed.create_pet(NewPet("last", n))) for n in last]
-        await asyncio.wait(more, return_when=asyncio.FIRST_COMPLETED)
-        await killed.kill()
-        for number, result in enumerate(await asyncio.gather(*more, return_exceptions=True)):
-            if isinstance(result, Receipt):
-                pets[result.id] = Pet(result.id, "last", number)
-            else:
-                assert isinstance(result, UnavailableError), result
-        return receipts

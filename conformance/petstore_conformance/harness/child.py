@@ -1,4 +1,4 @@
-"""A repository in another process, which can be killed: the code of both processes.
+"""A repository in another process, which can be killed; `served` is the code of that process.
 
 They exchange pickled messages, each after its length. The first one holds the backend and its
 settings, so the backend's functions must be importable by their names.
@@ -9,24 +9,18 @@ import os
 import pickle
 import signal
 import sys
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from types import FrameType
-from typing import Any, Final
+from typing import Any
 
-from petstore.contract import Expected, UnavailableError
+from petstore.contract import UnavailableError
+from petstore_conformance.harness import served
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, timed
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Location
-
-_READY = -1
-"""Sent instead of the number of a call, once the repository is open."""
-
-_WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
-"""Prefixes of the names of C functions that write to a file, a connection or an engine."""
+from petstore_conformance.harness.served import READY, pack, receive
 
 
 class Child(Forwarding):
@@ -38,14 +32,14 @@ class Child(Forwarding):
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._numbers = count()
-        self._results: dict[int, asyncio.Future[Any]] = {_READY: asyncio.Future()}
+        self._results: dict[int, asyncio.Future[Any]] = {READY: asyncio.Future()}
         self.store = ""  # until it is open
         self.writes = 0
         self._reader = asyncio.create_task(self._read())
 
     async def opened(self) -> None:
         """Wait until the repository is open in the other process. Raises what `open` raises."""
-        self.store = await self._results[_READY]
+        self.store = await self._results[READY]
         current().cores.note()  # it may end by itself
 
     async def kill(self) -> None:
@@ -71,13 +65,13 @@ class Child(Forwarding):
         number = next(self._numbers)
         self._results[number] = result = asyncio.Future[Any]()
         assert self._process.stdin is not None
-        self._process.stdin.write(_pack((number, method, arguments, named)))
+        self._process.stdin.write(pack((number, method, arguments, named)))
         with timed():
             return await result
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
-        while message := await _receive(self._process.stdout):
+        while message := await receive(self._process.stdout):
             number, outcome, self.writes = message
             result = self._results.pop(number)
             if result.done():  # it was cancelled
@@ -102,15 +96,15 @@ async def child(
         only counts
     """
     try:
-        opened = _pack((location.backend, location.settings, last_write))
+        opened = pack((location.backend, location.settings, last_write))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise AssertionError(
             f"Another process cannot open the location: {error}. Let `open`, `scratch` and the"
             " type of the settings be importable by their names, at the top level of a module."
         ) from error
-    main = f"import sys; sys.path[:] = {sys.path!r}; from petstore_conformance.harness import child"
+    script = f"import runpy, sys; sys.path[:] = {sys.path!r}; runpy.run_path({served.__file__!r}"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", f"{main}; child.main()"),
+        *(sys.executable, "-c", f"{script}, run_name='__main__')"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"TZ": "Asia/Kathmandu"},  # local time must not be stored
@@ -127,78 +121,3 @@ async def child(
                 async with asyncio.timeout(CANCEL_SECONDS):
                     await repository.end()
         await repository.kill()
-
-
-def _pack(message: object) -> bytes:
-    data = pickle.dumps(message)
-    return len(data).to_bytes(4) + data
-
-
-async def _receive(reader: asyncio.StreamReader) -> Any:
-    """Return the next message, or None at the end."""
-    try:
-        size = int.from_bytes(await reader.readexactly(4))
-        return pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own process
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-
-
-class _Writes:
-    """Counts the calls of functions in C that write, and ends the process after one of them."""
-
-    def __init__(self, last: int | None) -> None:
-        self._last = last
-        self.number = 0
-        self.counting = False
-        if last is not None:
-            threading.setprofile(self._note)
-            sys.setprofile(self._note)
-
-    def _note(self, frame: FrameType, event: str, function: Any) -> None:
-        if not self.counting or event != "c_return":
-            return
-        code = frame.f_code
-        if code.co_filename == __file__ or code.co_name == "_write_to_self":
-            return  # our own messages, and those that wake the event loop
-        if function in (os.replace, os.rename) or function.__name__.startswith(_WRITES):
-            self.number += 1
-            if self.number == self._last:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-async def _serve() -> None:
-    """Open a location; make the calls from standard input, write results to standard output."""
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    output = sys.stdout.buffer
-    sys.stdout = sys.stderr  # what a backend prints is not a message
-
-    def send(number: int, outcome: object) -> None:
-        try:
-            data = _pack((number, outcome, writes.number))
-        except Exception as error:  # noqa: BLE001 - the exception of a driver
-            text = f"{outcome!r}, which cannot be pickled: {error!r}"
-            data = _pack((number, RuntimeError(text), writes.number))
-        output.write(data)
-        output.flush()
-
-    async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
-        try:
-            send(number, await call(*given, **named))
-        except BaseException as error:  # noqa: BLE001 - the other process raises it
-            send(number, error)
-
-    backend, settings, last_write = await _receive(reader)
-    writes = _Writes(last_write)
-    async with backend.open(settings, Expected()) as repository, asyncio.TaskGroup() as group:
-        send(_READY, repository.store)
-        writes.counting = True
-        while message := await _receive(reader):
-            number, method, *arguments = message
-            group.create_task(run(number, getattr(repository, method), *arguments))
-
-
-def main() -> None:
-    """Run as the other process."""
-    asyncio.run(_serve())

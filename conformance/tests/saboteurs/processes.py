@@ -30,6 +30,7 @@ for kind in (
     *(filed.SavesWhenClosed, filed.SavesUpdatesWhenClosed, filed.LosesTheLastWrite),
     *(filed.SavesRecordsLast, filed.SavesOrdersLast, filed.TakesUtcForLocalTime),
     filed.ShowsWhatItSavesLater,
+    filed.UpdatesInTwoCommits,  # no other tears an update, nor late in its steps
 ):
     SABOTEURS[kind.__name__] = "durable-killed", filed.backend(kind)
 # Of the four, only the last breaks "a token takes effect in only one of them" for creates.

@@ -1,0 +1,97 @@
+"""The code of the other process: it opens a location, and makes the calls that it is sent.
+
+It is run as a script and imports nothing of the kit, because that takes most of a second.
+"""
+
+import asyncio
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any, Final
+
+from petstore.contract import Expected
+
+READY: Final = -1
+"""Sent instead of the number of a call, once the repository is open."""
+
+_WRITES: Final = ("write", "pwrite", "flush", "fsync", "fdatasync", "send", "exec", "commit")
+"""Prefixes of the names of C functions that write to a file, a connection or an engine."""
+
+
+def pack(message: object) -> bytes:
+    """Return a message as it is sent: its length, and the pickled object."""
+    data = pickle.dumps(message)
+    return len(data).to_bytes(4) + data
+
+
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """Return the next message, or None at the end."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4))
+        return pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own process
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+class _Writes:
+    """Counts the calls of functions in C that write, and ends the process after one of them."""
+
+    def __init__(self, last: int | None) -> None:
+        self._last = last
+        self.number = 0
+        self.counting = False
+        if last is not None:
+            threading.setprofile(self._note)
+            sys.setprofile(self._note)
+
+    def _note(self, frame: FrameType, event: str, function: Any) -> None:
+        if not self.counting or event != "c_return":
+            return
+        code = frame.f_code
+        if code.co_filename == __file__ or code.co_name == "_write_to_self":
+            return  # our own messages, and those that wake the event loop
+        if function in (os.replace, os.rename) or function.__name__.startswith(_WRITES):
+            self.number += 1
+            if self.number == self._last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _serve() -> None:
+    """Open a location; make the calls from standard input, write results to standard output."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    output = sys.stdout.buffer
+    sys.stdout = sys.stderr  # what a backend prints is not a message
+
+    def send(number: int, outcome: object) -> None:
+        try:
+            data = pack((number, outcome, writes.number))
+        except Exception as error:  # noqa: BLE001 - the exception of a driver
+            text = f"{outcome!r}, which cannot be pickled: {error!r}"
+            data = pack((number, RuntimeError(text), writes.number))
+        output.write(data)
+        output.flush()
+
+    async def run(number: int, call: Callable[..., Awaitable[Any]], given: Any, named: Any) -> None:
+        try:
+            send(number, await call(*given, **named))
+        except BaseException as error:  # noqa: BLE001 - the other process raises it
+            send(number, error)
+
+    backend, settings, last_write = await receive(reader)
+    writes = _Writes(last_write)
+    async with backend.open(settings, Expected()) as repository, asyncio.TaskGroup() as group:
+        send(READY, repository.store)
+        writes.counting = True
+        while message := await receive(reader):
+            number, method, *arguments = message
+            group.create_task(run(number, getattr(repository, method), *arguments))
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())
