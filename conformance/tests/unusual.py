@@ -219,10 +219,10 @@ class RandomGaps(Correct):
 
 
 class NearTheEnd(Correct):
-    """Begins where 5,000 ids are left."""
+    """Begins where 8,000 ids are left."""
 
     def choose_id(self) -> int:
-        return max(super().choose_id(), MAX_ID - 5000)
+        return max(super().choose_id(), MAX_ID - 8000)
 
 
 class Descending(Correct):

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from contextlib import suppress
+from functools import partial
+from itertools import count, islice
 from typing import Any, Final
 
 import pytest
@@ -19,18 +20,18 @@ from petstore.contract import (
     Pet,
     PetQuery,
     PetStatus,
-    RefusedError,
     Repository,
 )
-from petstore_conformance.clauses.orders import add_pet, check_agreement, place_at, place_orders
-from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, within
+from petstore_conformance.clauses.methods import attempt, calls_of, give
+from petstore_conformance.clauses.orders import add_pet, check_agreement
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.effort import WRITES, current
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     AnyCall,
     Length,
-    Stored,
     cancel,
+    check_no_late_effects,
     created,
     measure,
     read_all,
@@ -54,9 +55,6 @@ MANY_CALLS: Final = 200
 
 LARGE_PAGE: Final = 1000
 """How many pets are on a page that a backend may read in several parts."""
-
-LATER_SECONDS: Final = 0.3
-"""For how long the test looks for late effects of cancelled calls."""
 
 
 class Trial(Struct):
@@ -92,7 +90,7 @@ class Trial(Struct):
         cancelled: list[asyncio.Task[Any]] = []
 
         async def first() -> None:
-            await _attempt(self.make)
+            await attempt(self.make)
             cancelled.extend(call for call in others if call.cancel())
 
         leading = asyncio.create_task(first())
@@ -107,55 +105,34 @@ class Trial(Struct):
             return await result
 
 
-def methods(
-    repository: Repository, number: int, pet_id: int, order_id: int
-) -> Iterator[tuple[str, AnyCall]]:
-    """Yield the name of each method and a call of it, given an available pet and a placed order."""
-    new = NewPet("cancelled", number, PetStatus.SOLD)
-    token, placing = make_token(f"c {number}", new), make_token(f"p {number}", pet_id)
-    final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
-    yield "create_pet", lambda: repository.create_pet(new)
-    yield "place_order", lambda: repository.place_order(pet_id, AT)
-    yield "update_order", lambda: repository.update_order(order_id, final)
-    yield "create_pet with a token", lambda: repository.create_pet(new, token)
-    yield "place_order with a token", lambda: repository.place_order(pet_id, AT, placing)
-    yield "get_pet", lambda: repository.get_pet(pet_id)
-    yield "list_pets", lambda: repository.list_pets(PetQuery(0, 20))
-    yield "list_pets of a status", lambda: repository.list_pets(PetQuery(0, 20, PetStatus.SOLD))
-    yield "get_order", lambda: repository.get_order(order_id)
-    yield "list_orders", lambda: repository.list_orders(OrderQuery(0, 20))
-
-
-async def trials(kit: Kit, repository: Repository) -> AsyncIterator[Trial]:
-    """Yield a trial of each method for each tenth, while there is time."""
-    in_time, number, lengths = time_limit(TRIAL_SECONDS), 0, dict[str, Length]()
-    kinds = [name for name, _ in methods(repository, 0, 1, 1)]
-    kinds += [] if kit.remote else ["restore"]
+async def trials(kit: Kit, repository: Repository, *, writes: bool = False) -> AsyncIterator[Trial]:
+    """Yield a trial of each method, or of each that writes, for each tenth, while there is time."""
+    in_time, lengths, numbers = time_limit(TRIAL_SECONDS), dict[str, Length](), count(1)
+    calls = calls_of(repository, await give(repository, 0), remote=kit.remote)
+    names = [name for name in calls if name.startswith((*WRITES, "restore")) or not writes]
     for tenth in (None, *TENTHS):
-        pet_ids = await asyncio.gather(*(add_pet(repository) for _ in kinds))
-        orders = await asyncio.gather(*(place_at(repository, AT) for _ in kinds))
-        for name, pet_id, order in zip(kinds, pet_ids, orders, strict=True):
+        giving = (give(repository, number) for number in islice(numbers, len(names)))
+        for name, given in zip(names, await asyncio.gather(*giving), strict=True):
             if not in_time():
-                current().note(number, len(kinds) * (1 + len(TENTHS)))
+                current().note(given.number, len(names) * (1 + len(TENTHS)))
                 return
-            number += 1
-            for id_ in (pet_id, order.pet_id):  # it may be cached
+            for id_ in (given.pet_id, given.order_id):  # it may be cached
                 await repository.get_pet(id_)
-            call = dict(methods(repository, number, pet_id, order.id)).get(name)
-            if call is None:
-                call = _restoring(repository, await read_all(repository), highest=number % 2 == 1)
+            call = calls_of(repository, given)[name]
+            if name == "restore":
+                stored = await read_all(repository)
+                ids = stored.free_ids(stored.highest_id if given.number % 2 else 0)
+                call = partial(repository.restore, restorable(ids))
             if tenth is None:
                 lengths[name], _ = await measure(call())
             else:
-                yield Trial(number, name, call, lengths[name], tenth)
+                yield Trial(given.number, name, call, lengths[name], tenth)
 
 
-def _restoring(repository: Repository, stored: Stored, *, highest: bool) -> AnyCall:
-    """Return a call that restores pets and orders under free ids: the lowest, or above all."""
-    ids = stored.free_ids(stored.highest_id if highest else 0)
+def restorable(ids: Iterator[int]) -> list[Pet | Order]:
+    """Return pets and orders to restore under these ids."""
     pets = [Pet(next(ids), "restored", number, PetStatus.AVAILABLE) for number in range(3)]
-    orders = [Order(next(ids), pet.id, OrderStatus.CANCELLED, AT) for pet in pets]
-    return lambda: repository.restore([*pets, *orders])
+    return [*pets, *(Order(next(ids), pet.id, OrderStatus.CANCELLED, AT) for pet in pets)]
 
 
 class CancellationClauses(Kit):
@@ -167,7 +144,7 @@ class CancellationClauses(Kit):
     ) -> None:
         """A pet and its order are stored in two steps, or an effect comes much later."""
         longest, longest_write, seen = Length(), Length(), set[int]()
-        async for trial in trials(self, repository):
+        async for trial in trials(self, repository, writes=True):
             await trial.cancel()
             seen |= {pet.id for pet in await repository.list_pets(PetQuery(0, 9999))}
             assert await add_pet(repository) not in seen, "an id is assigned again"
@@ -195,16 +172,12 @@ class CancellationClauses(Kit):
 
         longest -- how long the slowest of them takes
         """
-        order_id = (await place_orders(repository))[0].id
-        calls = methods(repository, 0, await add_pet(repository), order_id)
-        writes = [call for name, call in calls if name.startswith(WRITES)]
-        tasks = [asyncio.create_task(_attempt(call)) for call in writes]
+        calls = calls_of(repository, await give(repository, 0))
+        writes = [call for name, call in calls.items() if name.startswith(WRITES)]
+        tasks = [asyncio.create_task(attempt(call)) for call in writes]
         await yield_to_others()
         await cancel(tasks)
-        stored = await settle(repository, longest)
-        await asyncio.sleep(LATER_SECONDS)
-        if await read_all(repository) != stored:
-            raise OverdueError("a cancelled write took effect later than it would have otherwise")
+        await check_no_late_effects(repository, longest)
 
     async def _cancel_between_distant_ids(self, repository: Repository) -> None:
         """Cancel updates of orders whose ids are far from those of their pets."""
@@ -251,7 +224,7 @@ class CancellationClauses(Kit):
             trying = trial.cancel(1 if alone else 6, twice=trial.tenth % 2 == 1)
             cancelling = asyncio.create_task(trying)
             await yield_to_others()  # those to be cancelled come first, and may lead a group
-            equal = [asyncio.create_task(_attempt(trial.make)) for _ in range(0 if alone else 2)]
+            equal = [asyncio.create_task(attempt(trial.make)) for _ in range(0 if alone else 2)]
             writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
             await cancelling
             if alone:
@@ -293,13 +266,14 @@ class CancellationClauses(Kit):
 
     async def _cancel_many(self, repository: Repository) -> None:
         """Cancel many calls of each method at once: more than a pool has connections."""
-        pet_id = await add_pet(repository)
-        order_id = (await repository.place_order(await add_pet(repository), AT)).id
-        length, _ = await measure(repository.get_pet(pet_id))
+        given = await give(repository, -1)
+        length, _ = await measure(repository.get_pet(given.pet_id))
         limit = Length(0, 10 * length.seconds)  # it may be closing as many connections
         many = await sample(repository, range(MANY_CALLS), together=True)
-        for number, (name, make) in enumerate(methods(repository, -1, pet_id, order_id)):
-            calls = [asyncio.create_task(_attempt(make)) for _ in many]
+        made = calls_of(repository, given, remote=self.remote)
+        made.pop("restore", None)  # no other write may overlap it
+        for number, (name, make) in enumerate(made.items()):
+            calls = [asyncio.create_task(attempt(make)) for _ in many]
             await yield_to_others()
             await cancel(calls)
             trial = Trial(-2 - number, name, make, limit, 0)
@@ -335,8 +309,3 @@ class CancellationClauses(Kit):
         assert (found, listed) == (order, [order]), trial.name
         updated = await repository.update_order(order.id, OrderStatus.COMPLETED)
         assert updated == Order(order.id, pet.id, OrderStatus.COMPLETED, AT), trial.name
-
-
-async def _attempt(make: AnyCall) -> None:
-    with suppress(RefusedError):
-        await make()

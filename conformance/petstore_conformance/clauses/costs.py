@@ -4,8 +4,6 @@ import asyncio
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
 from itertools import count
 from math import sqrt
 from time import monotonic, process_time
@@ -14,16 +12,15 @@ from typing import Final
 from petstore.contract import (
     NewPet,
     Order,
-    OrderQuery,
     OrderStatus,
     Pet,
-    PetQuery,
     PetStatus,
-    RefusedError,
     Repository,
     TokenRecord,
 )
-from petstore_conformance.clauses.orders import add_pet
+from petstore_conformance.clauses.methods import Given, attempt, calls_of, give, idle_calls_of
+from petstore_conformance.clauses.orders import add_pet, place_at
+from petstore_conformance.clauses.records import many_records
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import AnyCall, read_all, sample
@@ -34,6 +31,12 @@ HELD_SECONDS: Final = 0.1
 
 ITEMS: Final = 1000
 """The items of a restore and of the largest page; the additional pets of a large store."""
+
+MANY_TOKENS: Final = 300
+"""How many tokens are used in one go: a driver may keep a statement or a lock for each."""
+
+MAY_GROW: Final = ("restore", "list_tokens")
+"""The methods whose work may grow with the store."""
 
 MANY_ITEMS = 20_000
 """The pets, orders and records of tokens in a large store, as many of each."""
@@ -65,16 +68,47 @@ class CostClauses(Kit):
 
     async def _hold(self, repository: Repository, *others: Repository) -> None:
         held: dict[str, float] = {}
-        for _ in range(10):  # a machine that is busy may hold it, too, but not each time
-            calls = await _calls(self, repository, ITEMS, *others)
-            restore = partial(repository.restore, await _items(repository, ITEMS // 2))
-            calls = {"restore": restore} | calls
-            for name, call in calls.items():
+        for number in range(10):  # a machine that is busy may hold it, too, but not each time
+            items = await _items(repository, ITEMS // 2)
+            given = await give(repository, number, items=items, count=ITEMS)
+            calls = self._long_calls(given, repository, *others) | calls_of(repository, given)
+            for name, call in (calls | idle_calls_of(repository, given)).items():
                 held[name] = min(await _longest_hold(call), held.get(name, 60))
             if max(held.values()) < HELD_SECONDS:
                 return
         too_long = {name: seconds for name, seconds in held.items() if seconds >= HELD_SECONDS}
         raise OverdueError(f"the event loop is held, in seconds: {too_long}")
+
+    def _long_calls(
+        self, given: Given, repository: Repository, *others: Repository
+    ) -> dict[str, AnyCall]:
+        """Return calls that are several, or with much in them.
+
+        others -- of the same location: their writes overlap those of the first one
+        """
+
+        async def overlapping() -> None:
+            handles = (repository, *others)
+            await asyncio.gather(*(one.create_pet(REX) for one in handles for _ in range(20)))
+            await asyncio.gather(*(place_at(one, AT) for one in handles for _ in range(2)))
+
+        async def long_names() -> None:
+            names = ("n" * self.longest_name(70_000), " " * 30_000 + "n", "n " * 15_000)
+            for new in self.storable(NewPet(name, 7) for name in names):
+                await repository.create_pet(new)
+
+        async def many_tokens() -> None:
+            for n in await sample(repository, range(MANY_TOKENS)):
+                await repository.create_pet(REX, make_token(f"{given.number} {n}", REX))
+                await asyncio.sleep(0)
+
+        records = many_records(given.pet_id, number=ITEMS)
+        return {
+            "create_pet, with long names": long_names,
+            "create_pet, with many tokens": many_tokens,
+            "overlapping writes": overlapping,
+            "restore, of records": lambda: repository.restore(records),
+        }
 
     @location_clause("cost")
     async def test_the_work_of_a_call_does_not_grow_with_the_store(
@@ -103,9 +137,13 @@ class CostClauses(Kit):
         end = time() + COMPARED_SECONDS
         for number in count(1):
             for index, repository in enumerate((small, large)):
-                for name, call in _short(await _calls(self, repository, 20)).items():
+                given = await give(repository, number)
+                calls = calls_of(repository, given) | idle_calls_of(repository, given)
+                for name, call in calls.items():
+                    if name.startswith(MAY_GROW):
+                        continue
                     begin, begin_cpu = time(), process_time()
-                    await call()
+                    await attempt(call)
                     taken = {"": time() - begin, " of CPU": process_time() - begin_cpu}
                     for unit, seconds in taken.items():
                         times[name, unit][index].append(seconds)
@@ -163,76 +201,11 @@ async def _fill(repository: Repository) -> int:
     return begin + ITEMS - first
 
 
-def _short(calls: dict[str, AnyCall]) -> dict[str, AnyCall]:
-    """Return those that are one call, or two."""
-    long = {"create_pet, with many tokens", "create_pet, with long names", "overlapping writes"}
-    return {name: call for name, call in calls.items() if name not in long}
-
-
 async def _items(repository: Repository, number: int) -> list[Pet | Order]:
     """Return sold pets and their orders for `restore`, under the lowest ids that are free."""
     free = (await read_all(repository)).free_ids()
     pets = [Pet(next(free), f"{n}", n, PetStatus.SOLD) for n in range(number)]
     return [*pets, *(Order(pet.id, pet.id, OrderStatus.COMPLETED, AT) for pet in pets)]
-
-
-async def _calls(
-    kit: Kit, repository: Repository, number: int, *others: Repository
-) -> dict[str, AnyCall]:
-    """Return calls of every method.
-
-    number -- how many items are at most on a page
-    others -- of the same location: their writes overlap those of the first one
-    """
-    pet_id, other_id = await add_pet(repository), await add_pet(repository)
-    order_id = (await repository.place_order(other_id, AT)).id
-    token = make_token(f"{order_id}", REX)
-
-    async def overlapping() -> None:
-        handles = (repository, *others)
-        await asyncio.gather(*(one.create_pet(REX) for one in handles for _ in range(20)))
-        pets = [(one, await add_pet(one)) for one in handles for _ in range(2)]
-        await asyncio.gather(*(one.place_order(pet_id, AT) for one, pet_id in pets))
-
-    async def long_names() -> None:
-        names = ("n" * kit.longest_name(70_000), " " * 30_000 + "n", "n " * 15_000)
-        for new in kit.storable(NewPet(name, 7) for name in names):
-            await repository.create_pet(new)
-
-    async def many_tokens() -> None:
-        for n in await sample(repository, range(3 * number // 10)):
-            await repository.create_pet(REX, make_token(f"{order_id} {n}", REX))
-            await asyncio.sleep(0)
-
-    async def refused() -> None:
-        for refusal in (
-            repository.place_order(pet_id, AT),
-            repository.update_order(order_id, OrderStatus.COMPLETED),
-        ):
-            with suppress(RefusedError):
-                await refusal
-
-    return {
-        "get_pet": lambda: repository.get_pet(pet_id),
-        "list_pets": lambda: repository.list_pets(PetQuery(0, number)),
-        "list_pets, deep": lambda: repository.list_pets(PetQuery(other_id, number)),
-        "list_pets, of a status": lambda: repository.list_pets(
-            PetQuery(0, number, PetStatus.AVAILABLE)
-        ),
-        "create_pet": lambda: repository.create_pet(REX),
-        "create_pet, with long names": long_names,
-        "create_pet, with a token": lambda: repository.create_pet(REX, token),
-        "create_pet, with many tokens": many_tokens,
-        "overlapping writes": overlapping,
-        "place_order": lambda: repository.place_order(pet_id, AT),
-        "get_order": lambda: repository.get_order(order_id),
-        "list_orders": lambda: repository.list_orders(OrderQuery(0, number)),
-        "list_orders, of a status": lambda: repository.list_orders(
-            OrderQuery(0, number, OrderStatus.PLACED)
-        ),
-        "update_order": lambda: repository.update_order(order_id, OrderStatus.CANCELLED),
-        "refused writes": refused,
-    }
 
 
 async def _longest_hold(call: AnyCall) -> float:
@@ -248,7 +221,7 @@ async def _longest_hold(call: AnyCall) -> float:
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0)
-    await call()
+    await attempt(call)
     await asyncio.sleep(0.002)  # lets the tick end that the call may have held up
     ticking.cancel()
     return longest

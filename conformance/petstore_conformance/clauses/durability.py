@@ -23,8 +23,9 @@ from petstore.contract import (
     Receipt,
     Repository,
     TokenReusedError,
-    UnavailableError,
 )
+from petstore_conformance.clauses.locations import measure_create
+from petstore_conformance.clauses.methods import close_in_flight
 from petstore_conformance.clauses.orders import (
     add_pet,
     check_agreement,
@@ -35,7 +36,6 @@ from petstore_conformance.clauses.orders import (
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.clauses.tokens import create_many
-from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
     Kit,
@@ -47,10 +47,9 @@ from petstore_conformance.model.calls import (
     Length,
     Stored,
     cancel,
+    check_no_late_effects,
     check_page,
     create_all,
-    created,
-    measure,
     read_all,
     read_each,
     sample,
@@ -71,12 +70,6 @@ from petstore_conformance.model.values import (
 
 FAILURES: Final = (RaisedOnPurposeError, CancelledOnPurposeError, None, None)
 """How the block in which a location is open ends; what was acknowledged before counts, too."""
-
-
-async def measure_create(location: Location) -> Length:
-    """Return how long it takes to create a pet."""
-    async with location.open() as repository:
-        return (await measure(repository.create_pet(REX)))[0]
 
 
 async def cancel_creates(
@@ -116,7 +109,8 @@ class DurabilityClauses(Kit):
                         await self._order_the_first(repository, pets)
                     if failure:
                         raise failure
-        await self._close_while_it_writes(location)
+        async with location.new() as other:
+            await self._close_while_it_writes(other)
         await self._close_after_cancelling(location)
 
     async def _store_many(self, repository: Repository) -> list[Pet]:
@@ -162,20 +156,19 @@ class DurabilityClauses(Kit):
                 await check_page(repository, PetQuery(0, size, status), pets)
 
     async def _close_while_it_writes(self, location: Location) -> None:
-        """Close a repository with calls in flight: they are stored, or unavailable."""
-        news = [NewPet("in flight", number) for number in range(20)]
-        async with location.open() as repository:
-            writes = [asyncio.create_task(repository.create_pet(new)) for new in news]
-            await yield_to_others()
-        async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
-            results = await asyncio.gather(*writes, return_exceptions=True)
-        async with location.open() as repository:
-            stored = await repository.list_pets(PetQuery(0, 9999))
-        for new, result in zip(news, results, strict=True):
-            if isinstance(result, Receipt):
-                assert created(result.id, new) in stored
-            else:
-                assert isinstance(result, UnavailableError), result
+        """Close a repository with calls in flight: what they have returned is stored, for good."""
+        length = await measure_create(location)
+        for tenth in range(0, 10, 3):
+            results = await close_in_flight(location, length, tenth)
+            async with location.open() as repository:
+                stored = await check_no_late_effects(repository, length)
+                await check_agreement(repository)
+            pets, orders = {pet.id for pet in stored.pets}, {order.id for order in stored.orders}
+            for name, result in results.items():
+                if isinstance(result, Receipt):
+                    assert result.id in (pets if name.startswith("create") else orders), name
+                if isinstance(result, Order) and not name.startswith("get"):
+                    assert result in stored.orders, name
 
     async def _close_after_cancelling(self, location: Location) -> None:
         """Cancel calls and close the repository: reopening it does not make them again."""

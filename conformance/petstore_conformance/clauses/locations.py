@@ -1,9 +1,8 @@
 """Clauses of locations: made, opened, closed and removed."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from inspect import getsource
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -12,20 +11,24 @@ from petstore.contract import (
     MAX_ID,
     ConflictError,
     Expected,
-    IdempotencyToken,
     NewPet,
     Order,
-    OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
-    PetStatus,
     Repository,
     StorageError,
     TokenRecord,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import place_orders
+from petstore_conformance.clauses.methods import (
+    Given,
+    attempt,
+    calls_of,
+    close_in_flight,
+    give,
+    idle_calls_of,
+)
 from petstore_conformance.clauses.pages import add_pets
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
@@ -34,8 +37,17 @@ from petstore_conformance.harness.kit import (
     RaisedOnPurposeError,
     location_clause,
 )
-from petstore_conformance.model.calls import AnyCall, Stored, read_all, sample
-from petstore_conformance.model.values import AT, NOW, REX, make_token
+from petstore_conformance.model.calls import (
+    AnyCall,
+    Length,
+    Stored,
+    cancel,
+    measure,
+    read_all,
+    sample,
+    yield_to_others,
+)
+from petstore_conformance.model.values import AT, REX, make_token
 
 SECONDS_FOR_LOCATIONS = 4
 """How long may be spent on filling locations: where that is slow, fewer of them are made."""
@@ -47,31 +59,56 @@ class LocationClauses(Kit):
     @location_clause("closed")
     async def test_a_closed_repository_is_unavailable(self, location: Location) -> None:
         """Closing only forgets the connection, or later calls raise some other error."""
-        closed = list[Repository]()
-        endings = (None, RaisedOnPurposeError, CancelledOnPurposeError)
-        for status, ending in zip(OrderStatus, endings, strict=True):
-            token = make_token(f"create {status}", REX)
+        closed = list[tuple[Repository, Given]]()
+        for number, ending in enumerate((None, RaisedOnPurposeError, CancelledOnPurposeError)):
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
-                    closed.append(repository)
-                    (placed,) = await place_orders(repository)
-                    order = await repository.update_order(placed.id, status)
-                    receipt = await repository.create_pet(REX, token)
+                    given = await give(repository, number)
                     plain = await repository.create_pet(NewPet("Rex", 7))  # it never changes
-                    for pet_id in (receipt.id, order.pet_id, plain.id):
-                        for read in _reads(repository, pet_id, order.id):  # it may cache them
-                            await read()
+                    for pet_id in (given.pet_id, plain.id):
+                        await call_all(repository, replace(given, pet_id=pet_id))  # it may cache it
+                        closed.append((repository, replace(given, pet_id=pet_id)))
+                    closed.append((repository, replace(given, pet_id=MAX_ID, order_id=MAX_ID)))
                     if ending is not None:
                         raise ending
-            ids = [(receipt.id, order.id), (order.pet_id, 7), (plain.id, 7), (MAX_ID, MAX_ID)]
-            for one in closed:  # also those before, when the location was opened again
-                await _check_closed(one, token, ids)
+            for handle in closed:  # also those before, when the location was opened again
+                await check_unavailable(*handle)
         async with location.open():
             if location.backend.shared:
                 async with location.open() as inner:  # closed while another one is open
-                    closed.append(inner)
-            for one in closed:
-                await _check_closed(one, token, ids[:1])
+                    closed.append((inner, given))
+            for handle in closed:
+                await check_unavailable(*handle)
+        async with location.new() as empty:
+            async with empty.open() as unused:
+                pass
+            await check_unavailable(unused, given)
+        await self._close_with_calls_in_flight(location)
+        await self._cancel_the_closing(location, given)
+
+    async def _close_with_calls_in_flight(self, location: Location) -> None:
+        """Close a repository while a call of every method is in flight: each one ends."""
+        length = await measure_create(location)
+        for tenth in range(0, 10, 3):
+            for name, result in (await close_in_flight(location, length, tenth)).items():
+                failed = isinstance(result, BaseException)
+                assert not failed or isinstance(result, UnavailableError), f"{name}: {result!r}"
+
+    async def _cancel_the_closing(self, location: Location, given: Given) -> None:
+        """Cancel a task that is closing a repository: it is closed all the same."""
+        for iterations in range(5):
+            opened = asyncio.Future[Repository]()
+
+            async def leave(opened: asyncio.Future[Repository] = opened) -> None:
+                async with location.open() as repository:
+                    await give(repository, 0)
+                    opened.set_result(repository)
+
+            leaving = asyncio.create_task(leave())
+            repository = await opened
+            await yield_to_others(iterations)
+            await cancel([leaving])
+            await check_unavailable(repository, given)
 
     @location_clause("scratch-empty")
     async def test_a_scratch_location_is_empty(self, location: Location) -> None:
@@ -170,60 +207,35 @@ class LocationClauses(Kit):
                     assert passed is failure
 
 
-async def _check_closed(
-    repository: Repository, token: IdempotencyToken, ids: Sequence[tuple[int, int]]
-) -> None:
-    """Check that every method is unavailable.
-
-    token -- that of a write that was made
-    ids -- pairs of the ids of a pet and an order; they may be stored or not
-    """
-    for pet_id, order_id in ids:
-        for call in calls_of_all_methods(repository, token, Pet(pet_id, "Rex", 7), order_id):
-            await check_unavailable(call)
+async def measure_create(location: Location) -> Length:
+    """Return how long it takes to create a pet."""
+    async with location.open() as repository:
+        return (await measure(repository.create_pet(REX)))[0]
 
 
-async def check_unavailable(call: AnyCall) -> None:
-    """Check that a call raises `UnavailableError`; the message shows its source text."""
-    try:
-        await call()
-    except UnavailableError:
-        return
-    raise AssertionError(f"no UnavailableError is raised by {getsource(call).strip()}")
+def all_calls(repository: Repository, given: Given) -> dict[str, AnyCall]:
+    """Return calls of every method, also those that change nothing, and restores of each kind."""
+    pet = Pet(given.pet_id, "Rex", 7)
+    order = Order(given.order_id, pet.id, OrderStatus.CANCELLED, AT)
+    used = given.used
+    record = TokenRecord(used.value, used.fingerprint, used.until, pet.id)
+    calls = calls_of(repository, given) | idle_calls_of(repository, given)
+    for item in (pet, order, record):
+        calls[f"restore, of {item}"] = partial(repository.restore, [item])
+    return calls
 
 
-def _reads(repository: Repository, pet_id: int, order_id: int) -> Sequence[AnyCall]:
-    """Return calls of every method that reads."""
-    return (
-        lambda: repository.get_pet(pet_id),
-        lambda: repository.list_pets(PetQuery(0, 1)),
-        lambda: repository.list_pets(PetQuery(MAX_ID, 1, PetStatus.SOLD)),
-        lambda: repository.get_order(order_id),
-        lambda: repository.list_orders(OrderQuery(0, 1)),
-        lambda: repository.list_orders(OrderQuery(MAX_ID, 1, OrderStatus.PLACED)),
-        lambda: repository.list_tokens("", 1, NOW),
-        lambda: repository.check(),  # noqa: PLW0108 - its text is shown
-    )
+async def call_all(repository: Repository, given: Given) -> None:
+    """Call every method."""
+    for call in all_calls(repository, given).values():
+        await attempt(call)
 
 
-def calls_of_all_methods(
-    repository: Repository, token: IdempotencyToken, pet: Pet, order_id: int
-) -> Sequence[AnyCall]:
-    """Return calls of every method."""
-    order = Order(order_id, pet.id, OrderStatus.CANCELLED, AT)
-    return (
-        *_reads(repository, pet.id, order_id),
-        lambda: repository.create_pet(NewPet("Rex", 7)),
-        lambda: repository.create_pet(REX, token),
-        lambda: repository.create_pet(REX, replace(token, fingerprint=bytes(32))),
-        lambda: repository.place_order(pet.id, AT),
-        lambda: repository.place_order(-1, AT),
-        lambda: repository.place_order(pet.id, AT, make_token("place", pet.id)),
-        lambda: repository.place_order(pet.id, AT, replace(token, fingerprint=bytes(32))),
-        lambda: repository.update_order(order_id, OrderStatus.PLACED),
-        lambda: repository.update_order(order_id, OrderStatus.COMPLETED),
-        lambda: repository.restore([]),
-        lambda: repository.restore([pet]),
-        lambda: repository.restore([pet, order]),
-        lambda: repository.restore([TokenRecord(token.value, token.fingerprint, token.until, 1)]),
-    )
+async def check_unavailable(repository: Repository, given: Given) -> None:
+    """Check that every method raises `UnavailableError`, whether what is given is stored or not."""
+    for name, call in all_calls(repository, given).items():
+        try:
+            await call()
+        except UnavailableError:
+            continue
+        raise AssertionError(f"no UnavailableError is raised by a call of {name}")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -53,6 +53,9 @@ KILLING_SECONDS = 20
 
 MEETINGS: Final = 20
 """How often two processes write the same at once."""
+
+FIRST_MEETINGS: Final = 3
+"""How often two processes are the first to open a location."""
 
 Read = Callable[[Repository], Awaitable[Any]]
 
@@ -140,6 +143,23 @@ class ProcessClauses(Kit):
             for reader, writer in (handles, handles[::-1]):
                 await self._only_read(reader, writer)
         await self._make_new_locations(location)
+        await self._open_a_new_location(location)
+
+    async def _open_a_new_location(self, location: Location) -> None:
+        """Let two processes be the first to open a location, at once."""
+        for _ in range(FIRST_MEETINGS):
+            async with location.new() as new, AsyncExitStack() as stack:
+                opening = (stack.enter_async_context(child(new)) for _ in range(2))
+                one, other = await asyncio.gather(*opening)
+                assert one.store == other.store, "each process makes a store"
+                ids = await asyncio.gather(*map(add_pet, (one, other)))
+                listed = [
+                    [pet.id for pet in await handle.list_pets(PetQuery(0, 9))]
+                    for handle in (one, other)
+                ]
+                assert listed == [sorted(ids)] * 2
+                for handle in (one, other):
+                    await handle.check()
 
     async def _only_read(self, reader: Repository, writer: Repository) -> None:
         """Read all that may change through one process, while only the other one writes."""

@@ -1,11 +1,12 @@
 """Clauses of the identity of a store: which one is open, and which one may be made."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,20 +16,23 @@ from petstore.contract import (
     Expected,
     OrderQuery,
     OrderStatus,
-    Pet,
     PetQuery,
     PetStatus,
     StorageError,
     UnavailableError,
     WrongStoreError,
 )
-from petstore_conformance.clauses.locations import calls_of_all_methods, check_unavailable
+from petstore_conformance.clauses.locations import call_all, check_unavailable
+from petstore_conformance.clauses.methods import give
 from petstore_conformance.clauses.orders import place_at, place_orders
 from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import check_types, read_all
 from petstore_conformance.model.values import REX, TIMES, make_token
+
+FIRST_OPENINGS: Final = 5
+"""How many repositories open a new location at once, as the workers of a service do."""
 
 ONLY_OPEN = Expected(access=Access.WRITE)
 
@@ -92,6 +96,8 @@ class StoreClauses(Kit):
                     assert again.store == identity
                     await again.check()
             assert one.store == identity
+        if backend.shared:
+            await self._open_a_new_location_at_once(location)
         if backend.durable:
             for expected in (Expected(), Expected(store=identity), ONLY_OPEN):
                 async with location.open(expected) as again:
@@ -103,6 +109,16 @@ class StoreClauses(Kit):
                 async with empty.open(Expected(store=identity)) as again:
                     assert again.store == identity, "an empty store is not kept"
 
+    async def _open_a_new_location_at_once(self, location: Location) -> None:
+        """Open a new location several times at once: each may make the store, and one does."""
+        async with location.new() as new, AsyncExitStack() as stack:
+            opening = (stack.enter_async_context(new.open()) for _ in range(FIRST_OPENINGS))
+            handles = await asyncio.gather(*opening)
+            for handle in handles:
+                await handle.check()
+            async with new.open() as later:
+                assert {handle.store for handle in handles} == {later.store}
+
     @location_clause("store-gone", needs="durable")
     async def test_a_store_that_is_gone_is_not_served_and_not_made_again(
         self, location: Location
@@ -112,22 +128,15 @@ class StoreClauses(Kit):
             removed = await stack.enter_async_context(AsyncExitStack())
             lost = await removed.enter_async_context(location.new())
             opened = await stack.enter_async_context(lost.open_several(2))
-            (placed,) = await place_orders(opened[0])
-            token = make_token("create", REX)
-            pet_id = (await opened[0].create_pet(REX, token)).id
+            given = await give(opened[0], 0)
             for repository in opened:  # it may cache what it reads
-                await read_all(repository)
-                await repository.get_pet(pet_id)
-                await repository.get_order(placed.id)
-                await repository.check()
+                await call_all(repository, given)
             await removed.aclose()
             for repository in opened:
                 for _ in range(2):
                     with pytest.raises(UnavailableError):
                         await repository.check()
-                    pet = Pet(pet_id, "Rex", 7)
-                    for call in calls_of_all_methods(repository, token, pet, placed.id):
-                        await check_unavailable(call)
+                    await check_unavailable(repository, given)
             await self._check_absent(lost, opened[0].store)
         await self._check_absent(lost, opened[0].store)
         async with location.open() as repository:  # another one is not affected
@@ -141,16 +150,13 @@ class StoreClauses(Kit):
                 await place_orders(repository)
                 stored = await read_all(repository)
             async with lost.open() as repository:
-                (placed,) = await place_orders(repository)
-                token = make_token("create", REX)
-                pet = Pet((await repository.create_pet(REX, token)).id, "Rex", 7)
+                given = await give(repository, 0)
                 with replaced(lost.settings, other.settings) as is_replaced:
                     if not is_replaced:
                         return
                     with pytest.raises(UnavailableError):
                         await repository.check()
-                    for call in calls_of_all_methods(repository, token, pet, placed.id):
-                        await check_unavailable(call)
+                    await check_unavailable(repository, given)
             async with other.open() as repository:
                 assert await read_all(repository) == stored, "another store was written to"
 

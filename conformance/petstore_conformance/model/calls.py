@@ -44,6 +44,9 @@ BUSY_SECONDS = 0.1
 SLOW_SECONDS = 0.02
 """A repository is slow if a call takes longer than this, or prolongs others by more."""
 
+LATER_SECONDS = 0.3
+"""For how long late effects of cancelled calls are looked for."""
+
 AnyItem = TypeVar("AnyItem")
 AnyCall = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -300,6 +303,18 @@ async def settle(repository: Repository, length: Length) -> Stored:
         before, stored = stored, await read_all(repository)
         if stored == before:
             return stored
+
+
+async def check_no_late_effects(repository: Repository, length: Length) -> Stored:
+    """Return all pets and orders, after checking that no call ends later than it can.
+
+    length -- how long the slowest of them takes
+    """
+    stored = await settle(repository, length)
+    await asyncio.sleep(LATER_SECONDS)
+    if await read_all(repository) != stored:
+        raise OverdueError("a call took effect later than it would have otherwise")
+    return stored
 
 
 class Call(Struct):

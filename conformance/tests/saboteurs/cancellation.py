@@ -43,10 +43,10 @@ class StoresInTwoSteps(Correct):
 
 @breaks("cancellation")
 class IgnoresCancellation(Correct):
-    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+    async def check(self) -> None:
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-        return await super().create_pet(new, token)
+            await pause()
+        await super().check()
 
 
 @breaks("after-cancellation")

@@ -17,7 +17,7 @@ from petstore_sqlite import backend as sqlite
 from conformance.tests.correct import Correct, Item, LocationSettings
 from conformance.tests.kits import in_memory
 from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import Backend, Expected, Order, OrderQuery, OrderStatus, Repository
+from petstore.contract import Backend, Expected, Order, OrderQuery, Repository
 
 
 @breaks("cost")
@@ -29,9 +29,9 @@ class GoesThroughAll(Correct):
 class WaitsOnTheEventLoop(Correct):
     """Calls a driver that blocks."""
 
-    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+    async def check(self) -> None:
         time.sleep(0.11)  # noqa: ASYNC251 - the mistake
-        return await super().update_order(order_id, status)
+        await super().check()
 
 
 @breaks("event-loop")
@@ -61,6 +61,18 @@ class HasNoIndexInItsEngine(MemoryRepository):
         return await super().list_orders(query)
 
 
+class GoesThroughAllInItsCheck(HasNoIndexInItsEngine):
+    """Finds its identity among all rows. No other is slow in `check`."""
+
+    async def check(self) -> None:
+        pickle.dumps(self.rows[::10])
+        await super().check()
+
+    async def list_orders(self, query: OrderQuery) -> list[Order]:
+        return await MemoryRepository.list_orders(self, query)
+
+
+SABOTEURS["GoesThroughAllInItsCheck"] = "cost", in_memory(GoesThroughAllInItsCheck)
 SABOTEURS["HasNoIndexInItsEngine"] = "cost", in_memory(HasNoIndexInItsEngine)
 
 

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from itertools import count
 from typing import ClassVar
 
@@ -15,12 +16,14 @@ from conformance.tests.correct import (
     Correct,
     LocationSettings,
     Store,
+    Token,
     backend,
+    find,
     remove,
     scratch,
 )
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks
-from petstore.contract import Expected, Pet, TokenRecord
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
+from petstore.contract import Expected, Pet, Receipt, TokenRecord
 
 
 @breaks("closed")
@@ -158,6 +161,63 @@ class StaysOpenWhenCancelled(Correct):
     def close(self) -> None:
         if not isinstance(sys.exc_info()[1], asyncio.CancelledError):
             super().close()
+
+
+class ClosesOnlyWhatItHasUsed(Correct):
+    """The first call connects, and what has not connected is not closed."""
+
+    def require_open(self) -> None:
+        super().require_open()
+        self.noted.add("used")
+
+    def close(self) -> None:
+        if self.noted:
+            super().close()
+
+
+# No other that is not shared shows whether something is called before it is closed.
+SABOTEURS["ClosesOnlyWhatItHasUsed"] = (
+    "closed",
+    replace(backend(ClosesOnlyWhatItHasUsed), shared=False),
+)
+
+
+class HangsOrdersWhenClosed(Correct):
+    """An order that is in flight waits for a reply that does not come any more."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        self.require_open()
+        await pause()
+        if not self.open:
+            await asyncio.Event().wait()
+        return await super().place_order(pet_id, at, token)
+
+
+# It is not durable: what is in flight at the end was tried only with those that are.
+SABOTEURS["HangsOrdersWhenClosed"] = (
+    "closed",
+    replace(backend(HangsOrdersWhenClosed), durable=False, snapshots=False),
+)
+
+
+@asynccontextmanager
+async def open_flushing(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
+    """Wait for what is left to be written before closing; a cancelled wait leaves it open."""
+    repository = Correct(find(settings.location, expected))
+    try:
+        yield repository
+    except BaseException:
+        repository.close()
+        raise
+    await pause()
+    repository.close()
+
+
+# No other shows whether a task may be cancelled while it closes.
+SABOTEURS["StaysOpenIfItsClosingIsCancelled"] = (
+    "closed",
+    replace(backend(Correct), open=open_flushing),
+)
 
 
 numbers = count()

@@ -23,6 +23,7 @@ from petstore.contract import (
     RefusedError,
     StorageError,
     TokenPage,
+    UnavailableError,
 )
 
 
@@ -84,6 +85,25 @@ class AcknowledgesWhatItDrops(Correct):
     def close(self) -> None:
         super().close()
         self.data = Store()
+
+
+@breaks("durable-pets")  # no other writes what it has told to be unavailable, much later
+class WritesLongAfterItWasClosed(Correct):
+    """An order in flight is unavailable when it is closed; a task in the background makes it."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        self.require_open()
+        await asyncio.sleep(0)
+        if self.open or pet_id not in self.data.pets:
+            return await super().place_order(pet_id, at, token)
+        asyncio.get_running_loop().call_later(1.5, self.write, pet_id, at)
+        raise UnavailableError("closed")
+
+    def write(self, pet_id: int, at: datetime) -> None:
+        if self.data.pets[pet_id].status is PetStatus.AVAILABLE:
+            self.set_status(pet_id, PetStatus.PENDING)
+            order_id = self.next_id()
+            self.data.orders[order_id] = Order(order_id, pet_id, OrderStatus.PLACED, at)
 
 
 @breaks("durable-ids")

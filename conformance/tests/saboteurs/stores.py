@@ -1,6 +1,7 @@
 """What a backend may do wrong with the identity of its store."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from uuid import uuid4
 
@@ -8,8 +9,8 @@ from msgspec.structs import replace
 from petstore_conformance.model.model import matching
 
 from conformance.tests import filed
-from conformance.tests.correct import STORES, Correct, Store, backend, find
-from conformance.tests.saboteurs.registry import SABOTEURS, breaks
+from conformance.tests.correct import STORES, Correct, LocationSettings, Store, backend, find
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     Access,
     ChangeNeededError,
@@ -185,6 +186,25 @@ class SnapshotsHaveStatusesAsText(Correct):
         for order in store.orders.values():
             copied.orders[order.id] = replace(order, status=str(order.status))
         return copied
+
+
+@asynccontextmanager
+async def open_naming(settings: LocationSettings, expected: Expected) -> AsyncIterator[Correct]:
+    """Give a new store its identity in a second step; another handle may do the same meanwhile."""
+    store = find(settings.location, expected)
+    if "named" not in store.extra:
+        await pause()
+        store.identity = uuid4().hex
+        store.extra["named"] = True
+    repository = Correct(store)
+    try:
+        yield repository
+    finally:
+        repository.close()
+
+
+# In no other, those that open a new store at once differ in its identity.
+SABOTEURS["NamesItsStoreTwice"] = "store-identity", replace(backend(Correct), open=open_naming)
 
 
 @breaks("store-identity")

@@ -1,0 +1,146 @@
+"""Calls of all methods: one table, from which each clause of every call takes its calls."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from petstore.contract import (
+    MAX_ID,
+    IdempotencyToken,
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    RefusedError,
+    Repository,
+    TokenRecord,
+)
+from petstore_conformance.clauses.orders import add_pet, place_at
+from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.kit import Location
+from petstore_conformance.model.calls import AnyCall, Length
+from petstore_conformance.model.values import AT, NOW, REX, make_token
+
+LOCAL: Final = ("check", "list_tokens", "restore")
+"""The methods that a service does not pass on."""
+
+
+class Given(Struct, frozen=True):
+    """What calls are made with.
+
+    number -- tells the names and tokens of several trials apart
+    pet_id, other_id -- two available pets, each of which is ordered by one call
+    order_id -- an order that is placed
+    used -- the token of a create that was made
+    items -- what is restored
+    count -- how many items are on a page
+    """
+
+    number: int
+    pet_id: int
+    other_id: int
+    order_id: int
+    used: IdempotencyToken
+    items: Sequence[Pet | Order | TokenRecord] = ()
+    count: int = 20
+
+
+async def give(repository: Repository, number: int, **others: Any) -> Given:
+    """Store what calls are made with, and return it.
+
+    others -- more fields of it
+    """
+    used = make_token(f"used {number}", REX)
+    pet_id, other_id, order, _ = await asyncio.gather(
+        add_pet(repository),
+        add_pet(repository),
+        place_at(repository, AT),
+        repository.create_pet(REX, used),
+    )
+    return Given(number, pet_id, other_id, order.id, used, **others)
+
+
+def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> dict[str, AnyCall]:
+    """Return calls of every method, by names that begin with that of the method.
+
+    remote -- whether those are left out that a service does not pass on
+    """
+    number, count = given.number, given.count
+    new = NewPet("cancelled", number, PetStatus.SOLD)
+    creating, placing = make_token(f"c {number}", new), make_token(f"p {number}", given.other_id)
+    final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
+    pets, orders = PetQuery(0, count), OrderQuery(0, count)
+    calls: dict[str, AnyCall] = {
+        "check": lambda: repository.check(),  # noqa: PLW0108 - a wrapper may replace it
+        "create_pet": lambda: repository.create_pet(new),
+        "create_pet, with a token": lambda: repository.create_pet(new, creating),
+        "place_order": lambda: repository.place_order(given.pet_id, AT),
+        "place_order, with a token": lambda: repository.place_order(given.other_id, AT, placing),
+        "update_order": lambda: repository.update_order(given.order_id, final),
+        "restore": lambda: repository.restore(given.items),
+        "get_pet": lambda: repository.get_pet(given.pet_id),
+        "list_pets": lambda: repository.list_pets(pets),
+        "list_pets, deep": lambda: repository.list_pets(replace(pets, after=given.pet_id)),
+        "list_pets, of a status": lambda: repository.list_pets(
+            replace(pets, status=PetStatus.AVAILABLE)
+        ),
+        "get_order": lambda: repository.get_order(given.order_id),
+        "list_orders": lambda: repository.list_orders(orders),
+        "list_orders, of a status": lambda: repository.list_orders(
+            replace(orders, status=OrderStatus.PLACED)
+        ),
+        "list_tokens": lambda: repository.list_tokens("", count, NOW),
+    }
+    return {name: call for name, call in calls.items() if not (remote and name in LOCAL)}
+
+
+def idle_calls_of(repository: Repository, given: Given) -> dict[str, AnyCall]:
+    """Return calls that change nothing, for which a method may do less than for others."""
+    reused = replace(given.used, fingerprint=bytes(32))
+    return {
+        "create_pet, replayed": lambda: repository.create_pet(REX, given.used),
+        "create_pet, refused": lambda: repository.create_pet(REX, reused),
+        "place_order, refused": lambda: repository.place_order(given.pet_id, AT, reused),
+        "place_order, of no pet": lambda: repository.place_order(-1, AT),
+        "update_order, to the same": lambda: repository.update_order(
+            given.order_id, OrderStatus.PLACED
+        ),
+        "restore, of nothing": lambda: repository.restore([]),
+        "list_pets, after the last": lambda: repository.list_pets(
+            PetQuery(MAX_ID, 1, PetStatus.SOLD)
+        ),
+        "list_orders, after the last": lambda: repository.list_orders(
+            OrderQuery(MAX_ID, 1, OrderStatus.PLACED)
+        ),
+    }
+
+
+async def attempt(call: AnyCall) -> Any:
+    """Make a call; return its result, or None if it is refused."""
+    with suppress(RefusedError):
+        return await call()
+    return None
+
+
+async def close_in_flight(location: Location, length: Length, number: int) -> dict[str, Any]:
+    """Close a repository while a call of every method is in flight; return what each one does.
+
+    length -- how long a call takes; it is closed after `number` tenths of that
+
+    Returns names of calls with their results, or with what they have raised.
+    """
+    async with location.open() as repository:
+        given = await give(repository, number)
+        calls = calls_of(repository, given) | idle_calls_of(repository, given)
+        tasks = [asyncio.create_task(attempt(call)) for call in calls.values()]
+        await length.wait(number)
+    async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    return dict(zip(calls, results, strict=True))
