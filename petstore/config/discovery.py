@@ -4,7 +4,7 @@ Only the chosen plugin is imported: a broken plugin that is not chosen cannot pr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
@@ -126,15 +126,17 @@ def check_name(name: str, title: str = "") -> None:
         )
 
 
-def configure(plugin: Plugin, values: Mapping[str, str]) -> Struct:
+def configure(plugin: Plugin, values: Mapping[str, str], injected: Collection[str] = ()) -> Struct:
     """Return the backend's settings made of the gathered values.
+
+    injected -- the names of values that are ignored unless the backend has such a setting
 
     Raises `ConfigurationError` for a setting that is invalid, missing or unknown to the backend.
     """
     known = [setting.name for setting in settings_of(plugin.backend.settings, plugin.prefix)]
     listed = ", ".join(known) or "none"
     for name in values:
-        if name.startswith(plugin.prefix) and name not in known:
+        if name.startswith(plugin.prefix) and name not in known and name not in injected:
             raise ConfigurationError(
                 f"{name} is not a setting of the backend '{plugin.name}'."
                 f"{did_you_mean(name, known) or f' It has: {listed}'}"

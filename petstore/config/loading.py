@@ -75,7 +75,7 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
             " petstore serve --dev"
         )
     plugin = discovery.find(chosen.backend)
-    storage = discovery.configure(plugin, values)
+    storage = discovery.configure(plugin, values, gathered.injected)
     _check_workers(chosen.workers, plugin)
     longest = plugin.backend.max_name_bytes
     if longest is not None and chosen.max_body_bytes > longest:
@@ -110,7 +110,7 @@ def _unknown(gathered: settings.Gathered, plugin: Plugin | None) -> tuple[str, .
     others = tuple(discovery.settings_prefix(name) for name in names)
     warnings = []
     for name in sorted({*gathered.values, *gathered.in_file}):
-        if name in known or name.startswith(others):
+        if name in known or name in gathered.injected or name.startswith(others):
             continue
         message = f"{name} is not a setting.{did_you_mean(name, meant - {name})}"
         if name in gathered.in_file:

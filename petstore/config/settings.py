@@ -20,8 +20,9 @@ from petstore.config.addresses import Address
 from petstore.config.errors import PREFIX, ConfigurationError, why_unreadable
 from petstore.text.phrases import shorten
 
-# What Kubernetes sets for Services named petstore, petstore-redis or petstore-postgres.
-_KUBERNETES: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
+# What Kubernetes sets for a Service: its name in upper case, then one of these; PORT is a URL.
+_INJECTED: Final = re.compile("_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)")
+_SERVICE_URL: Final = re.compile("(tcp|udp|sctp)://.*")
 
 # As browsers serialize an origin, without a usual port: RFC 6454, section 6.2.
 _ORIGIN: Final = re.compile(
@@ -284,10 +285,15 @@ def convert(struct: type[Any], prefix: str, values: Mapping[str, str]) -> Any:
 
 
 class Gathered(Struct, frozen=True):
-    """All settings as text, by name, and the names that come from the TOML file."""
+    """All settings as text, by name.
+
+    in_file -- the names that come from the TOML file
+    injected -- the names that Kubernetes has set, unless a backend has a setting of that name
+    """
 
     values: dict[str, str]
     in_file: frozenset[str]
+    injected: frozenset[str]
 
 
 def gather(environ: Mapping[str, str], flags: Mapping[str, str | None]) -> Gathered:
@@ -299,10 +305,9 @@ def gather(environ: Mapping[str, str], flags: Mapping[str, str | None]) -> Gathe
     table = _from_file(file) if (file := given.pop(f"{PREFIX}CONFIG", "")) else {}
     in_file = frozenset(table)
     table = {name: text for name, text in table.items() if text}
-    given = {name: text for name, text in given.items() if not _KUBERNETES.fullmatch(name)}
     values = table | given
     values |= {name: text for name, text in flags.items() if text is not None}
-    return Gathered(values, in_file)
+    return Gathered(values, in_file, _injected(given))
 
 
 def is_secret(field: str) -> bool:
@@ -326,6 +331,21 @@ def masked(settings: Struct, prefix: str) -> dict[str, str]:
     """Return effective settings by name, with secrets masked."""
     fields = settings.__struct_fields__
     return {prefix + field.upper(): mask(field, getattr(settings, field)) for field in fields}
+
+
+def _injected(given: Mapping[str, str]) -> frozenset[str]:
+    """Return the names that Kubernetes has set for the Services that it names by their URLs."""
+    services = [
+        name.removesuffix("_PORT")
+        for name, text in given.items()
+        if name.endswith("_PORT") and _SERVICE_URL.fullmatch(text)
+    ]
+    return frozenset(
+        name
+        for name in given
+        for service in services
+        if name.startswith(service) and _INJECTED.fullmatch(name.removeprefix(service))
+    )
 
 
 def _from_file(file: str) -> dict[str, str]:

@@ -33,20 +33,22 @@ FOUR_STORES = (
 )
 
 
-KUBERNETES = [
-    "PETSTORE_PORT",
-    "PETSTORE_PORT_80_TCP",
-    "PETSTORE_PORT_80_TCP_ADDR",
-    "PETSTORE_SERVICE_HOST",
-    "PETSTORE_SERVICE_PORT",
-    "PETSTORE_SERVICE_PORT_HTTP",
-    "PETSTORE_REDIS_PORT",
-    "PETSTORE_REDIS_SERVICE_HOST",
-    "PETSTORE_REDIS_PORT_6379_TCP_ADDR",
-    "PETSTORE_REDIS_PORT_6379_TCP_PROTO",
-    "PETSTORE_REDIS_SERVICE_PORT",
-]
-"""The variables that Kubernetes sets for Services named petstore and petstore-redis."""
+KUBERNETES = {
+    "port": "tcp://10.0.0.1:80",
+    "port_80_tcp": "tcp://10.0.0.1:80",
+    "port_80_tcp_addr": "10.0.0.1",
+    "service_host": "10.0.0.1",
+    "service_port": "80",
+    "service_port_http": "80",
+    "redis_port": "udp://10.0.0.2:6379",
+    "redis_port_6379_udp_addr": "10.0.0.2",
+    "redis_port_6379_udp_proto": "udp",
+    "redis_service_host": "10.0.0.2",
+    "redis_service_port": "6379",
+    "memory_port": "tcp://10.0.0.3:80",
+    "memory_service_port": "80",
+}
+"""What Kubernetes sets for Services named petstore, petstore-redis and petstore-memory."""
 
 
 class TestErrors:
@@ -223,8 +225,7 @@ class TestNames:
         assert message.startswith("petstore: there is no backend named 'gone'")
 
     def test_what_kubernetes_injects_is_ignored_silently(self) -> None:
-        injected = {name.removeprefix("PETSTORE_").lower(): "10.0.0.1" for name in KUBERNETES}
-        outcome = in_process("check", backend="memory", memory_service_port="80", **injected)
+        outcome = in_process("check", backend="memory", **KUBERNETES)
         warning = "no API key is set, and the service does not start without one"
         assert (outcome.status, outcome.stderr) == (0, f"petstore: warning: {warning}\n")
 

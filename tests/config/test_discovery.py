@@ -213,6 +213,25 @@ class TestSettings:
             " file on a local disk\n"
         )
 
+    @pytest.mark.parametrize("field", ["port", "service_host"])
+    def test_a_setting_is_never_taken_for_what_kubernetes_injects(
+        self, site: Site, field: str
+    ) -> None:
+        """A plugin's port was ignored, whatever its value, and the default used."""
+        site.install(settings=f"    {field}: Annotated[int, Meta(ge=1, le=9)] = 7")
+        name, injected = f"PETSTORE_ACME_{field.upper()}", {"acme_port": "tcp://10.0.0.1:80"}
+        message = error_message(
+            in_process("check", backend="acme", **injected | {f"acme_{field}": "abc"})
+        )
+        assert message == f"petstore: {name} must be an integer from 1 to 9; it is 'abc'\n"
+
+    def test_a_name_that_kubernetes_might_inject_is_unknown_without_its_service(
+        self, site: Site
+    ) -> None:
+        site.install()
+        message = error_message(in_process("check", backend="acme", acme_port="80"))
+        assert message.startswith("petstore: PETSTORE_ACME_PORT is not a setting of the backend")
+
     def test_a_warning_of_python_is_one_line(self, site: Site) -> None:
         site.install(
             opening='import warnings; warnings.warn("careful")', backend="make(durable=True)"

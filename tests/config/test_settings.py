@@ -159,7 +159,8 @@ class TestGather:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_no_setting_has_a_name_that_kubernetes_injects(self, name: str) -> None:
-        assert gather({name: "x"}, {}).values == {name: "x"}
+        service = {"PETSTORE_PORT": "tcp://10.0.0.1:80"}
+        assert gather(service | {name: "x"}, {}).injected == {*service}
 
     def test_other_variables_are_ignored(self) -> None:
         assert gather(
