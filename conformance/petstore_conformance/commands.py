@@ -67,7 +67,7 @@ def _parser() -> ArgumentParser:
     new = commands.add_parser("new", help="write the project of a new backend")
     text = "its name: the project is written into a new folder of that name"
     new.add_argument("name", metavar="NAME", help=text)
-    text = "what to begin with: a blocking engine in a thread, or the client of a server"
+    text = "what to begin with: SQL in a thread, or optimistic transactions on a server"
     new.add_argument("--template", choices=("file", "server"), required=True, help=text)
     new.set_defaults(command=_new)
     return parser

@@ -35,7 +35,7 @@ def write(name: str, template: str, folder: Path) -> None:
 def _project(name: str, template: str) -> Iterator[tuple[str, str]]:
     """Yield the path of each file, and its text, which has the names of the template."""
     templates = files("petstore_conformance") / "templates"
-    for folder in ("common", template):  # in this order: each has an __init__.py
+    for folder in ("common", template):
         for file in (templates / folder).iterdir():
             if file.name == "conformance.py":
                 yield "tests/test_conformance.py", file.read_text()
@@ -49,8 +49,7 @@ def _project(name: str, template: str) -> Iterator[tuple[str, str]]:
 
 def _rename(text: str, template: str, name: str) -> str:
     """Replace the names of a template, which are made so that no prose contains them."""
-    for folder in ("common", template):
-        text = text.replace(f"petstore_conformance.templates.{folder}", f"petstore_{name}")
+    text = text.replace(f"petstore_conformance.templates.{template}", f"petstore_{name}")
     for word in (template, "any"):
         text = text.replace(f"{word}_template", name)
         text = text.replace(f"{word.upper()}_TEMPLATE", name.upper())

@@ -10,11 +10,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from petstore.contract import Backend, Expected
-from petstore_conformance.templates.common.repository import AnyTemplateRepository
 from petstore_conformance.templates.file.engine import Engine
+from petstore_conformance.templates.file.repository import FileTemplateRepository
 from petstore_conformance.templates.file.thread import EngineThread
 
-__all__ = ["AnyTemplateRepository", "FileTemplateSettings", "backend"]
+__all__ = ["FileTemplateRepository", "FileTemplateSettings", "backend"]
 
 
 class FileTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,7 +29,7 @@ class FileTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
 @asynccontextmanager
 async def open_file_template(
     settings: FileTemplateSettings, expected: Expected
-) -> AsyncIterator[AnyTemplateRepository]:
+) -> AsyncIterator[FileTemplateRepository]:
     """Open the file, and close it when all calls have ended.
 
     Raises `SettingsError` for a file of others, `WrongStoreError` or `ChangeNeededError` if the
@@ -37,7 +37,7 @@ async def open_file_template(
     """
     engine = Engine(settings.path, settings.timeout, expected)  # blocks: nothing is served yet
     async with EngineThread(engine, settings.timeout) as thread:
-        yield AnyTemplateRepository(thread, engine.store)
+        yield FileTemplateRepository(thread, engine.store)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from petstore_conformance.templates.common import steps
+from petstore_conformance.templates.file import steps
 
 
 class Engine:

@@ -1,10 +1,10 @@
 """Pets and orders on a server, by an asynchronous client. `client.py` stands in for both.
 
-**Until you replace it, everything is in the memory of this process, and lost when it ends.**
+**Until you replace it, everything is in a file of this machine.**
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from secrets import token_hex
 from typing import Annotated
 
@@ -12,48 +12,69 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from petstore.contract import Access, Backend, ChangeNeededError, Expected, WrongStoreError
-from petstore_conformance.templates.common import steps
-from petstore_conformance.templates.common.repository import AnyTemplateRepository
-from petstore_conformance.templates.server.client import connect
-from petstore_conformance.templates.server.connections import Connections
+from petstore_conformance.templates.server.client import StandInClient, only
+from petstore_conformance.templates.server.repository import ServerTemplateRepository
+from petstore_conformance.templates.server.transactions import IDENTITY, OpenStore, translated
 
-__all__ = ["AnyTemplateRepository", "ServerTemplateSettings", "backend"]
+__all__ = ["ServerTemplateRepository", "ServerTemplateSettings", "backend"]
 
 
 class ServerTemplateSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the store is, how long a call may take, and how many connections there are."""
+    """Where the store is, how long a call may take, and how many calls the server gets at once."""
 
     url: Annotated[
-        str, Meta(pattern="^server_template://", description="the URL, server_template://HOST")
-    ] = "server_template://localhost"
-    prefix: Annotated[str, Meta(min_length=1, description="what all keys begin with")] = "petstore"
+        str, Meta(pattern="^server_template://.", description="the URL, server_template://FILE")
+    ] = "server_template://server_template.db"
+    prefix: Annotated[
+        str, Meta(pattern="^[^/]+$", description="what all keys begin with, without a slash")
+    ] = "petstore"
     timeout: Annotated[float, Meta(gt=0, description="a number of seconds above 0")] = 5
-    connections: Annotated[int, Meta(ge=1, description="a number from 1")] = 10
+    requests: Annotated[int, Meta(ge=1, description="a number from 1")] = 10
 
 
 @asynccontextmanager
 async def open_server_template(
     settings: ServerTemplateSettings, expected: Expected
-) -> AsyncIterator[AnyTemplateRepository]:
+) -> AsyncIterator[ServerTemplateRepository]:
     """Connect, check which store is there, and create one if there is none.
 
     Raises `WrongStoreError` or `ChangeNeededError` if the store is not as expected. REPLACE: raise
     `SettingsError` for a wrong password, `UnavailableError` if the server cannot be reached.
     """
-    async with connect(settings.url, settings.prefix) as client:
-        store, where = await client.run(steps.read_store), f"{settings.url}, {settings.prefix},"
-        if expected.store is not None and store != expected.store:
-            found = store or "no store"
-            raise WrongStoreError(f"{where} has {found}; {expected.store} is expected")
-        if store is None:
-            if expected.access is not Access.CREATE:
-                raise ChangeNeededError(f"{where} has no store; it would be created")
-            store = await client.run(steps.create_store)
-        connections = Connections(client, settings.timeout, settings.connections)
+    with translated():
+        client = StandInClient(settings.url, settings.prefix)
+    with closing(client):
+        with translated():
+            store = await _find_or_create(client, settings, expected)
+        limits = settings.timeout, settings.requests
+        opened = OpenStore(client, store, *limits, expected.notes)
+        await opened.read()  # it may be an older copy
         try:
-            yield AnyTemplateRepository(connections, store)
+            yield ServerTemplateRepository(opened)
         finally:
-            connections.close()
+            opened.close()
+
+
+async def _find_or_create(
+    client: StandInClient, settings: ServerTemplateSettings, expected: Expected
+) -> str:
+    """Return the identity of the store that is there, or of a new one."""
+    store = await _find_store(client)
+    where = f"{settings.url}, {settings.prefix},"
+    if expected.store not in (None, store):
+        raise WrongStoreError(f"{where} has {store or 'no store'}; {expected.store} is expected")
+    if store is None:
+        if expected.access is not Access.CREATE:
+            raise ChangeNeededError(f"{where} has no store; it would be created")
+        # On the condition that no other process has just created it.
+        await client.request((), {IDENTITY: None}, {IDENTITY: token_hex(16).encode()})
+        store = await _find_store(client)
+    return store or ""
+
+
+async def _find_store(client: StandInClient) -> str | None:
+    (found,) = (await client.request([only(IDENTITY)], {}, {})).found
+    return found[0][1].decode() if found else None
 
 
 @asynccontextmanager
@@ -62,15 +83,14 @@ async def scratch_server_template(
 ) -> AsyncIterator[ServerTemplateSettings]:
     """Yield the settings of a new prefix; remove what is stored under it on exit.
 
-    REPLACE: yield those of a new prefix or database, and remove that, also after a failure. What is
-    stored under a prefix must not be found under another one that it begins with.
+    REPLACE: yield those of a new prefix or database, and remove that, also after a failure.
     """
     scratch = replace(settings, prefix=f"{settings.prefix}.scratch-{token_hex(8)}")
     try:
         yield scratch
     finally:
-        async with connect(scratch.url, scratch.prefix) as client:
-            await client.remove()
+        with translated(), closing(StandInClient(scratch.url, scratch.prefix)) as client:
+            client.remove()
 
 
 backend = Backend(
@@ -78,6 +98,6 @@ backend = Backend(
     settings=ServerTemplateSettings,
     open=open_server_template,
     scratch=scratch_server_template,
-    shared=False,  # REPLACE: claim both as soon as a server keeps the data
-    durable=False,
+    shared=True,  # REPLACE: claim only what your server keeps
+    durable=True,
 )

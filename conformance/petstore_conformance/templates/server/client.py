@@ -1,50 +1,107 @@
 """REPLACE THIS MODULE: it stands in for your server and its client.
 
-What the rest needs of it: `connect`, and a client that runs a step as one transaction.
+The server is a file of keys and values, which any process may open. It offers what etcd does: keys
+in order, and requests that are one step and depend on conditions.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
-_Result = TypeVar("_Result")
+from msgspec import Struct
 
-_SERVER: dict[str, sqlite3.Connection] = {}
-"""The databases that the server keeps, by prefix."""
+CLIENT_ERRORS = (OSError, sqlite3.OperationalError, sqlite3.ProgrammingError)
+"""What the client raises if the server cannot be reached, or the client is closed."""
+
+KeyValue = tuple[str, bytes]
+"""A key and its value."""
+
+
+class KeyRange(Struct, frozen=True):
+    """The first `limit` keys from `begin`, up to but not including `end`."""
+
+    begin: str
+    end: str
+    limit: int = -1
+
+
+def only(key: str) -> KeyRange:
+    """Return the range that has only this key."""
+    return KeyRange(key, f"{key}\0")
+
+
+class ServerReply(Struct, frozen=True):
+    """What a request returns.
+
+    held -- whether all its conditions held; otherwise it has written nothing
+    found -- the items in each of its ranges, in the order of their keys, before it has written
+    revision -- how many writes the server has seen
+    """
+
+    held: bool
+    found: list[list[KeyValue]]
+    revision: int
 
 
 class StandInClient:
-    """A connection, which works on what is stored under a prefix."""
+    """A client, which works on what is stored under a prefix."""
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def __init__(self, url: str, prefix: str) -> None:
+        self._prefix = f"{prefix}/"
+        self._server = sqlite3.connect(url.partition("://")[2], isolation_level=None)
+        self._server.execute("PRAGMA synchronous = OFF")  # it survives a kill, not a power cut
+        self._server.execute(
+            "CREATE TABLE IF NOT EXISTS items (key TEXT PRIMARY KEY, value BLOB NOT NULL)"
+        )
 
-    async def run(self, step: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Run a step on the server, completely or not at all, and return what it returns."""
+    async def request(
+        self,
+        ranges: Sequence[KeyRange],
+        conditions: Mapping[str, bytes | None],
+        writes: Mapping[str, bytes | None],
+    ) -> ServerReply:
+        """Read ranges, then write if each key of the conditions has the value there: in one step.
+
+        None is the value of a key that is absent, and removes one that is written.
+        """
         await asyncio.sleep(0)  # the request
-        if self._prefix not in _SERVER:
-            _SERVER[self._prefix] = sqlite3.connect(":memory:", check_same_thread=False)
-        with _SERVER[self._prefix] as connection:
-            result = step(connection)
+        with self._server:
+            self._server.execute("BEGIN IMMEDIATE")
+            found = [self._find(keys) for keys in ranges]
+            held = all(
+                dict(self._find(only(key))).get(key) == value for key, value in conditions.items()
+            )
+            (revision,) = self._server.execute("PRAGMA user_version").fetchone()
+            if held and writes:
+                revision += 1
+                self._server.execute(f"PRAGMA user_version = {revision}")
+                for key, value in writes.items():
+                    self._write(self._prefix + key, value)
         await asyncio.sleep(0)  # the reply
-        return result
+        return ServerReply(held, found, revision)
 
-    async def remove(self) -> None:
+    def remove(self) -> None:
         """Remove what is stored under the prefix."""
-        await asyncio.sleep(0)
-        if database := _SERVER.pop(self._prefix, None):
-            database.close()
+        end = self._prefix[:-1] + "0"  # the character after the slash
+        self._server.execute("DELETE FROM items WHERE key >= ? AND key < ?", (self._prefix, end))
 
-    async def stored(self) -> dict[str, int]:
-        """Return all prefixes of the server, and how many pets are stored under each."""
-        await asyncio.sleep(0)
-        count = "SELECT count(*) FROM pets"
-        return {prefix: stored.execute(count).fetchone()[0] for prefix, stored in _SERVER.items()}
+    def prefixes(self, begin: str) -> list[str]:
+        """Return the prefixes that begin so, under which something is stored."""
+        find = "SELECT DISTINCT substr(key, 1, instr(key, '/') - 1) FROM items ORDER BY 1"
+        return [found for (found,) in self._server.execute(find) if found.startswith(begin)]
 
+    def close(self) -> None:
+        """End the connection."""
+        self._server.close()
 
-@asynccontextmanager
-async def connect(_url: str, prefix: str) -> AsyncIterator[StandInClient]:
-    """Yield a client of the server, and close it on exit."""
-    yield StandInClient(prefix)
+    def _find(self, keys: KeyRange) -> list[KeyValue]:
+        find = "SELECT key, value FROM items WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+        between = self._prefix + keys.begin, self._prefix + keys.end
+        rows = self._server.execute(find, (*between, keys.limit))
+        return [(key.removeprefix(self._prefix), value) for key, value in rows]
+
+    def _write(self, key: str, value: bytes | None) -> None:
+        if value is None:
+            self._server.execute("DELETE FROM items WHERE key = ?", (key,))
+        else:
+            self._server.execute("REPLACE INTO items VALUES (?, ?)", (key, value))

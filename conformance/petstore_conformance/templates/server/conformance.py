@@ -2,42 +2,48 @@
 
 import asyncio
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 
-from petstore.contract import Expected, NewPet
+import pytest
+
+from petstore.contract import Expected
 from petstore_conformance import Conformance, RaisedOnPurposeError
 from petstore_conformance.templates.server import ServerTemplateSettings, backend
-from petstore_conformance.templates.server.client import connect
+from petstore_conformance.templates.server.client import StandInClient
 
 
 class TestServerTemplate(Conformance):
     """The clauses of the contract, on the server that a developer or CI has."""
 
     backend = backend
-    settings = ServerTemplateSettings(
-        url=os.environ.get("SERVER_TEMPLATE_TEST_URL", "server_template://localhost")
-    )
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        """Set the settings that the scratch locations are made from."""
+        type(self).settings = settings(tmp_path)
 
 
-def test_a_scratch_location_is_removed_and_nothing_else() -> None:
+def settings(directory: Path) -> ServerTemplateSettings:
+    """Return those of a running server. REPLACE the default."""
+    default = f"server_template://{directory}/server_template.db"
+    return ServerTemplateSettings(os.environ.get("SERVER_TEMPLATE_TEST_URL", default))
+
+
+def test_a_scratch_location_is_removed_and_nothing_else(tmp_path: Path) -> None:
     """The clauses cannot tell: to open a location might make it again.
 
-    REPLACE `stored` by what lists the keys, tables or databases of your server.
+    Others may use the server, so only what is made here counts. REPLACE `prefixes` by what lists
+    the keys, tables or databases of your server.
     """
-    settings = TestServerTemplate.settings
 
     async def run() -> None:
-        async with (
-            connect(settings.url, settings.prefix) as client,
-            backend.scratch(settings) as other,
-            backend.open(other, Expected()) as repository,
-        ):
-            await repository.create_pet(NewPet("Rex", 7))
-            before = await client.stored()
-            with suppress(RaisedOnPurposeError):
-                async with backend.scratch(other) as scratch, backend.open(scratch, Expected()):
-                    assert await client.stored() == {**before, scratch.prefix: 0}
-                    raise RaisedOnPurposeError
-            assert await client.stored() == before
+        async with backend.scratch(settings(tmp_path)) as own, backend.open(own, Expected()):
+            with closing(StandInClient(own.url, own.prefix)) as client:
+                with suppress(RaisedOnPurposeError):
+                    async with backend.scratch(own) as other, backend.open(other, Expected()):
+                        assert client.prefixes(own.prefix) == [own.prefix, other.prefix]
+                        raise RaisedOnPurposeError
+                assert client.prefixes(own.prefix) == [own.prefix]
 
     asyncio.run(run())

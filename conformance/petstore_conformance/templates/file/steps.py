@@ -1,8 +1,7 @@
 """The steps of the repository's methods, each of which is one transaction.
 
-REPLACE their bodies: a step is a transaction, a script on the server, or one conditional write. It
-sees every other step completely or not at all, and takes effect completely or not at all. Here it
-is SQL for sqlite3; a step that raises an error is rolled back alone.
+REPLACE their bodies: a step sees every other step completely or not at all, and takes effect
+completely or not at all. Here it is SQL for sqlite3; one that raises an error is rolled back alone.
 """
 
 import sqlite3
@@ -89,7 +88,7 @@ def create_store(connection: sqlite3.Connection) -> str:
 
 
 def create_pet(
-    connection: sqlite3.Connection, new: NewPet, token: IdempotencyToken | None
+    connection: sqlite3.Connection, new: NewPet, token: IdempotencyToken | None = None
 ) -> Receipt:
     """Insert a row, unless the token has been used."""
     if token and (receipt := _find_token(connection, token)):
@@ -113,7 +112,10 @@ def list_pets(connection: sqlite3.Connection, query: PetQuery) -> list[Pet]:
 
 
 def place_order(
-    connection: sqlite3.Connection, pet_id: int, at: datetime, token: IdempotencyToken | None
+    connection: sqlite3.Connection,
+    pet_id: int,
+    at: datetime,
+    token: IdempotencyToken | None = None,
 ) -> Receipt:
     """Make the pet pending, if it is available, and insert its order."""
     if token and (receipt := _find_token(connection, token)):

@@ -1,1 +1,0 @@
-"""The modules that both templates have."""

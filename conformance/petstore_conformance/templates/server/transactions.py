@@ -1,0 +1,175 @@
+"""Optimistic transactions: read, write on the condition that nothing read has changed, repeat.
+
+Every request has one more condition: that the store is still the one that was opened.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from random import uniform
+from typing import Final, TypeVar
+
+from petstore.contract import Notes, StorageError, UnavailableError, WrongStoreError
+from petstore_conformance.templates.server.client import (
+    CLIENT_ERRORS,
+    KeyRange,
+    KeyValue,
+    ServerReply,
+    StandInClient,
+    only,
+)
+
+IDENTITY: Final = "store"
+"""The key of the store's identity."""
+
+_PAUSE_SECONDS: Final = 0.01
+"""The longest pause before a transaction is repeated: others end theirs meanwhile."""
+
+NOTHING: Final[Mapping[str, bytes | None]] = {}
+
+_Result = TypeVar("_Result")
+
+
+class Transaction:
+    """What a call has read, and what it will write if all of that is still so.
+
+    read -- the keys that were read, and their values; None for an absent one
+    writes -- the keys to be written, and their values; None to remove one
+    """
+
+    def __init__(self, store: "OpenStore") -> None:
+        self._store = store
+        self.read: dict[str, bytes | None] = {}
+        self.writes: dict[str, bytes | None] = {}
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key, as this transaction leaves it."""
+        if key in self.writes:
+            return self.writes[key]
+        if key not in self.read:
+            await self.scan(only(key))
+        return self.read.setdefault(key, None)
+
+    async def scan(self, keys: KeyRange) -> list[KeyValue]:
+        """Return the items in a range, without what this transaction writes."""
+        (found,) = (await self._store.request([keys])).found
+        self.read = {**dict(found), **self.read}  # what was read first is what counts
+        return found
+
+
+class OpenStore:
+    """Sends requests to the store that was opened, and limits the time of calls.
+
+    identity -- that of the store
+    seconds -- how long a call may take, with all its waiting
+    requests -- how many calls the server gets at once; the others wait
+    notes -- how far other processes have seen the store, if there are others
+    """
+
+    def __init__(
+        self,
+        client: StandInClient,
+        identity: str,
+        seconds: float,
+        requests: int,
+        notes: Notes | None,
+    ) -> None:
+        self._client = client
+        self.identity = identity
+        self._seconds = seconds
+        self._free = asyncio.Semaphore(requests)
+        self._turn = asyncio.Lock()
+        self._notes = notes
+        self._revision = 0
+        self._lost = ""
+        self._open = True
+
+    def close(self) -> None:
+        """Make every later request raise `UnavailableError`."""
+        self._open = False
+
+    async def read(self, *ranges: KeyRange) -> list[list[KeyValue]]:
+        """Return the items in each range, all at one moment."""
+        return (await self._limited(lambda: self.request(ranges), self._free)).found
+
+    async def run(self, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
+        """Make a transaction, again and again until it is not in conflict with others.
+
+        What the work raises is raised if it has read nothing that had changed. The transactions of
+        a process take turns: every create changes the same counter.
+        """
+        return await self._limited(lambda: self._run(work), self._turn)
+
+    async def request(
+        self,
+        ranges: Sequence[KeyRange] = (),
+        read: Mapping[str, bytes | None] = NOTHING,
+        writes: Mapping[str, bytes | None] = NOTHING,
+    ) -> ServerReply:
+        """Send a request to the store that was opened. Raises `WrongStoreError` if it is another.
+
+        A server that has not even seen what any process knew of it before is an older copy. REPLACE
+        the revision by the counters of the ids if the server has none.
+        """
+        if not self._open:
+            raise UnavailableError("the repository is closed")
+        if self._lost:
+            raise WrongStoreError(self._lost)
+        known = max((int(note) for note in self._notes.read()), default=0) if self._notes else 0
+        known = max(known, self._revision)
+        identity = self.identity.encode()
+        reply = await self._client.request(
+            (*ranges, only(IDENTITY)), {IDENTITY: identity, **read}, writes
+        )
+        if reply.found.pop() != [(IDENTITY, identity)]:
+            self._lost = f"the store was not {self.identity} any more"
+        elif reply.revision < known:
+            self._lost = f"the store was an older copy: at {reply.revision}, not at {known}"
+        if self._lost:
+            raise WrongStoreError(self._lost)
+        if reply.revision > self._revision:
+            self._revision = reply.revision
+            if self._notes:
+                self._notes.write(b"%d" % reply.revision)
+        return reply
+
+    async def _run(self, work: Callable[[Transaction], Awaitable[_Result]]) -> _Result:
+        while True:
+            transaction, refusal = Transaction(self), None
+            try:
+                result = await work(transaction)
+            except UnavailableError:
+                raise
+            except StorageError as error:
+                refusal = error
+                transaction.writes.clear()
+            if (await self.request((), transaction.read, transaction.writes)).held:
+                if refusal:
+                    raise refusal
+                return result
+            await asyncio.sleep(uniform(0, _PAUSE_SECONDS))  # noqa: S311 - no secret
+
+    async def _limited(
+        self,
+        call: Callable[[], Awaitable[_Result]],
+        waiting: asyncio.Semaphore | asyncio.Lock,
+    ) -> _Result:
+        """Make a call within its time.
+
+        REPLACE: if it is cancelled in the middle of a request, close or reset the connection.
+        """
+        with translated():
+            async with asyncio.timeout(self._seconds), waiting:
+                return await call()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise `UnavailableError` for what may pass, a `TimeoutError` among it: at this one point.
+
+    Do not repeat a request whose reply is lost: it may have taken effect.
+    """
+    try:
+        yield
+    except CLIENT_ERRORS as error:
+        raise UnavailableError(f"the server cannot be reached: {error!r}") from error
