@@ -97,7 +97,7 @@ def _add_test_options(parser: ArgumentParser) -> None:
     add("--timeout-seconds", metavar="N", type=float, help=text)
     text = "the text in the settings that the proxy replaces (default: that of their URL)"
     add("--server", metavar="HOST:PORT", help=text)
-    for verb in ("stop", "kill", "start", "empty"):
+    for verb in ("stop", "kill", "start", "empty", "save", "restore"):
         add(f"--server-{verb}", metavar="COMMAND", help=f"a shell command to {verb} the server")
 
 

@@ -29,6 +29,7 @@ from petstore.contract import (
     ChangeNeededError,
     Expected,
     NewPet,
+    Notes,
     Order,
     OrderStatus,
     Pet,
@@ -50,9 +51,11 @@ class Filed(Forwarding, Correct):
     """Correct. A saboteur changes when it locks, loads or saves.
 
     shared -- whether several processes may open the file
+    notes -- what they know of it
     """
 
     shared: ClassVar[bool] = True
+    notes: Notes | None = None
 
     def __init__(self, settings: FileSettings) -> None:
         super().__init__(Store())
@@ -68,6 +71,8 @@ class Filed(Forwarding, Correct):
                 self.write(self.data)
             self.data = self.read()
             self.store = self.data.identity
+            self.notes = expected.notes
+            self.load()
             if expected.store not in (None, self.store):
                 raise WrongStoreError("the file has another store")
 
@@ -100,9 +105,18 @@ class Filed(Forwarding, Correct):
         self.data = self.read()
         if self.data.identity != self.store:
             raise WrongStoreError("the file has another store")
+        if self.notes and self.changes() < max(map(int, self.notes.read()), default=0):
+            raise WrongStoreError("the file has an older copy")
+
+    def changes(self) -> int:
+        """Return how often the store has been saved."""
+        return int(self.data.extra.get("changes", 0))
 
     def save(self) -> None:
+        self.data.extra["changes"] = self.changes() + 1
         self.write(self.data)
+        if self.notes:
+            self.notes.write(b"%d" % self.changes())
 
     def read(self) -> Store:
         try:
@@ -127,6 +141,13 @@ class Slow(Filed):
         result = await super().call(method, *arguments, **named)
         await asyncio.sleep(0.015)
         return result
+
+
+class ServesAnOlderCopy(Filed):
+    """Knows the store by its identity only."""
+
+    def changes(self) -> int:
+        return 0
 
 
 class SavesWhenClosed(Filed):

@@ -46,6 +46,7 @@ CAUGHT = {
     ("ForgetsTokens", "kill-service"): "retried_twice",
     ("SellsTwice", "kill-worker"): "sold_twice or not_linearizable",
     ("MakesAnother", "server-empty"): "given_out_twice or emptied",
+    ("ServesAnOlderCopy", "server-restore"): "emptied",
     ("Hangs", "stall"): "too_late",
     ("ReadsNoOrderAgain", "calls"): "not_recovered",
     ("Stubborn", "calls"): "not_cancelled",
@@ -60,7 +61,7 @@ SLOW = ("ForgetsTokens", "Hangs", "FailsWhileStarting", "SellsTwice")
 
 CORRECT = {
     "Slow": ["kill-service"],
-    "Filed": ["kill-service", "kill-worker", "server-empty"],
+    "Filed": ["kill-service", "kill-worker", "server-empty", "server-restore"],
     "Served": ["calls", "stall", "server-kill", "drop", "refuse"],
 }
 """Correct backends, and the faults that each of them survives."""
@@ -292,6 +293,7 @@ def test_a_fault_that_is_not_possible_is_refused() -> None:
         (("--faults", "--minutes=0"), "--minutes must be above 0"),
         (("--faults", "--timeout-seconds=nan"), "--timeout-seconds must be above 0"),
         (("--faults", "--server-kill=true"), "--server-start needs"),
+        (("--faults", "--server-save=true"), "--server-save and --server-restore need each other"),
         (("--faults", "--server=nowhere"), "--server must be HOST:PORT, not nowhere"),
         (("--faults", "--json=/nothing/x"), "--json /nothing/x: No such file or directory"),
         (("--faults", "--json=/"), "--json /: Is a directory"),

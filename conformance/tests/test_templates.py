@@ -76,6 +76,36 @@ def test_a_template_keeps_the_contract_as_it_is(project: Path, template: str) ->
     assert {name.partition("-")[0] for name in skipped} == not_claimed
 
 
+COPY = (
+    "import os, sqlite3; file = os.environ['PETSTORE_ACME_URL'].partition('://')[2];"
+    "here, saved = sqlite3.connect(file), sqlite3.connect(file + '.saved')"
+)
+"""What saves and restores the stand-in of the template `server`."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("template", "notes"), [("file", True), ("server", True), ("server", False)]
+)
+def test_a_template_refuses_an_older_copy(project: Path, template: str, notes: bool) -> None:
+    if not notes:
+        module = project / "petstore_acme" / "transactions.py"
+        module.write_text(module.read_text().replace("reply.revision < known", "False"))
+    commands = [
+        f'--server-{option}="{sys.executable}" -c "{COPY}; {copied}"'
+        for option, copied in {
+            "save": "here.backup(saved)",
+            "restore": "saved.backup(here)",
+        }.items()
+    ]
+    flags = ("--faults", "--fault=server-restore", "--minutes=0.02", "--timeout-seconds=4")
+    run = conformance("acme", project, *flags, *(commands if template == "server" else ()))
+    if notes:
+        run = judged(run)
+    assert run.returncode == (0 if notes else 1), run.stdout + run.stderr
+    assert notes or "given out twice" in run.stdout
+
+
 @each_template
 def test_a_project_is_named_and_complete(project: Path, template: str) -> None:
     files = [file for file in project.rglob("*") if file.is_file() and file.parent.name[-1] != "o"]

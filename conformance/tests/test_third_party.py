@@ -176,8 +176,7 @@ def author(
 
 def test_the_new_backend_is_listed(author: Author) -> None:
     _, listed = author.printed[1].split("\nacme  ")
-    assert listed.startswith("petstore-acme 0.1.0  contract 2  shared, durable
-")
+    assert listed.startswith("petstore-acme 0.1.0  contract 2  shared, durable\n")
     assert sorted(file.name for file in author.directory.iterdir() if file.name[0] != ".") == [
         "LICENSE",
         "README.md",

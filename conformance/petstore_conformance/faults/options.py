@@ -20,8 +20,8 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     timeout_seconds -- how long the longest call of the backend may take, and how long it may take
         to recover
     server -- HOST:PORT in the settings, which the proxy replaces; None: that of their URL
-    server_stop, server_kill, server_start, server_empty -- shell commands, or functions to be
-        called in a thread
+    server_stop, server_kill, server_start, server_empty, server_save, server_restore -- shell
+        commands, or functions to be called in a thread
     only -- the names of faults; all that are possible if there are none
     report -- the file of the JSON report
 
@@ -36,6 +36,8 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     server_kill: ServerCommand | None = None
     server_start: ServerCommand | None = None
     server_empty: ServerCommand | None = None
+    server_save: ServerCommand | None = None
+    server_restore: ServerCommand | None = None
     only: tuple[str, ...] = ()
     report: Path | None = None
 
@@ -48,6 +50,8 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
         if bool(self.server_stop or self.server_kill) != bool(self.server_start):
             needs = "--server-start needs --server-kill or --server-stop, and they need it"
             raise SettingsError(needs)
+        if bool(self.server_save) != bool(self.server_restore):
+            raise SettingsError("--server-save and --server-restore need each other")
         if self.server is not None:
             split(self.server)
         if self.report is not None:

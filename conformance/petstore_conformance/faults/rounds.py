@@ -49,6 +49,7 @@ class Rounds:
 
     stage -- makes the stages, whose methods are the faults
     more -- the names of faults that only these stages have
+    file -- the setting that names the file of a store, if one does
     end -- when a round that still runs is cut short, and not judged; on the monotonic clock
     possible -- the faults that this backend can meet, in a fixed order
     """
@@ -61,6 +62,7 @@ class Rounds:
         *,
         stage: Callable[..., Stage] = Stage,
         more: Sequence[str] = (),
+        file: str = "",
         end: float = inf,
     ) -> None:
         backend = subject.backend
@@ -68,7 +70,11 @@ class Rounds:
             "kill-service",
             *(["kill-worker"] if backend.shared and Path("/proc/self").exists() else []),
             *((*stages.PROXY_FAULTS, CALLS) if proxy else ()),
-            *(f for f in stages.SERVER_FAULTS if getattr(options, f.replace("-", "_"))),
+            *(
+                name
+                for name in stages.SERVER_FAULTS
+                if getattr(options, name.replace("-", "_")) or (name == stages.RESTORE and file)
+            ),
             *more,
         ]
         if unknown := set(options.only) - set(self.possible):
@@ -79,6 +85,7 @@ class Rounds:
         self._options = options
         self._proxy = proxy
         self._make_stage = stage
+        self._file = file
         self._end = end
         self._reachable = True
         self._shuffled: deque[str] = deque()
@@ -102,7 +109,7 @@ class Rounds:
                     break
                 plan.append(self._shuffled.popleft())
                 kept = self._subject.backend.durable
-                if plan[-1] == stages.EMPTY or (plan[-1] == "kill-service" and not kept):
+                if plan[-1] in stages.LAST or (plan[-1] == "kill-service" and not kept):
                     break  # everything is gone then
             yield plan
 
@@ -179,9 +186,10 @@ class Rounds:
             with tempfile.TemporaryDirectory() as directory:
                 texts = self._subject.texts(settings) | {"backend": self._subject.choice}
                 stage = self._make_stage(self._options, texts, Path(directory), random, self._proxy)
+                stage.file = self._file
                 stage.durable = self._subject.backend.durable
                 several = random.random() < 0.5 or any(
-                    "worker" in name or name == stages.EMPTY for name in plan
+                    "worker" in name or name in stages.LAST for name in plan
                 )
                 stage.workers = 2 if several and self._subject.backend.shared else 1
                 try:

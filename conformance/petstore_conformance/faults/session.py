@@ -1,5 +1,6 @@
 """`petstore-conformance test NAME --faults`: rounds until the time is over, and a verdict."""
 
+import asyncio
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -34,10 +35,11 @@ def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
         front = stack.enter_context(proxy(*split(address))) if address else None
         if address and front:  # whether it is there to be replaced
             subject.redirect(subject.settings, address, f"127.0.0.1:{front.port}")
-        rounds = Rounds(subject, options, front)
+        file = asyncio.run(subject.file()) if subject.backend.durable else ""
+        rounds = Rounds(subject, options, front, file=file)
         print(f"{subject.name}, {options.minutes:g} minutes, seed {options.seed}:", end=" ")
         print(", ".join(rounds.possible), flush=True)
-        for line in _missing(subject, options, address):
+        for line in _missing(subject, options, address, file):
             print(line, flush=True)
         tally = Tally(sys.stdout, options.minutes)
         try:
@@ -63,7 +65,7 @@ def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
         raise
 
 
-def _missing(subject: Subject, options: FaultOptions, address: str | None) -> list[str]:
+def _missing(subject: Subject, options: FaultOptions, address: str | None, file: str) -> list[str]:
     """Return what this run cannot try, and why."""
     lines = []
     if not subject.backend.durable:
@@ -74,4 +76,6 @@ def _missing(subject: Subject, options: FaultOptions, address: str | None) -> li
         lines.append("no URL with one HOST:PORT in its settings, and no --server: no proxy")
     elif not (options.server_kill or options.server_stop):
         lines.append("no --server-kill and no --server-stop: its server is not killed")
+    if subject.backend.durable and not (file or options.server_restore):
+        lines.append("no file in its settings, and no --server-restore: no older copy is tried")
     return lines

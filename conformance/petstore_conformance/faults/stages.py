@@ -13,12 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from petstore.contract import SettingsError
-from petstore_conformance.faults import refusals
+from petstore_conformance.faults import copies, refusals
 from petstore_conformance.faults.options import FaultOptions, ServerCommand
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.racers import Client, Fault
@@ -35,12 +36,18 @@ from petstore_conformance.faults.verdicts import Findings, judge
 
 PROXY_FAULTS: Final = ("delay", "stall", "cut", "drop", "disconnect", "refuse")
 EMPTY: Final = "server-empty"
-SERVER_FAULTS: Final = ("server-kill", "server-stop", EMPTY)
+RESTORE: Final = "server-restore"
+LAST: Final = (EMPTY, RESTORE)
+"""The faults after which nothing may be served."""
+
+SERVER_FAULTS: Final = ("server-kill", "server-stop", *LAST)
 COMMAND_SECONDS: Final = 120
 """How long a shell command of the author's may take."""
 
 _READS: Final = {"pet", "order", "pets", "orders"}
 _POLL: Final = 0.01
+_REFUSING_SECONDS: Final = 2
+"""For how long an older copy must be refused: a service checks its store once a second."""
 
 
 class NotRecoveredError(Exception):
@@ -48,7 +55,7 @@ class NotRecoveredError(Exception):
 
 
 class StillServedError(Exception):
-    """A request got another response than 503, though the store had been emptied."""
+    """A request got another response than 503, though its store was emptied or an older copy."""
 
 
 class NeverServedError(NotRecoveredError):
@@ -61,6 +68,7 @@ class Stage:
     race -- the clients; set before the first fault
     texts -- the settings of the location, with the proxy in them if there is one
     workers -- how many serve; with 1, the process serves itself
+    file -- the setting that names the file of the store, if one does
     """
 
     race: Race
@@ -78,12 +86,14 @@ class Stage:
         self.random = random
         self.proxy = proxy
         self.workers = 1
+        self.file = ""
         self.durable = True
         self.service: RunningService | None = None
         self._kills = 0
         self._stalls = 0
         self._closed = False
         self._lock = threading.Lock()
+        self._directory = directory
         self._log = directory / "serve.log"
 
     @property
@@ -271,14 +281,46 @@ class Stage:
 
         Nor may a worker that replaces another one make a new store.
         """
-        seconds = self.options.timeout_seconds
         self.race.gone_at = time.monotonic()
         await self._command("server_empty")
-        end = time.monotonic() + seconds
         writing = self.random.random() < 0.5  # a worker that only reads must notice, too
-        while found := await refusals.served(self.race, seconds, writing=writing):
-            if time.monotonic() > end:
-                raise StillServedError(f"{seconds:g} s after that: {', '.join(sorted(found))}")
+        await self._until_refused(0, writing=writing)
+        await self._check_all_refuse()
+
+    async def server_restore(self) -> None:
+        """Put an older copy in the place of the store; soon nothing may be served, and never again.
+
+        Clients pause: until a worker has found that, what they write may be lost with the copy.
+        """
+        await self._pause()
+        await self._command("server_save")
+        await Client(self.race, -2).write_last()
+        self.race.gone_at = time.monotonic()
+        await self._command("server_restore")
+        await self._until_refused(_REFUSING_SECONDS, writing=False)
+        await self._check_all_refuse()
+
+    async def _until_refused(self, seconds: float, *, writing: bool) -> None:
+        """Wait until every request is refused, and has been for so long.
+
+        Raises `StillServedError` if one gets another response after its time.
+        """
+        limit = self.options.timeout_seconds
+        begin = served = time.monotonic()
+        while True:
+            found = await refusals.served(self.race, limit, writing=writing)
+            now = time.monotonic()
+            if found and now > begin + limit:
+                # An id that is assigned again is wrong however busy the machine is.
+                await refusals.served(self.race, limit, writing=True)
+                raise StillServedError(f"{limit:g} s after that: {', '.join(sorted(found))}")
+            if found:
+                served = now
+            elif now >= served + seconds:
+                return
+
+    async def _check_all_refuse(self) -> None:
+        """Check that every worker refuses, also one that replaces another."""
         await self._check_refused("later")
         if self.workers > 1:
             await self._replace_a_worker()
@@ -303,15 +345,19 @@ class Stage:
     async def _end_with_a_write(self) -> None:
         """Every other time: let the clients pause, so that an acknowledged write comes last."""
         self._kills += 1
-        if self._kills % 2 == 0:
-            return
-        race = self.race
-        race.going.clear()
-        if await _until(lambda: race.busy == 0, self.options.timeout_seconds):
-            await Client(race, -2 - self._kills).write_last()
+        if self._kills % 2 and await self._pause():
+            await Client(self.race, -2 - self._kills).write_last()
+
+    async def _pause(self) -> bool:
+        """Let the clients pause; return whether all of them do."""
+        self.race.going.clear()
+        return await _until(lambda: self.race.busy == 0, self.options.timeout_seconds)
 
     async def _command(self, option: str) -> None:
         command = getattr(self.options, option)
+        if command is None:  # the store is a file
+            copying = copies.save if option == "server_save" else copies.restore
+            command = partial(copying, Path(self.texts[self.file]), self._directory / "copy")
         running = asyncio.ensure_future(asyncio.to_thread(_execute, option, command, self.texts))
         try:
             await asyncio.shield(running)

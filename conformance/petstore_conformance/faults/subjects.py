@@ -1,13 +1,15 @@
 """The backend under test: its settings as texts, and its server behind a proxy."""
 
+import os
 import re
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
-from petstore.contract import Backend, SettingsError
+from petstore.contract import Backend, Expected, SettingsError
 
 _ADDRESS: Final = re.compile(
     r"://(?:[^/?#]*@)?((?:\[[0-9A-Fa-f:.]+\]|[^/?#:@,\[\]]+):[0-9]+)(?![,0-9])"
@@ -52,6 +54,20 @@ class Subject(Struct, frozen=True):
                 return found[1]
         return None
 
+    async def file(self) -> str:
+        """Return the setting that names the file or folder of a store, such as "acme_path", or "".
+
+        Opens a scratch location. Raises `UnavailableError` if the storage cannot be reached.
+        """
+        backend = self.backend
+        async with backend.scratch(self.settings) as settings, backend.open(settings, Expected()):
+            for field in settings.__struct_fields__:
+                value = getattr(settings, field)
+                own = value != getattr(self.settings, field) and isinstance(value, str | Path)
+                if own and os.path.exists(value):  # noqa: ASYNC240, PTH110 - once
+                    return f"{self.name}_{field}"
+        return ""
+
     def redirect(self, settings: Any, address: str, proxy: str) -> Any:
         """Return settings in which the HOST:PORT of the server is replaced by that of a proxy.
 
@@ -82,7 +98,7 @@ def _text(value: object) -> str:
             return str(value.value)
         case bool():
             return str(value).lower()
-        case str() | int() | float():
+        case str() | int() | float() | Path():
             return str(value)
     return msgspec.json.encode(value).decode()
 

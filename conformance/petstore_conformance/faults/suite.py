@@ -20,7 +20,8 @@ class FaultConformance(Kit):
     seed -- that of the run to repeat; if there is none, each run has its own
 
     With the methods `server_kill` or `server_stop`, and `server_start`, the server is killed or
-    stopped, too; with `server_empty`, it is emptied. They have no arguments, and are called in a
+    stopped, too; with `server_empty`, it is emptied; with `server_save` and `server_restore`, an
+    older copy takes its place. They have no arguments, and are called in a
     thread. Each returns when it has done its work, and raises an exception if it cannot.
     """
 
@@ -33,7 +34,7 @@ class FaultConformance(Kit):
 
     def test_faults(self) -> None:
         """Responses of the service, while it was killed, contradict the contract."""
-        commands = ("server_stop", "server_kill", "server_start", "server_empty")
+        commands = (field for field in FaultOptions.__struct_fields__ if field[:7] == "server_")
         options = FaultOptions(
             minutes=self.minutes,
             seed=secrets.randbelow(2**32) if self.seed is None else self.seed,

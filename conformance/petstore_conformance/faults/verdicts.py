@@ -20,7 +20,7 @@ KINDS: Final = {
     "too late": "calls that took longer than --timeout-seconds",
     "wrong error": "another status than 503, another error than UnavailableError",
     "not recovered": "no responses soon after a fault had ended",
-    "emptied": "served, though the store was emptied",
+    "emptied": "served, though the store was emptied, or was an older copy",
     "not cancelled": "cancelled calls that did not end soon",
     "otherwise wrong": "a response that is wrong whatever happened before",
 }

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from petstore.contract import Access, Backend, ChangeNeededError, Expected, WrongStoreError
 from petstore_conformance.templates.server.client import StandInClient, only
 from petstore_conformance.templates.server.repository import ServerTemplateRepository
-from petstore_conformance.templates.server.transactions import IDENTITY, OpenStore, translated
+from petstore_conformance.templates.server.transactions import IDENTITY, GuardedStore, translated
 
 __all__ = ["ServerTemplateRepository", "ServerTemplateSettings", "backend"]
 
@@ -47,7 +47,7 @@ async def open_server_template(
         with translated():
             store = await _find_or_create(client, settings, expected)
         limits = settings.timeout, settings.requests
-        opened = OpenStore(client, store, *limits, expected.notes)
+        opened = GuardedStore(client, store, *limits, expected.notes)
         await opened.read()  # it may be an older copy
         try:
             yield ServerTemplateRepository(opened)

@@ -38,7 +38,7 @@ from petstore.contract import (
     TokenReusedError,
 )
 from petstore_conformance.templates.server.client import KeyRange, only
-from petstore_conformance.templates.server.transactions import OpenStore, Transaction
+from petstore_conformance.templates.server.transactions import GuardedStore, Transaction
 
 _RESTORED_TOGETHER: Final = 40
 """How many items one transaction restores: servers limit the number of its keys."""
@@ -49,7 +49,7 @@ _AnyItem = TypeVar("_AnyItem", bound=Pet | Order)
 class ServerTemplateRepository(Repository):
     """The pets and orders of one store."""
 
-    def __init__(self, opened: OpenStore) -> None:
+    def __init__(self, opened: GuardedStore) -> None:
         self._opened = opened
         self.store = opened.identity
 

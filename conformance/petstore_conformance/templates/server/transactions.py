@@ -37,7 +37,7 @@ class Transaction:
     writes -- the keys to be written, and their values; None to remove one
     """
 
-    def __init__(self, store: "OpenStore") -> None:
+    def __init__(self, store: "GuardedStore") -> None:
         self._store = store
         self.read: dict[str, bytes | None] = {}
         self.writes: dict[str, bytes | None] = {}
@@ -57,7 +57,7 @@ class Transaction:
         return found
 
 
-class OpenStore:
+class GuardedStore:
     """Sends requests to the store that was opened, and limits the time of calls.
 
     identity -- that of the store
