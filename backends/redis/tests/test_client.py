@@ -11,9 +11,7 @@ from unittest.mock import Mock
 import hiredis
 import pytest
 from petstore_conformance.faults.proxy import close_server, proxy
-from petstore_redis.address import parse
 from petstore_redis.client import Connection, RedisClient, Reply
-from petstore_redis.masters import Master
 from petstore_redis.replies import UnusableError, storage_error
 
 from backends.redis.tests.servers import Server
@@ -128,36 +126,6 @@ async def test_a_client_that_is_closed_during_the_handshake_leaves_nothing_open(
         await asyncio.sleep(0.05)
         await client.close()
         assert "the repository is closed" in await unavailable(call)
-
-
-@pytest.mark.parametrize(
-    ("reply", "error"), [("-ERR odd", UnusableError), ("-LOADING it is", UnavailableError)]
-)
-async def test_an_error_reply_to_a_handshake_is_an_outage(
-    reply: str, error: type[UnavailableError]
-) -> None:
-    async def check(*_: object) -> None:
-        """Accept any server."""
-
-    ended = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1000)
-        writer.write(f"{reply}\r\n".encode())
-        await reader.read()
-        writer.close()
-        await writer.wait_closed()
-        ended.set()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        address = server.sockets[0].getsockname()
-        target = parse(f"redis://127.0.0.1:{address[1]}")
-        master = Master(target, address, TIMEOUT, 0, check)
-        (failure,) = await asyncio.gather(master.reads.call("PING"), return_exceptions=True)
-        assert type(failure) is error
-        assert reply[1:] in str(failure)
-        await master.close("the end")
-        await ended.wait()
 
 
 async def test_an_unexpected_error_fails_calls_and_the_client_connects_again(

@@ -16,7 +16,7 @@ from petstore_redis import RedisRepository, store
 from petstore_redis.client import RECONNECT_SECONDS
 from redis.crc import key_slot
 
-from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, servers, single, until
+from backends.redis.tests.servers import AOF, Server, single, until
 from backends.redis.tests.stores import fresh, opened, unavailable, unavailable_for
 from backends.redis.tests.topologies import Cluster, sentinel
 from petstore.contract import (
@@ -293,24 +293,6 @@ async def test_a_write_whose_token_cannot_be_recorded_is_not_made(server: Server
                 await call
         assert [found.id for found in await pets(repository)] == [pet]
         assert await repository.list_orders(OrderQuery(0, 9)) == []
-
-
-@pytest.mark.slow
-async def test_a_master_that_restarts_empty_with_its_replicas_is_unavailable(
-    tmp_path: Path,
-) -> None:
-    """Without AOF, a restart that is faster than the failover empties the replicas, too."""
-    with servers(tmp_path, VALKEY, 2) as make:
-        master = make(0, *QUICK).start()
-        replica = make(1, *QUICK, f"replicaof 127.0.0.1 {master.port}").start()
-        with master.client() as client:
-            until(lambda: client.set("a", "1") and client.wait(1, 1000) == 1)
-        async with opened(master, wait_replicas=1, timeout_seconds=1) as repository:
-            made = [(await repository.create_pet(REX)).id for _ in range(5)]
-            await asyncio.to_thread(master.restart)
-            await unavailable_for("emptied", lambda: repository.create_pet(REX))
-            await unavailable_for("emptied", lambda: repository.get_pet(made[0]))
-            await asyncio.to_thread(until, lambda: not replica.call("KEYS", "*"))
 
 
 def remove(admin: redis.Redis, keys: Iterable[Any]) -> None:

@@ -13,7 +13,7 @@ from petstore_redis.client import WINDOW_BYTES, Connection, RedisClient, Reply
 from petstore_redis.masters import Master
 
 from backends.redis.tests.servers import Server
-from backends.redis.tests.stores import fresh, opened, unavailable
+from backends.redis.tests.stores import opened, unavailable
 from petstore.contract import NewPet, PetQuery
 from tests.support.repositories import REX, again, pets
 from tests.support.waiting import HANG_SECONDS, PATIENCE
@@ -154,20 +154,6 @@ async def test_as_many_commands_are_in_flight_as_their_replies_leave_room_for() 
     assert connection.fitting([bytes(2 * WINDOW_BYTES)]) == 0
     assert connection.fitting([bytes(WINDOW_BYTES // 4)] * 1000) == 3
     connection.close("the end")
-
-
-async def test_writes_that_are_not_replicated_wait_for_two_waits_at_most(valkey: Server) -> None:
-    prefix = fresh()
-    async with opened(valkey, prefix=prefix):
-        pass
-    async with opened(valkey, prefix=prefix, wait_replicas=1, timeout_seconds=1) as repository:
-        writing = []
-        for _ in range(20):
-            call = unavailable(repository.create_pet(REX), within=10 * PATIENCE)
-            writing.append(asyncio.ensure_future(call))
-            await asyncio.sleep(0.01)
-        messages = await asyncio.gather(*writing)
-        assert all("0 of 1 replicas confirmed" in message for message in messages)
 
 
 async def test_the_connection_for_pages_is_replaced_with_that_for_other_calls(

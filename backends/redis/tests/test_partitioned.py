@@ -6,14 +6,14 @@ They are real, and cut off for good: they have the state of before, and know no 
 import asyncio
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from petstore_redis import RedisRepository
 from redis.crc import key_slot
 
-from backends.redis.tests.servers import AOF, QUICK, VALKEY, Port, Server, servers, until
+from backends.redis.tests.servers import AOF, QUICK, VALKEY, Server, redis_port, servers, until
 from backends.redis.tests.stores import fresh, opened
 from backends.redis.tests.topologies import SERVICE, cluster
 from petstore.contract import UnavailableError
@@ -111,7 +111,7 @@ def test_the_cluster_node_with_the_highest_epoch_is_believed(tmp_path: Path) -> 
             await again(lambda: repository.create_pet(REX))
             assert len(await pets(repository)) == count
 
-    with cluster(tmp_path, *AOF, replicas=1) as group, closing(Port()) as bus:
+    with cluster(tmp_path, *AOF, replicas=1) as group:
         old = group.owner(slot)
         others = [node for node in group.nodes if node is not old]
         asyncio.run(run([old], 1))
@@ -119,16 +119,16 @@ def test_the_cluster_node_with_the_highest_epoch_is_believed(tmp_path: Path) -> 
             until(lambda: client.set(f"{{{prefix}:0}}", "1") and client.wait(1, 1000) == 1)
         old.kill()
         until(lambda: group.failed_over(slot, old))
-        cut_off(old, bus)
+        cut_off(old)
         until(lambda: old.call("CLUSTER INFO")["cluster_state"] == "fail")
         assert group.owner(slot, old) is old
         asyncio.run(run([old, *others], 2))
 
 
-def cut_off(node: Server, bus: Port) -> None:
+def cut_off(node: Server) -> None:
     """Start a node that does not know the others' bus ports, nor they its own."""
     state = node.directory / "nodes.conf"
     state.write_text(re.sub(r"@\d+", "@1", state.read_text()))
     with (node.directory / "server.conf").open("a") as file:
-        file.write(f"cluster-port {bus.number}\n")
+        file.write(f"cluster-port {redis_port()}\n")
     node.start()

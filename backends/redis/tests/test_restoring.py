@@ -34,21 +34,6 @@ from tests.support.repositories import AT, REX, again, make_token
 PETS = [Pet(pet_id, "Rex", 7, PetStatus.PENDING) for pet_id in (1, 2, 3)]
 
 
-async def test_an_order_conflicts_with_one_of_its_id_in_another_partition(valkey: Server) -> None:
-    async with opened(valkey, partitions=3) as repository:
-        await repository.restore(PETS)
-        for order_id in (4, 5, 6):  # each partition gets ids of each partition
-            order = Order(order_id, order_id - 3, OrderStatus.CANCELLED, AT)
-            for pet_id in (1, 2, 3):
-                first = replace(order, id=order_id + 3 * pet_id, pet_id=pet_id)
-                await repository.restore([first, first])
-                for other in {1, 2, 3} - {pet_id}:
-                    with pytest.raises(ConflictError):
-                        await repository.restore([replace(first, pet_id=other)])
-                assert await repository.get_order(first.id) == first
-        assert len(await repository.list_orders(OrderQuery(0, 99))) == 9
-
-
 async def test_of_two_orders_with_one_id_the_first_is_restored(valkey: Server) -> None:
     async with opened(valkey, partitions=3) as repository:
         await repository.restore(PETS)

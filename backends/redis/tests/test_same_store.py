@@ -81,25 +81,3 @@ def test_the_warning_of_the_start_comes_once(tmp_path: Path) -> None:
             until(lambda: len(server.call("CLIENT LIST")) == 3)  # this one, too
             assert live.log.read_text().count("has no AOF") == 1
             live.stop()
-
-
-def test_a_password_that_is_changed_is_503_at_once_until_it_is_restored(tmp_path: Path) -> None:
-    def change(password: str) -> None:
-        with server.client() as admin:
-            admin.config_set("requirepass", password)
-            admin.execute_command("CLIENT", "KILL", "TYPE", "normal")  # others stay logged in
-        server.password = password
-
-    def refused() -> bool:  # a request that waited for the time limit would fail
-        requests = [*(("GET", path) for path in PATHS), ("POST", "/v1/pets")]
-        statuses = {live.client.request(*each, json=AVAILABLE_REX).status_code for each in requests}
-        return statuses == {503} and "refused: WRONGPASS" in live.log.read_text()
-
-    with single(tmp_path, *AOF, password="old-secret") as server:
-        url = f"redis://:old-secret@127.0.0.1:{server.port}"
-        with process(tmp_path, backend="redis", redis_url=url, redis_timeout_seconds="60") as live:
-            change("new-secret")
-            until(refused)
-            change("old-secret")
-            until(lambda: live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201)
-            assert "-secret" not in live.log.read_text()
