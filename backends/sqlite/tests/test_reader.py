@@ -15,14 +15,12 @@ from petstore_sqlite import SqliteRepository, reader
 
 from backends.sqlite.tests.files import execute, opened
 from petstore.contract import (
-    OrderQuery,
-    OrderStatus,
     PetQuery,
     PetStatus,
     UnavailableError,
     WrongStoreError,
 )
-from tests.support.repositories import AT, REX, make_token
+from tests.support.repositories import REX
 from tests.support.waiting import HANG_SECONDS
 
 
@@ -152,33 +150,6 @@ async def test_a_large_file_is_first_read_in_threads(
         assert places == [False] * 3 + [True] * 2
 
 
-async def test_results_in_threads_are_the_same(file: Path, disk: Disk) -> None:
-    async def read_all(repository: SqliteRepository) -> list[object]:
-        return [
-            await repository.get_pet(2),
-            await repository.get_pet(99),
-            await repository.list_pets(PetQuery(1, 9)),
-            await repository.list_pets(PetQuery(0, 9, PetStatus.PENDING)),
-            await repository.get_order(1),
-            await repository.list_orders(OrderQuery(0, 9)),
-            await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED)),
-            await repository.list_tokens("", 9, 0),
-        ]
-
-    async with opened(file) as repository:
-        for _ in range(3):
-            await repository.create_pet(REX)
-        await repository.create_pet(REX, make_token(1))
-        await repository.place_order(2, AT)
-        warm = await read_all(repository)
-        assert all(found for found in warm[2:])
-        await leave_loop(disk, repository)
-        disk.threads.clear()
-        assert await read_all(repository) == warm
-        assert threading.main_thread().name not in disk.threads
-        assert not await disk.on_loop(repository.check())
-
-
 async def test_an_error_in_a_thread_is_raised_and_disturbs_no_later_read(
     file: Path, disk: Disk
 ) -> None:
@@ -294,23 +265,6 @@ async def test_a_thread_does_not_read_a_file_that_has_taken_the_place(
             await other.create_pet(REX)
             with pytest.raises(WrongStoreError, match="was deleted, moved or replaced"):
                 await read(repository)
-
-
-async def test_a_link_that_leads_elsewhere_does_not_mislead_a_thread(
-    file: Path, disk: Disk
-) -> None:
-    other = file.with_name("other.sqlite")
-    link = file.with_name("link.sqlite")
-    async with opened(other):
-        pass
-    link.symlink_to(file)
-    async with opened(link) as repository:
-        await repository.create_pet(REX)
-        await leave_loop(disk, repository)
-        link.unlink()
-        link.symlink_to(other)
-        with pytest.raises(WrongStoreError, match="was deleted, moved or replaced"):
-            await read(repository)
 
 
 async def test_a_query_is_compiled_once(file: Path) -> None:

@@ -166,18 +166,3 @@ async def test_opening_waits_no_longer_in_total(
         connect.pop()
     assert held == ["once", "twice"]
     assert clock.now == pytest.approx(1000 + BUSY_SECONDS)
-
-
-async def test_closing_does_not_wait_for_a_lock(
-    file: Path, other: apsw.Connection, clock: Clock
-) -> None:
-    """Nobody waits for the writes that are left: their callers were cancelled."""
-    async with opened(file) as repository:
-        clock.loop = asyncio.get_running_loop()
-        other.execute("BEGIN IMMEDIATE")
-        write = asyncio.create_task(repository.create_pet(REX))
-        while not clock.pauses:  # noqa: ASYNC110 - the writer's thread begins to wait
-            await asyncio.sleep(0)
-    with pytest.raises(UnavailableError, match=LOCKED):
-        await write
-    assert clock.now < 1000 + BUSY_SECONDS

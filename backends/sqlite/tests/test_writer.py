@@ -115,19 +115,6 @@ async def test_writes_that_wait_share_transactions(file: Path, count: int, commi
         assert gate.commits == commits
 
 
-async def test_a_refused_write_fails_alone(file: Path) -> None:
-    async with closed_gate(file) as gate:
-        tasks = await gate.submit(insert, refuse, insert, refuse, insert)
-        gate.open()
-        first, refused, second, also, third = await asyncio.gather(*tasks, return_exceptions=True)
-        assert (first, second, third) == (1, 2, 3)
-        for outcome in (refused, also):
-            assert type(outcome) is StorageError
-            assert str(outcome) == "refused"
-        assert gate.commits == 1
-    assert await names(file) == ["Rex"] * 3
-
-
 async def test_calls_of_a_kind_that_wait_share_a_statement(file: Path) -> None:
     statements: list[str] = []
 
@@ -166,13 +153,6 @@ async def test_any_other_error_rolls_back_its_transaction_and_no_other(file: Pat
         [after] = await gate.submit(insert)
         assert await after >= 1
     assert await names(file) == ["Rex"]
-
-
-async def test_closing_the_repository_executes_them_too(file: Path) -> None:
-    async with opened(file) as repository:
-        creates = [asyncio.create_task(repository.create_pet(REX)) for _ in range(50)]
-        await asyncio.sleep(0)
-    assert len({receipt.id for receipt in await asyncio.gather(*creates)}) == 50
 
 
 async def test_the_last_ids_are_assigned_to_some_of_the_calls_that_wait_together(
