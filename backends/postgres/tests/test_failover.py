@@ -18,53 +18,13 @@ from backends.postgres.tests.standbys import (
     copy_of,
     pair,
     promote,
-    set_synchronous,
     url_of,
 )
 from petstore.contract import OrderQuery, UnavailableError
 from petstore.store.watched import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, pets
-from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
-
-
-async def test_nothing_acknowledged_is_lost_with_a_synchronous_standby() -> None:
-    acknowledged: list[int] = []
-    placed: dict[int, int] = {}
-    with pair(*SYNCHRONOUS) as (primary, standby):
-        over = False
-
-        async def write() -> None:
-            while not over:
-                try:
-                    pet = await repository.create_pet(REX)
-                    acknowledged.append(pet.id)
-                    order = await repository.place_order(pet.id, AT)
-                    placed[order.id] = pet.id
-                except UnavailableError:
-                    await asyncio.sleep(0.01)
-
-        async with opened(url_of(standby, primary), timeout_seconds=2) as repository:
-            writers = [asyncio.create_task(write()) for _ in range(8)]
-            async with asyncio.timeout(HANG_SECONDS):
-                while len(placed) < 200:  # noqa: ASYNC110 - of other tasks
-                    await asyncio.sleep(0.01)
-            primary.kill()
-            before = len(acknowledged)
-            await asyncio.to_thread(set_synchronous, standby, on=False)  # it has no standby
-            await asyncio.to_thread(promote, standby)
-            async with asyncio.timeout(HANG_SECONDS):
-                while len(acknowledged) < before + 50:  # noqa: ASYNC110 - of other tasks
-                    await asyncio.sleep(0.01)
-            over = True
-            await asyncio.gather(*writers)
-            found = [pet.id for pet in await pets(repository)]
-            orders = await repository.list_orders(OrderQuery(0, 1_000_000))
-        assert len(set(acknowledged)) == len(acknowledged), "an id was assigned twice"
-        assert set(acknowledged) <= set(found), "acknowledged pets are lost"
-        assert placed.items() <= {order.id: order.pet_id for order in orders}.items()
-        assert len({order.pet_id for order in orders}) == len(orders), "a pet was sold twice"
 
 
 async def test_an_asynchronous_promotion_loses_only_what_the_standby_had_not_received(

@@ -116,43 +116,6 @@ async def test_when_connections_are_used_up_the_open_ones_remain(failing: Server
         assert len(await pets(repository)) == 31
 
 
-async def terminate(server: Server, schema: str) -> None:
-    """Let the server close the connections that use a schema."""
-    await asyncio.to_thread(
-        server.fetch,
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE application_name = 'petstore' AND query LIKE $1",
-        f"%{schema}%",
-    )
-
-
-async def test_a_lost_connection_is_reported_in_the_words_of_the_service(server: Server) -> None:
-    """Whatever asyncpg was doing: its own words are those of its source."""
-    reasons = set[str]()
-    schema, over = fresh(), False
-
-    async def use() -> None:
-        while not over:
-            try:
-                pet = await repository.create_pet(REX)
-                await repository.place_order(pet.id, AT)
-                await repository.list_pets(PetQuery(0, 5))
-            except UnavailableError as error:
-                reasons.add(str(error).partition(": ")[2])
-                await asyncio.sleep(0)  # while calls fail at once, the pool must connect, too
-
-    async with opened(server, schema=schema) as repository:
-        users = [asyncio.create_task(use()) for _ in range(8)]
-        for _ in range(8):
-            await asyncio.sleep(0.1)
-            await terminate(server, schema)
-        over = True
-        await asyncio.gather(*users)
-    known = LOST, "terminating connection due to administrator command (57P01)"
-    assert reasons
-    assert not [reason for reason in reasons if not reason.startswith(known)]
-
-
 async def test_a_connection_that_is_lost_between_two_steps_of_asyncpg_is_lost(
     server: Server,
 ) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 import os
 import re
 import shutil
@@ -389,21 +388,6 @@ def test_check_shows_the_server_and_what_it_promises(server: Server) -> None:
     names = ("connect_timeout", "keepalives")
     ignored = ", ".join(f"{name} in PETSTORE_POSTGRES_URL" for name in names)
     assert f"no effect: {ignored}" in done.stderr
-
-
-def test_a_server_that_may_lose_pets_causes_a_warning(
-    failing: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = ("synchronous_commit", "full_page_writes")
-    execute(failing, *(f"ALTER SYSTEM SET {setting} = off" for setting in settings))
-    execute(failing, "SELECT pg_reload_conf()")
-    with caplog.at_level(logging.INFO, "petstore.postgres"):
-        create(failing)
-        create(failing)
-    for setting in settings:
-        assert f"has {setting} = off: a crash of the server may lose acknowledged" in caplog.text
-    assert re.search(r"is version 1[4-9]\.", caplog.text)
-    assert "synchronous_commit = " in caplog.text
 
 
 def test_a_server_before_14_is_refused() -> None:

@@ -8,8 +8,6 @@ from functools import partial
 import asyncpg
 import pytest
 from petstore_postgres import PostgresRepository
-from petstore_postgres.repository import WriteOutcome
-from petstore_postgres.schema import SQL
 
 from backends.postgres.tests.places import fresh, opened, session, unavailable
 from backends.postgres.tests.servers import Server
@@ -19,7 +17,6 @@ from petstore.contract import (
     OrderQuery,
     Pet,
     PetQuery,
-    PetStatus,
     Receipt,
     TokenRecord,
     TokenReusedError,
@@ -136,22 +133,6 @@ async def test_a_write_reads_only_what_it_needs(each: Server) -> None:
             before = await other.fetchval(rows_read, schema)
             await write(b"c", b"d")
             assert await other.fetchval(rows_read, schema) < before + 100
-
-
-async def test_pages_of_one_turn_are_each_that_of_its_caller(server: Server) -> None:
-    async with opened(server) as repository:
-        receipts = await asyncio.gather(*(repository.create_pet(REX) for _ in range(300)))
-        ids = [receipt.id for receipt in receipts]
-        walks = [
-            *(PetQuery(after, 7) for after in range(0, 300, 50)),
-            *(PetQuery(after, 3, PetStatus.AVAILABLE) for after in range(0, 300, 50)),
-            PetQuery(0, 9, PetStatus.SOLD),
-        ]
-        pages = await asyncio.gather(*(repository.list_pets(walk) for walk in walks))
-        for walk, page in zip(walks, pages, strict=True):
-            first = ids[walk.after : walk.after + walk.count]
-            first = [] if walk.status is PetStatus.SOLD else first
-            assert [pet.id for pet in page] == first
 
 
 async def test_creates_with_the_same_tokens_from_two_processes_take_effect_once(
@@ -277,9 +258,3 @@ async def test_a_retry_of_what_was_deleted_by_hand_names_the_record(server: Serv
         assert receipt == Receipt(kept.id, replayed=True)
         assert isinstance(reused, TokenReusedError)
         assert (await retry_pet()).id > kept.id
-
-
-def test_sql_and_python_name_the_same_outcomes() -> None:
-    statements = SQL.joinpath("functions.sql").read_text("utf-8")
-    assigned = set(re.findall(r"(?:THEN|ELSE|outcome :=) '(\w+)'", statements))
-    assert assigned == set(WriteOutcome)
