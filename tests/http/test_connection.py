@@ -282,22 +282,6 @@ def test_the_body_of_a_refused_request_is_not_taken_for_a_request(service: Live)
     assert statuses(service.raw(data + get("last"), half_close=True)) == [401, 200]
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (get("a"), [200]),
-        (get("a") * 2, [200, 200]),
-        (b"", []),
-        (b"\r\n", []),
-        (UPLOAD + chunk(PET) + b"0\r\n\r\n", [201]),
-    ],
-)
-def test_complete_requests_are_served_after_a_half_close(
-    service: Live, data: bytes, expected: list[int]
-) -> None:
-    assert statuses(service.raw(data, half_close=True)) == expected
-
-
 @incomplete
 def test_a_half_close_in_mid_request_is_400(service: Live, data: bytes) -> None:
     check_refused(service.raw(data, half_close=True))
@@ -452,20 +436,3 @@ def test_endless_requests_are_cut_off_and_use_no_memory(start: Start) -> None:
             assert sent < size, name
             assert statuses(receive(connection)) == expected, name
         assert grown < 8_000_000, name
-
-
-def test_a_client_that_never_reads_uses_no_memory(start: Start) -> None:
-    service = start()
-    before = service.resident()
-    with connect(service) as connection, contextlib.suppress(TimeoutError, ConnectionError):
-        connection.settimeout(1)
-        for _ in range(1000):
-            connection.sendall(head("GET /openapi.json", HOST) * 1000)
-    assert service.resident() - before < 8_000_000
-
-
-def test_500_open_connections_do_not_stop_the_service(service: Live) -> None:
-    with contextlib.ExitStack() as stack:
-        for data in (b"", *INCOMPLETE) * 72:
-            stack.enter_context(connect(service)).sendall(data)
-        assert statuses(service.raw(get("a"), half_close=True)) == [200]

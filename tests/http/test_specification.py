@@ -50,22 +50,6 @@ class TestAuthentication:
             challenge = f'Bearer realm="petstore"{parameters}'
             assert response.headers["www-authenticate"] == challenge
 
-    @pytest.mark.parametrize(
-        ("line", "headers", "body"),
-        [
-            ("POST /v1/pets", [], b"{"),
-            ("POST /v1/pets", [], b"x" * 100_000),
-            ("POST /v1/pets", ["Idempotency-Key: a b"], b""),
-            ("POST /v1/store/orders", [], b"{"),
-            ("PATCH /v1/store/orders/nonsense", [], b"{"),
-            ("PATCH /v1/store/orders/1", [], b"x" * 100_000),
-        ],
-    )
-    def test_it_comes_before_the_body(
-        self, service: Live, line: str, headers: list[str], body: bytes
-    ) -> None:
-        assert request(service, line, *headers, body=body, key="").status_code == 401
-
     @each("scheme", ["Bearer ", "bearer ", "BEARER ", "Bearer    "])
     def test_the_scheme_is_case_insensitive(self, service: Live, scheme: str) -> None:
         key = f"Authorization: {scheme}{KEY}"
