@@ -86,15 +86,6 @@ def test_every_request_of_the_quick_start_shows_its_response() -> None:
         assert bool(step.shown) == ("curl" in step.command)
 
 
-def test_the_last_page_has_no_next_link(outcomes: list[Outcome]) -> None:
-    (last,) = [
-        outcome.printed
-        for step, outcome in zip(steps(QUICK_START), outcomes[1:], strict=True)
-        if "cursor=" in step.command
-    ]
-    assert "\nlink:" not in last
-
-
 def test_the_banner_of_the_readme_is_what_is_printed(
     followed_once: tuple[str, list[Outcome]],
 ) -> None:

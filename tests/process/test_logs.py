@@ -29,25 +29,6 @@ GET = b"GET /nothing HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n" % (b"x" * 128)
 HUNDRED = (GET + b"\r\n") * 99 + GET + b"Connection: close\r\n\r\n"
 
 
-def test_requests_are_logged_even_if_the_log_is_set_up_after_the_application_is_created(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    with log_restored(), in_thread() as live:  # which creates the application
-        assert not logs.request_log.on
-        logs.set_up(LogFormat.JSON)
-        assert live.client.get("/v1/pets/7").status_code == 404
-        malformed = live.raw(b"GET / HTTP/1.1\r\nHost\r\n\r\n")
-        assert malformed.startswith(b"HTTP/1.1 400 ")
-    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    routed, rejected = [line for line in lines if line["event"] == "request"]
-    assert (routed["method"], routed["route"], routed["status"]) == (
-        "GET",
-        "/v1/pets/{pet_id}",
-        404,
-    )
-    assert rejected["status"] == 400
-
-
 def test_text_begins_with_time_level_and_event(capfd: pytest.CaptureFixture[str]) -> None:
     with log_restored(), in_thread() as live:
         logs.set_up(LogFormat.TEXT)

@@ -10,6 +10,7 @@ from ast import literal_eval
 from collections.abc import Iterator
 from random import Random
 from typing import Any
+from urllib.parse import unquote
 
 import h11
 import pytest
@@ -41,6 +42,7 @@ async def describe(scope: Any, receive: Any, send: Any) -> None:
             return
         body += message.get("body", b"")
         more = message.get("more_body", False)
+    assert scope["path"] == unquote(scope["raw_path"].decode())
     target = scope["raw_path"], scope["query_string"]
     request = scope["method"], b"?".join(filter(None, target)), scope["http_version"]
     content = repr((*request, scope["headers"], body)).encode()
@@ -127,18 +129,6 @@ async def test_an_offered_upgrade_changes_no_response(rng: Random) -> None:
             for raw in (await talk(connect, [data]), await talk(connect, pieces, slow=slow))
         )
         assert found == whole, (pieces, slow)
-
-
-@pytest.mark.parametrize("method", [b"FOO", b"get", b"OPTIONSS", b"DESCRIBE", b"M" * 32])
-async def test_an_unknown_method_is_served_however_its_request_is_split(method: bytes) -> None:
-    before, line = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", method + b" /a?b HTTP/1.1\r\n"
-    data = b"\r\n" + line + b"Host: x\r\nContent-Length: 2\r\n\r\nok"
-    connect = ours(describe)
-    for cut in range(len(data)):
-        pieces = [data[:cut], data[cut:]] if cut else [bytes([byte]) for byte in data]
-        for sent in (pieces, [before, *pieces], [before + pieces[0], *pieces[1:]]):
-            *_, served = requests(await talk(connect, sent))
-            assert (served[0].encode(), served[-1]) == (method, b"ok"), pieces
 
 
 async def test_the_time_for_a_request_begins_with_its_first_byte() -> None:
@@ -272,7 +262,7 @@ async def test_a_stop_waits_for_the_request_of_a_new_connection_but_not_of_an_id
 
 
 async def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
-    connect = ours(describe)
+    connect, count = ours(describe), 0
     for _ in range(STREAMS):
         data = stream(rng)
         served = [comparable(each) for each in requests(await talk(connect, [data]))]
@@ -283,6 +273,8 @@ async def test_what_is_served_is_what_h11_parses(rng: Random) -> None:
             if b"0" * 20 in data:  # it takes 20 digits of a length
                 continue
         assert served == parsed[: len(served)], data
+        count += len(served)
+    assert count > STREAMS / 2
 
 
 def test_hostile_streams_get_documented_responses_and_cost_little(rng: Random) -> None:

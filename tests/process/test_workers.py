@@ -9,10 +9,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -85,34 +83,12 @@ def is_free(live: Live) -> bool:
     return True
 
 
-def test_workers_share_connections_equally_and_list_the_same_pets(tmp_path: Path) -> None:
+def test_workers_share_connections_equally(tmp_path: Path) -> None:
     with served(tmp_path) as live:
         with ExitStack() as stack:
             connected = [stack.enter_context(live.new_client(KEY)) for _ in range(16)]
             shares = Counter(worker_of(client.get("/livez")) for client in connected)
         assert max(shares.values()) <= 0.6 * len(connected)
-
-        def add(index: int) -> tuple[str, dict[str, Any]]:
-            body = {"name": f"{index}", "categoryId": index, "status": "sold"}
-            close = {"Connection": "close"}  # so that each request has its own connection
-            response = live.client.post("/v1/pets", json=body, headers=close)
-            assert response.status_code == 201
-            assert response.json() == {"id": response.json()["id"], **body}
-            return worker_of(response), response.json()
-
-        with ThreadPoolExecutor(16) as pool:
-            created = list(pool.map(add, range(100)))
-        pets = sorted((pet for _, pet in created), key=lambda pet: int(pet["id"]))
-        assert len({worker for worker, _ in created}) == WORKERS
-        assert len({pet["id"] for pet in pets}) == 100
-        with client_of_each(live) as clients:
-            for client in clients:
-                assert walk(client, "/v1/pets") == pets
-            one, other = clients
-            for writer, reader in (one, other), (other, one):
-                for _ in range(20):
-                    pet = writer.post("/v1/pets", json=REX).json()
-                    assert reader.get(f"/v1/pets/{pet['id']}").json() == pet
         assert live.stop() == 0
 
 

@@ -17,7 +17,7 @@ from petstore.contract import MAX_ID, NewPet, OrderStatus, Pet, PetStatus, Repos
 from petstore.transfer import ndjson, progress
 from petstore.transfer.progress import Progress
 from petstore.transfer.sources import PAGE_CHARACTERS, PAGE_ITEMS, Source
-from tests.support.command import COMMAND, in_process, run_streams
+from tests.support.command import COMMAND, in_process
 from tests.support.services import environment
 from tests.support.transfer import (
     AT,
@@ -105,18 +105,6 @@ def test_an_export_is_on_disk_with_its_name(
     run("export", str(file), **source)
     written, folder = file.stat(), file.parent.stat()
     assert syncs == [(written.st_ino, written.st_size, False), (folder.st_ino, True, True)]
-
-
-def test_a_store_is_transferred_through_a_pipe(tmp_path: Path) -> None:
-    source, target = (place_settings(DURABLE[0], tmp_path / name) for name in ("one", "other"))
-    with_repository(source, lambda repository: fill(repository, 1300))
-    with subprocess.Popen(
-        [*COMMAND, "export"], env=environment(**source), stdout=subprocess.PIPE
-    ) as export:
-        done = run_streams("import", "-", settings=target, stdin=export.stdout)
-    assert export.returncode == 0
-    assert (done.returncode, done.stdout) == (0, b"")
-    assert with_repository(source, contents) == with_repository(target, contents)
 
 
 @pytest.mark.parametrize("backend", DURABLE)
