@@ -59,7 +59,9 @@ class TestOtherPaths:
 
     def test_the_service_is_live_and_ready_and_describes_itself(self, service: Live) -> None:
         with service.anonymous() as client:
-            assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
+            for probe in (client.get("/livez"), client.get("/readyz")):
+                assert probe.status_code == 200
+                assert probe.headers["content-type"].startswith("text/plain")
             document = client.get("/openapi.json")
         assert document.headers["content-type"] == "application/json"
         assert document.json()["info"]["version"] == "1.0.0"
