@@ -129,16 +129,6 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
             del os.environ[_DIRECTORY]
 
 
-def forget(name: str) -> None:
-    """Remove an ended process from the gauges; its counters stay.
-
-    name -- that of the process in `multiprocessing`; the process that replaces it has the same one
-    """
-    from prometheus_client.multiprocess import mark_process_dead
-
-    mark_process_dead(name)  # type: ignore[no-untyped-call] # it has no types
-
-
 @contextmanager
 def _directory() -> Iterator[str]:
     """Create a directory that is locked while in use; remove those that are not in use."""

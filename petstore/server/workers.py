@@ -220,9 +220,10 @@ class Supervisor:
             ended = process.pid, process.exitcode
             try:
                 if self._settings.metrics_listen is not None:
-                    from petstore.server.metrics_port import forget  # noqa: PLC0415 - see there
+                    # Only now: see `metrics_port`. It leaves the gauges; its counters stay.
+                    from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415
 
-                    forget(process.name)
+                    mark_process_dead(process.name)  # type: ignore[no-untyped-call] # it has no types
                 self._processes[index] = self._start(index)
             except Exception as error:  # noqa: BLE001 - such as no more processes: again a second later
                 reason = _reason(error)
