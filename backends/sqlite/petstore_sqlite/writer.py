@@ -15,7 +15,7 @@ from petstore_sqlite.file import LockWait
 from petstore_sqlite.schema import translated_errors
 from petstore_sqlite.store import OpenStore
 from petstore_sqlite.tokens import RecordClock
-from petstore_sqlite.writes import Creation, Placement, create_pets, place_orders
+from petstore_sqlite.writes import Creation, Placement, execute
 
 MAX_BATCH: Final = 1000
 """How many writes share a transaction at most."""
@@ -164,8 +164,8 @@ class Writer:
         # Pets come first, then orders: of writes that wait together, any may be the first.
         creations = [write for write in batch if isinstance(write, Creation)]
         placements = [write for write in batch if isinstance(write, Placement)]
-        pets = iter(create_pets(self._connection, creations, self._clock))
-        orders = iter(place_orders(self._connection, placements, self._clock))
+        pets = iter(execute(self._connection, creations, self._clock, "pet"))
+        orders = iter(execute(self._connection, placements, self._clock, "order"))
         return [
             next(pets)
             if isinstance(write, Creation)

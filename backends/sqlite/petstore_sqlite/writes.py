@@ -66,35 +66,21 @@ _Call = TypeVar("_Call", Creation, Placement)
 _Outcome = Receipt | StorageError
 
 
-def create_pets(
-    connection: apsw.Connection, calls: Sequence[Creation], clock: RecordClock
-) -> list[_Outcome]:
-    """Insert pets, unless their tokens have been used.
-
-    Returns for each its receipt, a `TokenReusedError`, or a `StorageError` if no id is left.
-    """
-    return _execute(connection, calls, clock, "pet", _insert_pets)
-
-
-def place_orders(
-    connection: apsw.Connection, calls: Sequence[Placement], clock: RecordClock
-) -> list[_Outcome]:
-    """Make pets pending that are available, and insert their orders.
-
-    Returns for each its receipt, a `TokenReusedError`, a `NotFoundError`, a `ConflictError`, or a
-    `StorageError` if no id is left.
-    """
-    return _execute(connection, calls, clock, "order", _insert_orders)
-
-
-def _execute(
+def execute(
     connection: apsw.Connection,
     calls: Sequence[_Call],
     clock: RecordClock,
     kind: Literal["pet", "order"],
-    insert: Callable[[apsw.Connection, Sequence[_Call]], Iterable[_Outcome]],
 ) -> list[_Outcome]:
-    """Execute together the calls whose tokens are new; of several with one, the others follow."""
+    """Execute together the calls whose tokens are new; of several with one, the others follow.
+
+    A pet is inserted. An order is, too, if its pet is available, which becomes pending.
+
+    kind -- what the calls store
+
+    Returns for each its receipt, a `RefusedError`, or a `StorageError` if no id is left.
+    """
+    insert = _INSERT[kind]
     outcomes: dict[int, _Outcome] = {}
     new: list[int] = []
     expired: dict[bytes, int | None] = {}  # the tokens of these calls, and their expired records
@@ -121,7 +107,7 @@ def _execute(
     tokens.record(connection, uses, clock)
     for position, call in enumerate(calls):
         if position not in outcomes:
-            [outcomes[position]] = _execute(connection, [call], clock, kind, insert)
+            [outcomes[position]] = execute(connection, [call], clock, kind)
     return [outcomes[position] for position in range(len(calls))]
 
 
@@ -143,6 +129,12 @@ def _insert_orders(connection: apsw.Connection, calls: Sequence[Placement]) -> I
         if not refusal and isinstance(outcome, StorageError):
             connection.execute(_SET_STATUS, (PetStatus.AVAILABLE.value, pet_id))
         yield outcome
+
+
+_INSERT: Final[dict[str, Callable[[apsw.Connection, Any], Iterable[_Outcome]]]] = {
+    "pet": _insert_pets,
+    "order": _insert_orders,
+}
 
 
 def _reserve(connection: apsw.Connection, pet_id: int) -> RefusedError | None:
