@@ -41,11 +41,6 @@ def _describe(struct: type[Struct], prefix: str, values: dict[str, object]) -> I
             value = next(iter(setting.note("examples")), "")
         sentence = f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
         yield from wrap(sentence, 100, initial_indent="# ", subsequent_indent="# ")
-        yield f"#{setting.name} = {_to_toml(value)}\n"
-
-
-def _to_toml(value: object) -> str:
-    """Return a value as TOML, whose strings may be written as in JSON."""
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    return json.dumps(to_text(value), ensure_ascii=False)
+        plain = value if isinstance(value, bool | int | float) else to_text(value)
+        toml = json.dumps(plain, ensure_ascii=False)  # its strings may be written as in JSON
+        yield f"#{setting.name} = {toml}\n"
