@@ -14,9 +14,8 @@ not claim. If the storage cannot be reached, all clauses are skipped; with
 for those who do not use pytest. `FaultConformance` injects faults.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
-
-import pytest
 
 if TYPE_CHECKING:
     from petstore_conformance.faults.suite import FaultConformance
@@ -28,7 +27,8 @@ __all__ = ["Conformance", "FaultConformance", "Kit", "RaisedOnPurposeError", "Re
 REWRITTEN: Final = ("petstore_conformance.clauses", "petstore_conformance.model")
 """The packages with assertions, which pytest rewrites so that they show what they compared."""
 
-pytest.register_assert_rewrite(*REWRITTEN)
+if "pytest" in sys.modules:  # otherwise there is nothing to rewrite, and it is imported sooner
+    sys.modules["pytest"].register_assert_rewrite(*REWRITTEN)
 
 
 def __getattr__(name: str) -> Any:

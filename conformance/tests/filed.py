@@ -56,6 +56,7 @@ class Filed(Forwarding, Correct):
 
     shared: ClassVar[bool] = True
     notes: Notes | None = None
+    lost = False
 
     def __init__(self, settings: FileSettings) -> None:
         super().__init__(Store())
@@ -103,8 +104,9 @@ class Filed(Forwarding, Correct):
 
     def load(self) -> None:
         self.data = self.read()
-        if self.data.identity != self.store:
-            raise WrongStoreError("the file has another store")
+        self.lost = self.lost or self.data.identity != self.store
+        if self.lost:
+            raise WrongStoreError("the file has another store, or had one")
         if self.notes and self.changes() < max(map(int, self.notes.read()), default=0):
             raise WrongStoreError("the file has an older copy")
 
@@ -301,6 +303,14 @@ class LooksForItsFile(Filed):
 
     def load(self) -> None:
         self.data = self.read()
+
+
+class ForgivesItsFile(Filed):
+    """Serves its store again when that is back, after it has said that there was another one."""
+
+    def load(self) -> None:
+        self.lost = False
+        super().load()
 
 
 class SavesRecordsLast(Filed):

@@ -22,6 +22,7 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, add_pet
+from petstore_conformance.clauses.records import record_of
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     check_pages,
@@ -34,7 +35,7 @@ from petstore_conformance.model.calls import (
     sample,
 )
 from petstore_conformance.model.model import matching
-from petstore_conformance.model.values import AT, MANY, PET_STATUSES
+from petstore_conformance.model.values import AT, MANY, NOW, PET_STATUSES, REX, make_token
 
 
 async def add_pets(repository: Repository, count: int) -> list[Pet]:
@@ -179,6 +180,13 @@ class PageClauses(Kit):
                 await repository.update_order(placed.id, closing[number % 2])
                 await repository.place_order(await add_pet(repository), AT)
                 assert [[*page] for page in kept] == pages, "a returned list has changed afterwards"
+        if not self.remote:
+            token = make_token("create", REX)
+            record = record_of(token, (await repository.create_pet(REX, token)).id)
+            for _ in range(3):
+                page = (await repository.list_tokens("", 99, NOW)).records
+                assert page == [record], "a change of a returned list is returned"
+                page.clear()
 
 
 async def _walk_while_pets_change(

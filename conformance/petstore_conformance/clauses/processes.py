@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -10,8 +10,6 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
-    Backend,
-    Expected,
     NewPet,
     Order,
     OrderQuery,
@@ -30,6 +28,7 @@ from petstore_conformance.clauses.sharing import sell_once, write_once
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
+from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import (
     Stored,
     created,
@@ -48,7 +47,7 @@ KILLS: Final = 20
 It is a third of the steps of a backend on SQL, whose transactions take three or more.
 """
 
-KILLING_SECONDS = 20
+KILLING_SECONDS = 15
 """After this time no more of them are started."""
 
 MEETINGS: Final = 20
@@ -58,17 +57,6 @@ FIRST_MEETINGS: Final = 3
 """How often two processes are the first to open a location."""
 
 Read = Callable[[Repository], Awaitable[Any]]
-
-
-@asynccontextmanager
-async def _open_new(
-    backend: Backend, settings: Any, expected: Expected
-) -> AsyncIterator[Repository]:
-    async with (
-        backend.scratch(settings) as scratch,
-        backend.open(scratch, expected) as repository,
-    ):
-        yield repository
 
 
 async def _change(repository: Repository, read: Read, before: Any) -> Any:
@@ -204,7 +192,7 @@ class ProcessClauses(Kit):
 
     async def _make_new_locations(self, location: Location) -> None:
         """Let two processes make their first new location at once: each must have its own."""
-        backend = replace(location.backend, open=partial(_open_new, location.backend))
+        backend = replace(location.backend, open=partial(open_new, location.backend))
         new = Location(backend, self.settings)
         async with child(new, closes=True) as one, child(new, closes=True) as other:
             for handle in (one, other):
@@ -215,6 +203,8 @@ class ProcessClauses(Kit):
     @location_clause("durable-killed", needs="durable")
     async def test_what_was_acknowledged_survives_a_kill(self, location: Location) -> None:
         """Writes are saved on closing, by a timer, or in several steps."""
+        if not location.backend.shared:  # otherwise another clause does so
+            await self._make_new_locations(location)
         steps = await self._write_and_kill(location, 0)
         await self._write_and_kill(location, 0, others=20)
         in_time = time_limit(KILLING_SECONDS)

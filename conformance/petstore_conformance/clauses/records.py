@@ -23,7 +23,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import add_pet
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
-from petstore_conformance.model.calls import each, read_all, read_each, sample
+from petstore_conformance.model.calls import each, read_all, read_each, sample, yield_to_others
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,
@@ -81,6 +81,7 @@ async def walk(
             types = type(record.value), type(record.fingerprint), type(record.until)
             assert (*types, type(record.id)) == (bytes, bytes, int, int)
         yield page.records
+        await yield_to_others()  # so that walks that are made at once take turns
         assert type(page.next) is str
         cursor, pages = page.next, pages + 1
         assert pages < 100_000, "the walk does not end"
@@ -250,6 +251,9 @@ class RecordClauses(Kit):
             pets = [Pet(2**40 + n, "Rex", 7, PetStatus.SOLD) for n in range(3)]
             created = [record_of(make_token(f"create {pet.id}", pet), pet.id) for pet in pets]
             await repository.restore([*pets, RESTORED_ORDER, *created])
+            old = make_token("old", REX, PAST)  # it has expired by the clock of any server
+            await repository.restore([record_of(old, pets[0].id)])
+            assert await repository.create_pet(REX, old) == Receipt(pets[0].id, replayed=True)
             ids = pets[0].id, RESTORED_ORDER.id
             digests = await sample(repository, list(dict.fromkeys(DIGESTS)), together=True)
             hostile = [

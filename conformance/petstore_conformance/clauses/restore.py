@@ -41,6 +41,7 @@ from petstore_conformance.model.calls import (
     every_filter,
     read_all,
     read_each,
+    read_page,
     sample,
     time_limit,
     yield_to_others,
@@ -74,6 +75,12 @@ QUICK_SECONDS = 2
 
 ABOVE_IN_PARTS: Final = 13_600
 """Items with higher ids than this are restored in calls of many sizes, all others in one."""
+
+LATE_POSITIONS: Final = (1999, 2000)
+"""The last of the items that are stored at once, and the first, if these are 10, 100, 500 ..."""
+
+LATE_ITEMS: Final = 2500
+"""How many items are restored around one that is refused."""
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
@@ -146,6 +153,26 @@ def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:
         yield replace(item, pet_id=3 if item.pet_id != 3 else 4)
         for order_status in set(OrderStatus) - {item.status}:
             yield replace(item, status=order_status)
+
+
+async def refuse_late(
+    repository: Repository, refused: Pet | Order, error: type[RefusedError]
+) -> None:
+    """Restore many items of a kind, of which a late one is refused: all before it are there."""
+    for position in LATE_POSITIONS:
+        first_id = 2**30 * position  # free, and of other pets than the last time
+        pairs = [pet_and_order(first_id + number) for number in range(LATE_ITEMS)]
+        query: PetQuery | OrderQuery = PetQuery(first_id - 1, position)
+        items = [pet for pet, _ in pairs]
+        if isinstance(refused, Order):
+            await repository.restore(items)
+            items = [order for _, order in pairs]
+            query = OrderQuery(first_id - 1, position)
+        with pytest.raises(error):
+            await repository.restore([*items[:position], refused, *items[position:]])
+        if isinstance(refused, Pet):
+            assert await repository.get_pet(refused.id) != refused, "the stored one is replaced"
+        assert await read_page(repository, query) == items[:position], NOT_STORED
 
 
 class RestoreClauses(Kit):
@@ -237,10 +264,8 @@ class RestoreClauses(Kit):
             await repository.restore(left)
             many = [item for item in items if item.id <= ABOVE_IN_PARTS]
             more = await self._restore_beside_openings(location, repository, many)
-            pets = sort_by_id([*pets, *await self._refuse_after_many(repository, pets[0])])
-            orders = sort_by_id(orders)
-            await check_pages(repository, pets)
-            await check_pages(repository, orders)
+            await check_pages(repository, sort_by_id(pets))
+            await check_pages(repository, sort_by_id(orders))
             rows, orders_of_last = await self._restore_rows(repository, more)
         if location.backend.durable:
             pets, orders = [*pets, *rows], [*orders, *orders_of_last]
@@ -260,21 +285,6 @@ class RestoreClauses(Kit):
             for number, pet in enumerate(pets)
             if number % 3 == 0
         ]
-
-    async def _refuse_after_many(self, repository: Repository, stored: Pet) -> list[Pet]:
-        """Restore many pets before one that is refused; return those, which are all stored."""
-        pets = [Pet(500_000 + number, "Rex", number) for number in range(1500)]
-        with pytest.raises(ConflictError):
-            await repository.restore([*pets, replace(stored, name="x")])
-        assert await repository.get_pet(stored.id) == stored
-        some = [pet for pet in pets if pet.id % 100 == 99]  # of each part of the call, and the last
-        found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in some))
-        assert list(found) == some, NOT_STORED
-        more = [Pet(600_000 + number, "Rex", number) for number in range(150)]
-        without_pet = Order(700_000, 700_000, OrderStatus.CANCELLED, AT)
-        with pytest.raises(NotFoundError):  # after some that are skipped, and some that are new
-            await repository.restore([*pets, *more, without_pet])
-        return pets + more
 
     async def _restore_rows(
         self, repository: Repository, number: int
@@ -375,6 +385,7 @@ class RestoreClauses(Kit):
                 await repository.restore([old])
         changed = await repository.get_order(order.id)
         assert changed == replace(order, status=OrderStatus.COMPLETED)
+        await refuse_late(repository, replace(own, name="another"), ConflictError)
 
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:

@@ -21,7 +21,12 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import absent_ids, add_pet, place_at
-from petstore_conformance.clauses.restore import NOT_STORED, check_stored, pet_and_order
+from petstore_conformance.clauses.restore import (
+    NOT_STORED,
+    check_stored,
+    pet_and_order,
+    refuse_late,
+)
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.values import AT, PET_STATUSES
 
@@ -53,6 +58,7 @@ class RestoredOrderClauses(Kit):
         assert await repository.list_orders(OrderQuery(0, 9)) == []
         stored = {pet.id for pet in await repository.list_pets(PetQuery(0, 9))}
         assert {pet_id, before.id} <= stored <= {pet_id, before.id} | late
+        await refuse_late(repository, Order(2**47, 2**47, OrderStatus.CANCELLED, AT), NotFoundError)
 
     @clause("restore-live")
     async def test_an_order_needs_the_matching_status_of_its_pet(

@@ -320,10 +320,13 @@ class ExpiryClauses(Kit):
         assert again == Receipt(second.id, replayed=True)
         third = await repository.create_pet(new, make_token("create", new, NOW + 2 * DAY_SECONDS))
         assert not third.replayed
-        await self._expire_one_by_one(repository, NOW + 100 * DAY_SECONDS)
-        await self._expire_together(repository, NOW + 200 * DAY_SECONDS)
+        await self._expire_one_by_one(
+            repository, PAST - 1
+        )  # a time of nine digits, and then of ten
+        # These records expire after the last second that 32 bits can count.
+        await self._expire_together(repository, 2**32 - DAY_SECONDS // 2)
         for position in range(4):
-            begin = NOW + (210 + position) * DAY_SECONDS
+            begin = 2**32 + (10 + position) * DAY_SECONDS
             await self._expire_beside_slow_clocks(repository, begin, position)
 
     async def _expire_beside_slow_clocks(

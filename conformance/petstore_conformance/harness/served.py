@@ -9,11 +9,12 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any, Final
 
-from petstore.contract import Expected
+from petstore.contract import Backend, Expected, Repository
 
 READY: Final = -1
 """Sent instead of the number of a call, once the repository is open."""
@@ -35,6 +36,18 @@ async def receive(reader: asyncio.StreamReader) -> Any:
         return pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own process
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+
+
+@asynccontextmanager
+async def open_new(
+    backend: Backend, settings: Any, expected: Expected
+) -> AsyncIterator[Repository]:
+    """Open a new location of this process, which is removed on exit."""
+    async with (
+        backend.scratch(settings) as scratch,
+        backend.open(scratch, expected) as repository,
+    ):
+        yield repository
 
 
 class _Writes:

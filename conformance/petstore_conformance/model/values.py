@@ -148,10 +148,16 @@ NOW: Final = 4_000_000_000
 """The caller's clock, in 2096: later than any clock that a backend may read."""
 
 PAST: Final = 1_000_000_000
-"""The clock of another caller, in 2001: earlier than any clock that a backend may read."""
+"""The clock of another caller, in 2001: earlier than any clock that a backend may read.
 
-SPANS: Final = (1, 2, 3, 7, 10, 59, 60, 61, 3599, 3600, 3601, 40_000, 86_399, 86_401, 4_000_000)
-"""The lifetimes of records, in seconds."""
+A second before, it had a digit less.
+"""
+
+SPANS: Final = (
+    *(1, 2, 3, 7, 10, 59, 60, 61, 3599, 3600, 3601, 40_000, 86_399, 86_401, 4_000_000),
+    2**32 - NOW + 1,
+)
+"""The lifetimes of records, in seconds: the last one ends beyond 32 bits."""
 
 DAY_SECONDS: Final = 24 * 60 * 60
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from random import uniform
 
 from msgspec.structs import replace
 
@@ -25,7 +26,7 @@ from petstore.contract import (
 
 @breaks("read-after-write")
 class JoinsEqualReads(Correct):
-    """A read gets the result of an equal one that began earlier."""
+    """A read gets the result of an equal one that began earlier; a network holds some up."""
 
     async def get_order(self, order_id: int) -> Order | None:
         if order_id not in self.kept:
@@ -34,11 +35,21 @@ class JoinsEqualReads(Correct):
 
     async def read(self, order_id: int) -> Order | None:
         try:
+            await self.travel()
             order = await super().get_order(order_id)
-            await pause()
+            await self.travel()
             return order
         finally:
             del self.kept[order_id]
+
+    async def update_order(self, order_id: int, status: OrderStatus) -> Order:
+        await self.travel()
+        order = await super().update_order(order_id, status)
+        await self.travel()
+        return order
+
+    async def travel(self) -> None:
+        await asyncio.sleep(uniform(0.001, 0.002))  # noqa: S311 - a delay
 
 
 @breaks("sold-once")

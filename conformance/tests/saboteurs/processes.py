@@ -41,3 +41,5 @@ for shared in (
     SABOTEURS[shared.__name__] = "shared-processes", filed.backend(shared)
 numbered = replace(filed.FILED, scratch=scratch_numbered)
 SABOTEURS["NumbersItsScratchLocations"] = "shared-processes", numbered
+# [scratch-apart] of processes was tried only with backends that are shared.
+SABOTEURS["NumbersItsOwnLocations"] = "durable-killed", replace(numbered, shared=False)

@@ -63,6 +63,28 @@ class ContinuesAtARecordThatMayBeDeleted(Correct):
         return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
 
 
+@breaks("token-walk")
+class ContinuesTheLatestWalk(Correct):
+    """The cursor is the handle's. Of no other do two walks disturb each other."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        page = await super().list_tokens(self.kept.get("at", "") if cursor else "", count, now)
+        self.kept["at"] = page.next
+        return page
+
+
+@breaks("no-aliasing")
+class ReturnsThePageThatItKeeps(Correct):
+    """A page of records is kept until the next write. No other returns its own list of records."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        key = cursor, count, now, len(self.data.records)
+        if key not in self.kept:
+            self.kept[key] = await super().list_tokens(cursor, count, now)
+        page: TokenPage = self.kept[key]
+        return page
+
+
 @breaks("token-deleted")
 class KeepsExpiredRecords(Correct):
     def may_delete(self, _expired: TokenRecord) -> bool:
@@ -109,7 +131,12 @@ def _refuse_known(self: Correct, record: TokenRecord) -> None:
     self.data.records[record.value] = record
 
 
-restoring("RestoresNoRecords", lambda _, __: None)
+def _drop_expired(self: Correct, record: TokenRecord) -> None:
+    if record.until > time():
+        Correct.restore_record(self, record)
+
+
+restoring("RestoresNoneThatHaveExpiredByItsOwnClock", _drop_expired)
 restoring("ReplacesDifferentRecords", _replace_record)
 restoring("RefusesEqualRecords", _refuse_known)
 

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from conformance.tests.correct import ALL, Correct, Item, Store, Token
-from conformance.tests.saboteurs.registry import breaks, pause
+from conformance.tests.correct import ALL, Correct, Item, Store, Token, backend
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks, pause
 from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
@@ -83,18 +83,23 @@ class ReplacesDifferentItems(Correct):
 
 @breaks("restore-other")
 class RestoresItemsTogether(Correct):
-    """A refusal is raised while the few items before it are still being stored."""
+    """Of long lists, ten items are stored at once; a refusal is raised while others still are."""
 
     async def restore(self, items: Sequence[Item]) -> None:
         async def insert(item: Item) -> None:
-            if isinstance(item, Pet) and item.id not in self.data.pets:
+            stored = self.data.orders if isinstance(item, Order) else self.data.pets
+            absent = isinstance(item, Order) and item.pet_id not in self.data.pets
+            if item.id not in stored and not absent:  # those are refused at once
                 await pause()
             await Correct.restore(self, [item])
 
-        if len(items) < 5 and all(isinstance(item, Pet) for item in items):
-            await asyncio.gather(*(insert(item) for item in items))
-        else:
-            await super().restore(items)
+        size = 10 if len(items) > 100 else 1
+        for begin in range(0, len(items), size):
+            await asyncio.gather(*(insert(item) for item in items[begin : begin + size]))
+
+
+# In the other saboteur of this clause that restores items before the refused one, they are undone.
+SABOTEURS["RestoresOrdersTogether"] = "restore-order", backend(RestoresItemsTogether)
 
 
 @breaks("restore-next")
@@ -271,7 +276,7 @@ class RemembersAnOffset(Correct):
         return page
 
 
-@breaks("restore-sizes")
+@breaks("restore-other")
 class ReplacesForAMoment(Correct):
     """A refused pet replaces the stored one, until the last part of a long call is rolled back."""
 
@@ -279,14 +284,14 @@ class ReplacesForAMoment(Correct):
         try:
             await super().restore(items)
         except ConflictError:
-            if len(items) > 100 and isinstance(pet := items[-1], Pet):
-                stored = self.data.pets[pet.id]
-                self.put(pet)
-                asyncio.get_running_loop().call_soon(self.put, stored)
+            for pet in items if len(items) > 100 else ():
+                if isinstance(pet, Pet) and (stored := self.data.pets.get(pet.id, pet)) != pet:
+                    self.put(pet)
+                    asyncio.get_running_loop().call_soon(self.put, stored)
             raise
 
 
-@breaks("restore-sizes")
+@breaks("restore-other")
 class RestoresChunksTogether(Correct):
     """A refusal of one chunk is raised while those before it are still being stored."""
 

@@ -218,3 +218,6 @@ class KeepsNoEmptyStore(Correct):
 
 
 SABOTEURS["LooksForItsFile"] = "store-gone", filed.backend(filed.LooksForItsFile)
+
+# From then on: no other serves the same store again.
+SABOTEURS["ForgivesItsFile"] = "store-gone", filed.backend(filed.ForgivesItsFile)

@@ -58,6 +58,7 @@ def remembering(clause: str, name: str, number: int) -> None:
 
 
 recording("KeepsRecordsForADay", lambda token: token.now + 24 * 60 * 60)
+recording("KeepsTimesIn32Bits", lambda token: token.until % 2**32)
 recording("KeepsRecordsForASecondAtLeast", lambda token: max(token.until, token.now + 1))
 remembering("token-replayed", "RemembersAThousandTokens", 1000)
 remembering("restore-token", "RemembersTenThousandTokens", 10_000)
@@ -158,6 +159,18 @@ class RecordsRefusals(Correct):
 class NeverExpires(Correct):
     def find(self, token: Token) -> Receipt | None:
         return super().find(token and replace(token, now=0))
+
+
+@breaks("token-expired")
+class ComparesTimesAsText(Correct):
+    """The column of times is text. No other expires records too late or too early only there."""
+
+    def find(self, token: Token) -> Receipt | None:
+        known = token and self.data.records.get(token.value)
+        if token and known:
+            expired = str(known.until) <= str(token.now)
+            token = replace(token, now=known.until if expired else known.until - 1)
+        return super().find(token)
 
 
 @breaks("token-expired")
