@@ -116,8 +116,24 @@ def test_jitter_does_not_hide_a_cost_that_grows(jitter: None) -> None:
 def test_a_cost_that_grows_is_found_in_a_few_calls_if_there_is_no_time_for_more(
     virtual_time: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Scans, "seconds", 1e-4)  # six for a call
+    monkeypatch.setattr(Scans, "seconds", 4e-5)  # more than two for a call
     scans_are_found(in_memory(Scans))
+
+
+class RestoresSlowly(MemoryRepository):
+    """A restore goes through all orders, as without an index of them by their pets."""
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        await asyncio.sleep(2)
+        await super().restore(items)
+
+
+@pytest.mark.parametrize("clause", ["cost", "event-loop"])
+def test_a_store_that_was_not_filled_is_not_judged_as_a_large_one(
+    clause: str, virtual_time: None
+) -> None:
+    with pytest.raises(pytest.skip.Exception, match=r"only \d+% of the values were tried"):
+        getattr(kit(in_memory(RestoresSlowly), MemorySettings()), CLAUSES[clause])()
 
 
 def scans_are_found(backend: Backend) -> None:

@@ -77,14 +77,14 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
     creating, placing = make_token(f"c {number}", new), make_token(f"p {number}", given.other_id)
     final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
     pets, orders = PetQuery(0, count), OrderQuery(0, count)
-    calls: dict[str, AnyCall] = {
+    calls: dict[str, AnyCall] = {  # restores first: what is created takes free ids
+        "restore": lambda: repository.restore(given.items),
         "check": lambda: repository.check(),  # noqa: PLW0108 - a wrapper may replace it
         "create_pet": lambda: repository.create_pet(new),
         "create_pet, with a token": lambda: repository.create_pet(new, creating),
         "place_order": lambda: repository.place_order(given.pet_id, AT),
         "place_order, with a token": lambda: repository.place_order(given.other_id, AT, placing),
         "update_order": lambda: repository.update_order(given.order_id, final),
-        "restore": lambda: repository.restore(given.items),
         "get_pet": lambda: repository.get_pet(given.pet_id),
         "list_pets": lambda: repository.list_pets(pets),
         "list_pets, deep": lambda: repository.list_pets(replace(pets, after=given.pet_id)),
