@@ -90,7 +90,7 @@ def import_(file: str) -> int:
             if lines.size is not None:
                 lines.check()
             with _opened(configuration, Expected()) as (runner, repository):
-                _import(lines, _Target(runner, repository, lines.name))
+                _import(lines, runner, repository)
     except KeyboardInterrupt:
         report("interrupted; run it again to continue")
         return exit_status.INTERRUPTED
@@ -292,13 +292,21 @@ def _size(opened: BinaryIO) -> int | None:
     return None
 
 
-def _import(lines: _Lines, target: "_Target") -> None:
+def _import(lines: _Lines, runner: Runner, repository: Repository) -> None:
+    now, expired = int(time.time()), 0
     with Progress("imported", lines.size) as progress:
         size = 0  # of the lines of the batch
         batch: list[_Numbered] = []
 
         def store() -> None:
-            target.store(batch)
+            nonlocal expired
+            living = [
+                (number, item)
+                for number, item in batch
+                if not (isinstance(item, TokenRecord) and item.until <= now)
+            ]
+            expired += len(batch) - len(living)
+            _restore(living, lines.name, runner, repository)
             progress.add((item for _, item in batch), size)
             batch.clear()
 
@@ -315,58 +323,40 @@ def _import(lines: _Lines, target: "_Target") -> None:
                 raise InvalidLineError(f"{error}. The lines before it are stored") from None
             raise
         store()
-        progress.finish(target.remark())
-
-
-class _Target:
-    """The storage into which items are imported."""
-
-    def __init__(self, runner: Runner, repository: Repository, name: str) -> None:
-        self._runner = runner
-        self._repository = repository
-        self._name = name
-        self._now = int(time.time())
-        self._items = self._records = self._expired = 0
-
-    def remark(self) -> str:
-        """Return what to say in the end, besides the numbers."""
-        expired = count(self._expired, "record")
-        remark = f"; {expired} of them had expired" if self._expired else ""
-        if self._items and not self._records:
+        remark = f"; {count(expired, 'record')} of them had expired" if expired else ""
+        if sum(progress.counts.values()) and not progress.counts[TokenRecord]:
             remark += _RETRIED
-        return remark
+        progress.finish(remark)
 
-    def store(self, batch: list[_Numbered]) -> None:
-        """Store items together, without expired records.
 
-        Raises `InvalidLineError` with the line of a refused item, which is found by storing them
-        again, one by one.
-        """
-        records = [item for _, item in batch if isinstance(item, TokenRecord)]
-        expired = [record for record in records if record.until <= self._now]
-        self._items += len(batch) - len(records)
-        self._records += len(records)
-        self._expired += len(expired)
-        batch = [(number, item) for number, item in batch if item not in expired]
-        try:
-            self._runner.run(self._repository.restore([item for _, item in batch]))
-        except RefusedError:
-            for number, item in batch:
-                try:
-                    self._runner.run(self._repository.restore([item]))
-                except RefusedError as refusal:
-                    raise InvalidLineError(
-                        f"{self._name}, line {number}: {self._reason(item, refusal)}."
-                        " All lines before it are stored, and some after it may be; it is safe"
-                        " to run the import again"
-                    ) from None
+def _restore(batch: list[_Numbered], name: str, runner: Runner, repository: Repository) -> None:
+    """Store items together.
 
-    def _reason(self, item: Transferred, refusal: RefusedError) -> str:
-        found: Pet | Order | None = None
-        if isinstance(item, Pet):
-            found = self._runner.run(self._repository.get_pet(item.id))
-        elif isinstance(item, Order):
-            found = self._runner.run(self._repository.get_order(item.id))
-        if found is None:
-            return ndjson.why_refused(item, refusal)
-        return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"
+    Raises `InvalidLineError` with the line of a refused item, which is found by storing them again,
+    one by one.
+    """
+    try:
+        runner.run(repository.restore([item for _, item in batch]))
+    except RefusedError:
+        for number, item in batch:
+            try:
+                runner.run(repository.restore([item]))
+            except RefusedError as refusal:
+                reason = _reason(item, refusal, runner, repository)
+                raise InvalidLineError(
+                    f"{name}, line {number}: {reason}. All lines before it are stored, and some"
+                    " after it may be; it is safe to run the import again"
+                ) from None
+
+
+def _reason(
+    item: Transferred, refusal: RefusedError, runner: Runner, repository: Repository
+) -> str:
+    found: Pet | Order | None = None
+    if isinstance(item, Pet):
+        found = runner.run(repository.get_pet(item.id))
+    elif isinstance(item, Order):
+        found = runner.run(repository.get_order(item.id))
+    if found is None:
+        return ndjson.why_refused(item, refusal)
+    return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"
