@@ -45,9 +45,6 @@ _SIZES: Final = {
 }
 """The files of the client library, and their size in bytes: more than they ever need."""
 
-WORKER_BYTES: Final = sum(_SIZES.values())
-"""The size of all files of a worker."""
-
 _REFUSED: Final = "petstore_refused_requests"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
+from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
 from typing import Any, Final
 
@@ -99,7 +99,7 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
         from prometheus_client.multiprocess import MultiProcessCollector
 
         from petstore.observability.collector import ServiceCollector
-        from petstore.observability.metrics import WORKER_BYTES, count_dropped_lines, reserve
+        from petstore.observability.metrics import count_dropped_lines, reserve
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call] # it has no types
@@ -118,8 +118,6 @@ def _collected(build: Mapping[str, str], workers: Mapping[str, int], count: int)
             await send({"type": "http.response.body", "body": body})
 
         try:
-            with TemporaryFile(dir=directory) as file:  # now, rather than when a worker starts
-                reserve(directory, file, count * WORKER_BYTES)
             if count > 1:  # this process serves nothing itself, and logs what happens to workers
                 with Path(directory, f"counter_{os.getpid()}.db").open("ab") as own:
                     reserve(directory, own, 65536)  # as much as the client library would

@@ -21,7 +21,6 @@ from prometheus_client.mmap_dict import MmapedDict
 
 from backends.redis.tests.servers import AOF, single
 from backends.redis.tests.topologies import url_of
-from petstore.config.addresses import Address
 from petstore.config.errors import ConfigurationError
 from petstore.config.keys import new_key
 from petstore.config.loading import configure
@@ -417,10 +416,13 @@ def test_the_clients_that_are_counted_apart_are_limited(tmp_path: Path) -> None:
     assert [*MmapedDict.read_all_values_from_file(file)] == []  # type: ignore[no-untyped-call] # as above
 
 
-def test_too_little_space_for_the_files_of_all_workers_is_reported_at_the_start() -> None:
-    metrics = metrics_port.serve_metrics(Address("", "127.0.0.1"), {}, {}, count=2**40)
-    with pytest.raises(ConfigurationError, match=r"^no space for metrics in "):
-        metrics.__enter__()
+def test_too_little_space_for_the_files_is_reported(tmp_path: Path) -> None:
+    code = "from petstore.observability import metrics; from pathlib import Path;"
+    code += " metrics.reserve('here', Path('file').open('wb'), 2**60)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "ConfigurationError: no space for metrics in here: " in done.stderr
 
 
 def test_a_directory_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
