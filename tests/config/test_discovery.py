@@ -120,10 +120,6 @@ class TestFind:
     @pytest.mark.parametrize(
         ("backend", "expected"),
         [
-            (
-                "1 / 0",
-                r"cannot be imported from acme_\d+:backend: ZeroDivisionError: division by z",
-            ),
             ('int("line\\nline")', r"cannot be imported from acme_\d+:backend: ValueError: "),
             ("None; del backend", r"cannot be imported from acme_\d+:backend: AttributeError: "),
             ("exit('no')", r"cannot be imported from acme_\d+:backend: SystemExit: no$"),
@@ -132,14 +128,9 @@ class TestFind:
                 "None",
                 r"is not a backend: acme_\d+:backend is a NoneType, expected a petstore\.contract",
             ),
-            ("AcmeSettings", r"is not a backend: acme_\d+:backend is a StructMeta, expected a "),
             (
                 "make(3)",
                 r"was written for storage contract 3; this service supports contract 2$",
-            ),
-            (
-                "make(0)",
-                r"was written for storage contract 0; this service supports contract 2$",
             ),
         ],
     )

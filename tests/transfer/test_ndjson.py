@@ -36,8 +36,6 @@ def of_category(value: bytes) -> bytes:
 TOKEN = ndjson.encode(RECORD)
 MALFORMED = [
     (b"\n", "it is empty"),
-    (b"  \n", "it is empty"),
-    (b"null\n", "expected an object, got null"),
     (b"[]\n", "expected an object, got an array"),
     (b"{}\n", "a pet, an order or a token"),
     (AT_700[:-3] + b"\n", "truncated"),
@@ -45,12 +43,10 @@ MALFORMED = [
     (AT_700.replace(b"pet", b"cat"), "unknown member `cat`; leave it out"),
     (AT_700.replace(b'"id"', b'"Id"'), "pet: unknown member `Id`; leave it out"),
     (of_category(b"1e2"), "pet.categoryId: expected an integer, got a n"),
-    (of_category(b'"7"'), "pet.categoryId: expected an integer, got a s"),
     (of_category(b"9223372036854775808"), "categoryId"),
     (AT_700.replace(b'"categoryId":7,', b""), "pet.categoryId: required, but missing"),
     (AT_700.replace(b'"id":700', b'"id":0'), "pet.id: expected an integer of at least 1$"),
     (AT_700.replace(b'"id":700', b'"id":9007199254740992'), "pet.id: expected .* of at most 900"),
-    (AT_700.replace(b'"pending"', b"null"), "pet.status: expected"),
     (AT_700.replace(b'"pending"', b'"Pending"'), "pet.status: expected one of `available`, `p"),
     (AT_700.replace(b"Rex", b"\xff"), "(?i:utf-8)"),
     (AT_700.replace(b"Rex", b"\\ud800"), "surrogate"),
