@@ -178,6 +178,7 @@ def test_clients_keep_apart_and_their_counts_whoever_counts_them() -> None:
     assert replaced.take("client-7")[0] > 0
 
 
+@pytest.mark.slow
 def test_there_is_room_for_all_clients_that_a_key_file_may_have() -> None:
     counters = SharedCounters(bytearray(shared_counters_bytes()))
     limiter = RateLimiter(RateLimit(1, 3600), counters, Clock())

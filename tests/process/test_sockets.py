@@ -18,7 +18,7 @@ from petstore.server.sockets import bind, has_connection, refuse, refuses
 from tests.support.command import COMMAND, error_message, in_process, running
 from tests.support.pets import REX
 from tests.support.ports import free_port
-from tests.support.services import KEY, environment
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, environment
 from tests.support.waiting import HANG_SECONDS, until
 
 
@@ -88,7 +88,7 @@ def test_a_port_that_refuses_keeps_only_the_clients_that_have_connected() -> Non
         assert has_connection(sock)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_of_two_services_that_start_together_on_one_port_one_says_that_it_is_in_use(
     tmp_path: Path, workers: str
 ) -> None:
@@ -118,7 +118,7 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_socket_that_is_inherited_is_served(tmp_path: Path, workers: str) -> None:
     settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets", "workers": workers}
     settings |= {"api_keys": KEY, "drain_seconds": "0"}
