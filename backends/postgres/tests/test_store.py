@@ -205,17 +205,8 @@ async def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
     assert orders in caplog.text
 
 
-def test_whoever_expects_a_store_opens_that_one_or_none(server: Server) -> None:
-    """Neither a worker that replaces another nor a read-only check creates a store."""
-    name = fresh()
-    tables = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
-    other = Expected("another")
-    assert "has no store" in refusal(server, WrongStoreError, schema=name, expected=other)
-    reading = Expected(access=Access.WRITE)
-    assert "would be created" in refusal(server, ChangeNeededError, schema=name, expected=reading)
-    assert not server.fetch(tables)
+def test_nothing_is_upgraded_without_leave(server: Server) -> None:
+    name, careful = fresh(), Expected(access=Access.WRITE)
     create(server, schema=name)
-    assert "and not another" in refusal(server, WrongStoreError, schema=name, expected=other)
-    assert create(server, schema=name, expected=reading) == 2
     server.fetch(f"UPDATE {name}.store SET version = 1")
-    assert "from version 1" in refusal(server, ChangeNeededError, schema=name, expected=reading)
+    assert "from version 1" in refusal(server, ChangeNeededError, schema=name, expected=careful)
