@@ -1,13 +1,13 @@
 """A gateway in front of a running service, whose own errors are not the service's."""
 
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
+from tests.clients.relay import CLOSE, Request, relaying
 from tests.support.services import Live
 
 FAULTS: Final = {
@@ -20,66 +20,54 @@ FAULTS: Final = {
 """What clients get instead of the service's response. DATE is in one to two seconds."""
 
 
-class Gateway(ThreadingHTTPServer):
-    """Forwards requests; clients lose the first response of each operation.
+BLANK: Final = "\r\n\r\n"
 
-    lost -- the operations whose response was lost
+
+class Gateway:
+    """Forwards requests; clients lose one response of each operation.
+
+    url -- where it is
+    requests -- how many of each operation have come
     early -- the operations that were repeated before the date in `Retry-After`
     """
 
+    url: str
+
     def __init__(self, live: Live) -> None:
-        super().__init__(("127.0.0.1", 0), _Connection)
         self.live = live
-        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.lose("502")
 
-    def lose(self, fault: str) -> None:
-        """From now on, clients get this fault instead of a response."""
-        self._fault, self._date = FAULTS[fault], 0
-        self.lost, self.early = set[str](), set[str]()
+    def lose(self, fault: str, after: int = 0, seconds: float = 0) -> None:
+        """Begin anew: clients get a fault instead of the first response, or that after others.
 
-    def respond(self, operation: str, served: str) -> str:
-        """Return what a client gets when the service has responded to its request."""
+        fault -- one of FAULTS; any other closes the connection, after so many seconds
+        """
+        self._fault, self._after, self._seconds, self._date = fault, after, seconds, 0
+        self.requests, self.early = Counter[str](), set[str]()
+
+    def respond(self, request: Request) -> bytes:
+        """Return what a client gets for its request."""
+        served = request.forward(self.live)
+        operation = f"{request.method} {request.target.partition('?')[0]}"
         if time.time() < self._date:
             self.early.add(operation)
-        if operation in self.lost:
+        self.requests[operation] += 1
+        if self.requests[operation] != self._after + 1:
             return served
-        self.lost.add(operation)
-        if "DATE" in self._fault:
+        if self._fault not in FAULTS:
+            time.sleep(self._seconds)
+            return b""
+        fault = FAULTS[self._fault]
+        if "DATE" in fault:
             self._date = int(time.time()) + 2
-        return self._fault.replace("DATE", formatdate(self._date, usegmt=True))
-
-
-class _Connection(BaseHTTPRequestHandler):
-    """Serves one request, and closes the connection."""
-
-    server: Gateway
-
-    def do_GET(self) -> None:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        response = self.server.live.client.request(
-            self.command, self.path, content=content, headers=dict(self.headers)
-        )
-        headers = "\r\n".join(f"{name}: {value}" for name, value in response.headers.items())
-        served = f"{response.status_code} -\r\n{headers}\r\n\r\n{response.text}"
-        operation = f"{self.command} {self.path.partition('?')[0]}"
-        head, _, body = self.server.respond(operation, served).partition("\r\n\r\n")
-        self.wfile.write(f"HTTP/1.1 {head}\r\nConnection: close\r\n\r\n{body}".encode())
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def log_message(self, *arguments: object) -> None:
-        """Write nothing."""
+        head, _, body = fault.replace("DATE", formatdate(self._date, usegmt=True)).partition(BLANK)
+        return f"HTTP/1.1 {head}{CLOSE}{BLANK}{body}".encode()
 
 
 @contextmanager
 def gateway(live: Live) -> Iterator[Gateway]:
     """Run a gateway in front of a service until the block is left."""
-    with Gateway(live) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        try:
-            yield running
-        finally:
-            running.shutdown()
-            thread.join()
+    running = Gateway(live)
+    with relaying(running.respond) as relay:
+        running.url = relay.url
+        yield running

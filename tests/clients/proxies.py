@@ -2,20 +2,24 @@
 
 import os
 import shlex
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import indent
 from typing import Final, NamedTuple
 
 import httpx
 
 from tests.support.documents import ROOT, blocks
-from tests.support.environments import missing, program
+from tests.support.environments import missing, program, programs
 from tests.support.ports import free_port
+from tests.support.services import NO_TLS
 from tests.support.waiting import HANG_SECONDS, until
 
 DOCKER: Final = ROOT / "docker"
+LOCK: Final = Path(__file__).parent / "python/requirements.lock"
 LISTEN: Final = "127.0.0.1:PORT"
 
 
@@ -36,13 +40,14 @@ def block(language: str, *changes: tuple[str, str]) -> str:
 class Proxy(NamedTuple):
     """A proxy: what runs it in the foreground, what prints its version, and its configuration.
 
-    PORT and DIRECTORY stand for those of a run. The configuration is that for deployers, without
-    TLS, so that no client needs a certificate, and with what is around it in an installed proxy.
+    PORT, DIRECTORY and FILE stand for those of a run. The configuration is that for deployers, with
+    what is around it in an installed proxy; if it has TLS, with a certificate of the test.
     """
 
     run: str
     version: str
     configuration: str
+    tls: bool = False
 
 
 NGINX: Final = """
@@ -69,77 +74,135 @@ LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 LoadModule proxy_module /usr/lib/apache2/modules/mod_proxy.so
 LoadModule proxy_http_module /usr/lib/apache2/modules/mod_proxy_http.so
+LoadModule ssl_module /usr/lib/apache2/modules/mod_ssl.so
 {}
 """
 
-_NGINX: Final = Proxy(
-    "nginx -e DIRECTORY/log -c FILE",
-    "nginx -v",
-    changed(
-        NGINX.format((DOCKER / "nginx.conf").read_text()),
-        ("listen 443 ssl", f"listen {LISTEN}"),
-        ("  listen [::]:443 ssl;\n", ""),
-        ("  ssl_certificate /etc/nginx/petstore.crt;\n", ""),
-        ("  ssl_certificate_key /etc/nginx/petstore.key;\n", ""),
-        ("/var/log/nginx", "DIRECTORY"),
-    ),
-)
-
-# The lines with which nginx forwards WebSockets, and any other Upgrade that a client offers.
-_MAP: Final = """
-map $http_upgrade $connection_upgrade {
-  default upgrade;
-  '' close;
+CADDY: Final = """
+{
+  admin off
+  auto_https disable_redirects
+  servers {
+    protocols h1 h2
+  }
 }
 """
-_UPGRADE: Final = """
-    proxy_set_header Upgrade $http_upgrade;
-    proxy_set_header Connection $connection_upgrade;
+
+# The header says which HTTP the client speaks.
+CERTIFICATE: Final = """
+  tls DIRECTORY/petstore.crt DIRECTORY/petstore.key
+  header X-Protocol {http.request.proto}
+"""
+
+ENVOY: Final = """
+static_resources:
+  listeners:
+  - address: {socket_address: {address: 127.0.0.1, port_value: PORT}}
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": TYPE.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: petstore
+          http_filters: [{name: router, typed_config: {"@type": TYPE.http.router.v3.Router}}]
+          route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [ROUTE]}]}
+  clusters:
+""".replace("TYPE", "type.googleapis.com/envoy.extensions.filters").replace(
+    "ROUTE", "{match: {prefix: /}, route: {cluster: petstore}}"
+)
+
+SQUID: Final = """
+pid_filename none
+cache_log /dev/null
+access_log none
+coredump_dir /
+shutdown_lifetime 0
 """
 
 PROXIES: Final = {
-    "nginx": _NGINX,
-    "nginx, WebSocket map": _NGINX._replace(
-        configuration=changed(
-            _NGINX.configuration,
-            ("\nupstream petstore", f"{_MAP}\nupstream petstore"),
-            ('\n    proxy_set_header Connection "";\n', _UPGRADE),
-        )
+    "nginx": Proxy(
+        "nginx -e DIRECTORY/log -c FILE",
+        "nginx -v",
+        changed(
+            NGINX.format((DOCKER / "nginx.conf").read_text()),
+            ("listen 443", f"listen {LISTEN}"),
+            ("  listen [::]:443 ssl;\n", ""),
+            ("/etc/nginx", "DIRECTORY"),
+            ("/var/log/nginx", "DIRECTORY"),
+        ),
+        tls=True,
     ),
     "HAProxy": Proxy(
         "haproxy -db -f FILE",
         "haproxy -v",
-        block("haproxy", (":443 ssl crt /etc/haproxy/petstore.pem", LISTEN)),
+        block("haproxy", (":443", LISTEN), ("/etc/haproxy", "DIRECTORY")),
+        tls=True,
     ),
     "Caddy": Proxy(
         "caddy run --adapter caddyfile --config FILE",
         "caddy version",
-        "{\n  admin off\n}\n" + block("caddyfile", ("api.example.test", f"http://{LISTEN}")),
+        CADDY + block("caddyfile", ("api.example.test {", f"https://{LISTEN} {{{CERTIFICATE}")),
+        tls=True,
     ),
     "Apache httpd": Proxy(
         "apache2 -D FOREGROUND -f FILE",
         "apache2 -v",
-        APACHE.format(
-            block(
-                "apache",
-                ("*:443", LISTEN),
-                ("  SSLEngine on\n  SSLCertificateFile /etc/apache2/petstore.pem\n", ""),
-            )
-        ),
+        APACHE.format(block("apache", ("*:443", LISTEN), ("/etc/apache2", "DIRECTORY"))),
+        tls=True,
     ),
     "Varnish": Proxy(
         f"varnishd -F -j none -a {LISTEN} -f FILE -n DIRECTORY/varnish", "varnishd -V", block("vcl")
     ),
+    "Envoy": Proxy(
+        "envoy -c FILE --disable-hot-restart --concurrency 1 --log-level warn",
+        "envoy --version",
+        ENVOY + indent(block("yaml"), "  "),
+    ),
+    "Squid": Proxy(
+        "squid -N -d 1 -n petstorePORT -f FILE",
+        "squid --version",
+        SQUID + block("squid", ("8080", LISTEN)),
+    ),
+    "lighttpd": Proxy(
+        "lighttpd -D -f FILE",
+        "lighttpd -v",
+        block("lighttpd", ("server.port = 8080", 'server.port = PORT\nserver.bind = "127.0.0.1"')),
+    ),
 }
 
 
+def certify(directory: Path) -> Path:
+    """Make a certificate for 127.0.0.1 in a directory; return its file.
+
+    Its key is in petstore.key, and both are in petstore.pem.
+    """
+    key, certificate = directory / "petstore.key", directory / "petstore.crt"
+    request = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    names = ("-subj", "/CN=petstore", "-addext", "subjectAltName=IP:127.0.0.1")
+    subprocess.run(
+        [*request.split(), *names, "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )
+    (directory / "petstore.pem").write_text(certificate.read_text() + key.read_text())
+    return certificate
+
+
+class Front(NamedTuple):
+    """Where a service is: its URL, and with TLS what clients verify its certificate with."""
+
+    url: str
+    certificate: Path | None = None
+    tls: ssl.SSLContext = NO_TLS
+
+
 @contextmanager
-def in_front(proxy: Proxy, service_port: int, directory: Path) -> Iterator[str]:
-    """Run a proxy in front of a port until the block is left; yield its URL."""
+def in_front(proxy: Proxy, service_port: int, directory: Path) -> Iterator[Front]:
+    """Run a proxy in front of a port until the block is left."""
     if os.geteuid() != 0:
         missing("nginx and Apache httpd need root to change their user")
     port = free_port()
-    file, log = directory / "configuration", directory / "log"
+    file, log = directory / "configuration.yaml", directory / "log"
     values = {"8000": service_port, "PORT": port, "FILE": file, "DIRECTORY": directory}
 
     def filled(text: str) -> str:
@@ -148,21 +211,26 @@ def in_front(proxy: Proxy, service_port: int, directory: Path) -> Iterator[str]:
         return text
 
     file.write_text(filled(proxy.configuration))
+    front = Front(f"http://127.0.0.1:{port}")
+    if proxy.tls:
+        certificate = certify(directory)
+        tls = ssl.create_default_context(cafile=certificate)
+        front = Front(f"https://127.0.0.1:{port}", certificate, tls)
     command = shlex.split(filled(proxy.run))
+    path = f"{programs('clients', LOCK)}:{os.environ['PATH']}"  # Envoy is a package of Python
     home = os.environ | {"HOME": f"{directory}"}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [program(command[0]), *command[1:]], env=home, stdout=output, stderr=output
+            [program(command[0], path=path), *command[1:]], env=home, stdout=output, stderr=output
         )
-    url = f"http://127.0.0.1:{port}"
 
     def serves() -> bool:
         assert process.poll() is None, log.read_text()
-        return httpx.get(f"{url}/livez").status_code == 200
+        return httpx.get(f"{front.url}/livez", verify=front.tls).status_code < 500
 
     try:
         until(serves, log=log.read_text)
-        yield url
+        yield front
     finally:
         process.terminate()
         process.wait(HANG_SECONDS)

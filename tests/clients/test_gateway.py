@@ -82,7 +82,7 @@ def test_a_client_repeats_what_a_gateway_lost_or_says_what_it_got(
             for times, fault in enumerate(FAULTS, 1):
                 broken.lose(fault)
                 assert script.run() == block("text", "ordered"), fault
-                assert len(broken.lost) == 3, "create, list, order"
+                assert len(broken.requests) == 3, "create, list, order"
                 assert not broken.early
                 stored = [len(fresh.client.get(path).json()) for path in (PETS, ORDERS)]
                 assert stored == [3 * times, times]

@@ -4,24 +4,20 @@ import os
 import re
 import socket
 import ssl
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.clients.proxies import NGINX, PROXIES, changed, in_front
-from tests.container.engine import DOCKER, run, tool
+from tests.clients.proxies import DOCKER, PROXIES, Front, changed, in_front
 from tests.support.command import running
 from tests.support.documents import blocks
-from tests.support.environments import missing
 from tests.support.pets import AVAILABLE_REX
 from tests.support.ports import free_port
 from tests.support.raw_http import CLOSE, HOST, head, parse_responses
@@ -34,32 +30,24 @@ JSON = {"Content-Type": "application/json"}
 CONFIGURATION = (DOCKER / "nginx.conf").read_text()
 README = (DOCKER / "README.md").read_text()
 PREFIX_MAP, PREFIX_PASS, TWO_SERVERS = blocks(README, "nginx")
-_, HAPROXY_SERVERS = blocks(README, "haproxy")
+*_, HAPROXY_SERVERS = blocks(README, "haproxy")
 RESTARTS = int(os.environ.get("PETSTORE_RESTARTS", "2"))
 
 
 class Proxy:
-    """A running nginx: its port, a client with a valid key, and its access log."""
+    """A running proxy: its port, a client with a valid key, and nginx's access log."""
 
-    def __init__(self, directory: Path, port: int) -> None:
+    def __init__(self, directory: Path, front: Front) -> None:
         self.directory = directory
-        self.port = port
-        self.tls = ssl.create_default_context(cafile=directory / "petstore.crt")
-        self.client = httpx.Client(
-            base_url=f"https://localhost:{port}",
-            headers={"Authorization": f"Bearer {KEY}"},
-            verify=self.tls,
-        )
+        self.tls = front.tls
+        headers = {"Authorization": f"Bearer {KEY}"}
+        self.client = httpx.Client(base_url=front.url, headers=headers, verify=front.tls)
+        self.port = self.client.base_url.port
 
     def connect(self) -> ssl.SSLSocket:
         """Open a connection."""
-        plain = socket.create_connection(("localhost", self.port), timeout=HANG_SECONDS)
-        return self.tls.wrap_socket(plain, server_hostname="localhost")
-
-    def accepts(self) -> bool:
-        """Open and close a connection; fails while nginx does not listen."""
-        self.connect().close()
-        return True
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=HANG_SECONDS)
+        return self.tls.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def log(self) -> str:
         """Return the access log."""
@@ -67,39 +55,17 @@ class Proxy:
 
 
 @contextmanager
-def proxy(directory: Path, service: Live, configuration: str = CONFIGURATION) -> Iterator[Proxy]:
-    """Run nginx in front of a service, as configured except for names, paths and ports."""
-    if os.geteuid() != 0:
-        missing("the directories of nginx are writable only by root")
-    certificate = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj"
-    key, crt = directory / "petstore.key", directory / "petstore.crt"
-    names = ("/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
-    run("openssl", *certificate.split(), *names, "-keyout", key, "-out", crt)
-    port = free_port()
-    file = directory / "nginx.conf"
-    file.write_text(
-        changed(
-            NGINX.format(configuration),
-            ("DIRECTORY", f"{directory}"),
-            ("listen 443", f"listen 127.0.0.1:{port}"),
-            ("  listen [::]:443 ssl;\n", ""),
-            ("127.0.0.1:8000", f"{service.host}:{service.port}"),
-            ("/etc/nginx/", f"{directory}/"),
-            ("/var/log/nginx/", f"{directory}/"),
-        )
-    )
-    tested = run("nginx", "-t", "-c", file)
-    assert tested.returncode == 0, tested.stderr
-    assert "[warn]" not in tested.stderr
-    process = subprocess.Popen([tool("nginx"), "-c", file], stderr=subprocess.DEVNULL)
-    try:
-        running = Proxy(directory, port)
-        until(running.accepts)
-        yield running
-        running.client.close()
-    finally:
-        process.terminate()
-        process.wait(HANG_SECONDS)
+def proxy(
+    directory: Path, service: Live, *changes: tuple[str, str], name: str = "nginx"
+) -> Iterator[Proxy]:
+    """Run a proxy in front of a service, with changes of its configuration."""
+    chosen = PROXIES[name]
+    chosen = chosen._replace(configuration=changed(chosen.configuration, *changes))
+    with in_front(chosen, service.port, directory) as front:
+        assert "[warn]" not in (directory / "log").read_text()
+        running = Proxy(directory, front)
+        with closing(running.client):
+            yield running
 
 
 def test_a_request_is_forwarded(tmp_path: Path, start: Start) -> None:
@@ -182,15 +148,16 @@ def test_what_nginx_cannot_parse_looks_like_it_too(
 
 
 def test_only_the_prefix_of_a_path_is_changed(tmp_path: Path, start: Start) -> None:
-    configuration = changed(CONFIGURATION, ("    proxy_pass http://petstore;\n", PREFIX_PASS))
-    with proxy(tmp_path, start(root_path="/shop"), PREFIX_MAP + configuration) as running:
+    first = "limit_conn_zone"
+    changes = (first, PREFIX_MAP + first), ("    proxy_pass http://petstore;\n", PREFIX_PASS)
+    with proxy(tmp_path, start(root_path="/shop"), *changes) as running:
         response = running.client.post("/shop/v1/pets", json=AVAILABLE_REX)
         assert response.headers["location"] == "/shop/v1/pets/1"
         assert running.client.get(response.headers["location"]).json() == response.json()
         assert running.client.get("/shop/v1/pets%2F1").json()["code"] == "not_found"
         assert running.client.get("/shop/v1/pets?limit=1&status=sold").json() == []
         for other in ("/", "/v1/pets", "/shop", "/shop?limit=1", "/%73hop/v1/pets", "//shop/"):
-            error = running.client.get(f"https://localhost:{running.port}{other}")
+            error = running.client.get(f"https://127.0.0.1:{running.port}{other}")
             assert (error.status_code, error.json()["code"]) == (404, "not_found")
 
 
@@ -198,41 +165,18 @@ def test_the_unix_socket_of_the_comment_is_forwarded_to(tmp_path: Path) -> None:
     path = tmp_path / "http"
     port = "127.0.0.1:8000"
     assert f"  server {port}; # or, with PETSTORE_LISTEN=unix:/run/petstore/http:" in CONFIGURATION
-    configuration = CONFIGURATION.replace(f"server {port};", f"server unix:{path}; # {port}")
     settings = {"backend": "memory", "api_keys": KEY, "listen": f"unix:{path}"}
     with (
         running(tmp_path, "serve", **settings),
-        proxy(tmp_path, Live("localhost", 0), configuration) as nginx,
+        proxy(tmp_path, Live("localhost", 0), (f"server {port};", f"server unix:{path};")) as nginx,
     ):
-        until(lambda: nginx.client.get("/readyz").status_code == 200)
         response = nginx.client.post("/v1/pets", json=AVAILABLE_REX)
         assert (response.status_code, response.headers["location"]) == (201, "/v1/pets/1")
 
 
-def through_nginx(directory: Path, service: Live, other: int) -> AbstractContextManager[Proxy]:
-    """Run nginx in front of two servers."""
-    configuration = re.sub(r"  server 127.+\n", TWO_SERVERS, CONFIGURATION)
-    return proxy(directory, service, configuration.replace("127.0.0.1:8001", f"127.0.0.1:{other}"))
-
-
-@contextmanager
-def through_haproxy(directory: Path, service: Live, other: int) -> Iterator[Live]:
-    """Run HAProxy in front of two servers."""
-    haproxy = PROXIES["HAProxy"]
-    configuration = re.sub(r"  server petstore .+\n", HAPROXY_SERVERS, haproxy.configuration)
-    configuration = configuration.replace("127.0.0.1:8001", f"127.0.0.1:{other}")
-    haproxy = haproxy._replace(configuration=configuration)
-    with in_front(haproxy, service.port, directory) as url:
-        live = Live("127.0.0.1", urlsplit(url).port or 0)
-        with closing(live.client):
-            yield live
-
-
-@pytest.mark.parametrize("through", [through_nginx, through_haproxy])
+@pytest.mark.parametrize(("name", "lines"), [("nginx", TWO_SERVERS), ("HAProxy", HAPROXY_SERVERS)])
 def test_a_rolling_upgrade_of_two_servers_fails_no_request(
-    tmp_path: Path,
-    start: Start,
-    through: Callable[[Path, Live, int], AbstractContextManager[Proxy | Live]],
+    tmp_path: Path, start: Start, name: str, lines: str
 ) -> None:
     def serve(port: int) -> Live:
         return start(listen=f"127.0.0.1:{port}", backend="sqlite", **place("sqlite", tmp_path))
@@ -245,8 +189,10 @@ def test_a_rolling_upgrade_of_two_servers_fails_no_request(
 
     servers = [serve(free_port()) for _ in range(2)]
     over = Event()
+    (line,) = re.findall(r"^ +server [a-z ]*127.+\n", PROXIES[name].configuration, re.MULTILINE)
+    both = lines.replace("127.0.0.1:8001", f"127.0.0.1:{servers[1].port}")
     with (
-        through(tmp_path, servers[0], servers[1].port) as running,
+        proxy(tmp_path, servers[0], (line, both), name=name) as running,
         ThreadPoolExecutor(8) as pool,
     ):
         clients = [pool.submit(add_pets) for _ in range(8)]

@@ -1,17 +1,13 @@
 // The operations that docs/clients.md does not show, with the generated client, on an empty store.
 
 import assert from "node:assert/strict";
-import LinkHeader from "http-link-header";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./petstore.d.ts";
 
 type ErrorBody = components["schemas"]["Error"];
 type Order = components["schemas"]["Order"];
 type Pet = components["schemas"]["Pet"];
-type PetStatus = components["schemas"]["PetStatus"];
 type Result<T> = { data?: T; error?: ErrorBody };
-
-const PETS = 45;
 
 const baseUrl = "http://127.0.0.1:8000/v1";
 const anonymous = createClient<paths>({ baseUrl });
@@ -34,53 +30,25 @@ function refused({ data, error }: Result<unknown>, code: ErrorBody["code"]): voi
   assert.equal(error.code, code);
 }
 
-/** Follows the next links to the last page. */
-async function* pages(limit: number, status?: PetStatus): AsyncGenerator<Pet[]> {
-  let cursor: string | undefined;
-  do {
-    const page = await client.GET("/pets", { params: { query: { limit, status, cursor } } });
-    yield unwrap(page);
-    const [link] = LinkHeader.parse(page.response.headers.get("link") ?? "").rel("next");
-    cursor = link && (new URL(link.uri, baseUrl).searchParams.get("cursor") ?? undefined);
-  } while (cursor);
-}
-
-async function all(limit: number, status?: PetStatus): Promise<Pet[][]> {
-  const walked = [];
-  for await (const page of pages(limit, status)) walked.push(page);
-  return walked;
-}
-
 const petAt = (petId: number) => ({ params: { path: { petId } } });
 const orderAt = (orderId: number) => ({ params: { path: { orderId } } });
 const repeatable = (key: string) => ({ params: { header: { "Idempotency-Key": key } } });
 
-/** Adds pets: every third one is available, the others have no status. */
-async function pets(): Promise<Pet[]> {
-  const added: Pet[] = [];
-  for (let number = 0; number < PETS; number++) {
-    const body = { name: `pet ${number}`, categoryId: number };
-    const created = await client.POST("/pets", {
-      body: number % 3 === 0 ? { ...body, status: "available" } : body,
-    });
-    const pet = unwrap(created);
-    assert.equal(created.response.headers.get("location"), `/v1/pets/${pet.id}`);
-    added.push(pet);
-  }
-  return added;
-}
-
-/** Lists all pets: each exactly once, whether or not the last page is full. */
-async function lists(added: Pet[]): Promise<void> {
-  const sizes: Record<number, number[]> = { 10: [10, 10, 10, 10, 5], 15: [15, 15, 15], 100: [45] };
-  for (const limit of [10, 15, 100]) {
-    const walked = await all(limit);
-    assert.deepEqual(walked.map((page) => page.length), sizes[limit]);
-    assert.deepEqual(walked.flat(), added);
-  }
-  const available = await all(4, "available");
-  assert.deepEqual(available.flat(), added.filter((_, number) => number % 3 === 0));
-  assert.deepEqual(await all(10, "sold"), [[]]);
+/** Adds a pet without a status, twice with the same key, and one that is available: returns it. */
+async function pets(): Promise<Pet> {
+  const body = { name: "plain", categoryId: -1 };
+  const first = await client.POST("/pets", { ...repeatable("once"), body });
+  const again = await client.POST("/pets", { ...repeatable("once"), body });
+  const plain = unwrap(first);
+  assert.deepEqual(unwrap(again), { id: plain.id, ...body });
+  assert.equal(again.response.headers.get("idempotency-replayed"), "true");
+  assert.equal(first.response.headers.get("location"), `/v1/pets/${plain.id}`);
+  const available = { name: "other", categoryId: 2, status: "available" } as const;
+  const other = unwrap(await client.POST("/pets", { body: available }));
+  assert.deepEqual(unwrap(await client.GET("/pets")), [plain, other]);
+  const sold = { params: { query: { status: "sold" as const } } };
+  assert.deepEqual(unwrap(await client.GET("/pets", sold)), []);
+  return other;
 }
 
 /** Checks that every error is typed and has its code. */
@@ -93,28 +61,18 @@ async function errors(pet: Pet): Promise<void> {
   refused(await client.GET("/pets", limited), "invalid_request");
   refused(await client.GET("/pets", forged), "invalid_request");
   refused(await client.POST("/pets", nameless), "invalid_request");
-  refused(await client.GET("/pets/{petId}", petAt(PETS + 1)), "not_found");
+  refused(await client.GET("/pets/{petId}", petAt(pet.id + 1)), "not_found");
   refused(await client.GET("/store/orders/{orderId}", orderAt(1)), "not_found");
-  const missing = { body: { petId: PETS + 1 } };
+  const missing = { body: { petId: pet.id + 1 } };
   refused(await client.POST("/store/orders", missing), "not_found");
   assert.deepEqual(unwrap(await client.GET("/pets/{petId}", petAt(pet.id))), pet);
 }
 
-/** Orders a pet, and retries. Another order for it is refused. */
-async function orders(pet: Pet, other: Pet): Promise<Order> {
-  const send = (petId: number) =>
-    client.POST("/store/orders", { ...repeatable("first"), body: { petId } });
-  const first = await send(pet.id);
-  const again = await send(pet.id);
-  const order = unwrap(first);
+/** Orders a pet and reads the order. */
+async function orders(pet: Pet): Promise<Order> {
+  const order = unwrap(await client.POST("/store/orders", { body: { petId: pet.id } }));
   assert.equal(order.status, "placed");
   assert(!Number.isNaN(Date.parse(order.placedAt)));
-  assert.deepEqual(unwrap(again), order);
-  assert.equal(first.response.headers.get("idempotency-replayed"), null);
-  assert.equal(again.response.headers.get("idempotency-replayed"), "true");
-  refused(await send(other.id), "conflict");
-  const second = await client.POST("/store/orders", { body: { petId: pet.id } });
-  refused(second, "conflict");
   const placed = { params: { query: { status: "placed" as const } } };
   assert.deepEqual(unwrap(await client.GET("/store/orders", placed)), [order]);
   const read = await client.GET("/store/orders/{orderId}", orderAt(order.id));
@@ -131,18 +89,6 @@ async function endings(pet: Pet, order: Order): Promise<void> {
   assert.equal(unwrap(await client.GET("/pets/{petId}", petAt(pet.id))).status, "sold");
 }
 
-/** Adds a pet twice with the same Idempotency-Key: it is stored once. */
-async function retries(): Promise<void> {
-  const body = { name: "once", categoryId: 1 };
-  const first = await client.POST("/pets", { ...repeatable("once"), body });
-  const again = await client.POST("/pets", { ...repeatable("once"), body });
-  assert.equal(unwrap(again).id, unwrap(first).id);
-  assert.equal(again.response.headers.get("idempotency-replayed"), "true");
-  assert.equal((await all(100)).flat().length, PETS + 1);
-}
-
 const added = await pets();
-await lists(added);
-await errors(added[0]);
-await endings(added[0], await orders(added[0], added[3]));
-await retries();
+await errors(added);
+await endings(added, await orders(added));

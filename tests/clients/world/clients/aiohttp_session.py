@@ -1,19 +1,28 @@
 import asyncio
+from threading import Thread
 
 import aiohttp
 from lines import answer
+
+loop = asyncio.new_event_loop()
+Thread(target=loop.run_forever, daemon=True).start()
+
+
+def run(coroutine):
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
 async def new_session():
     return aiohttp.ClientSession()
 
 
-with asyncio.Runner() as runner:
-    session = runner.run(new_session())
+async def send(method, url, body, headers, seconds):
+    timeout = aiohttp.ClientTimeout(seconds)
+    options = {"data": body, "headers": headers, "timeout": timeout}
+    async with session.request(method, url, **options) as response:
+        return response.status, await response.text(), response.headers.items()
 
-    async def send(method, url, body, headers):
-        async with session.request(method, url, data=body, headers=headers) as response:
-            return response.status, await response.text(), response.headers.items()
 
-    answer(lambda *arguments: runner.run(send(*arguments)))
-    runner.run(session.close())
+session = run(new_session())
+answer(lambda *arguments: run(send(*arguments)))
+run(session.close())

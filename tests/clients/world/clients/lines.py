@@ -1,15 +1,26 @@
 """Make the requests of standard input with a function of a client."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 
 def answer(send):
     """Make requests; `send` gets method, URL, body, headers, and returns status, body, headers."""
-    for line in sys.stdin:
-        count, method, url, body, *headers = line.rstrip("\n").split("\t")
-        pairs = dict(header.split(": ", 1) for header in headers)
-        for _ in range(int(count)):
-            status, text, received = send(method, url, body.encode() or None, pairs)
-            fields = (f"\t{name}: {value}" for name, value in received)
-            sys.stdout.write(f"{status}\t{text}{''.join(fields)}\n")
-        sys.stdout.flush()
+    with ThreadPoolExecutor() as pool:
+        for line in sys.stdin:
+            count, parallel, seconds, method, url, body, *headers = line.rstrip("\n").split("\t")
+            pairs = dict(header.split(": ", 1) for header in headers)
+            arguments = (method, url, body.encode() or None, pairs, float(seconds))
+            calls = [arguments] * int(count)
+            mapped = pool.map if parallel else map
+            sys.stdout.writelines(mapped(lambda call: fields(send, call), calls))
+            sys.stdout.flush()
+
+
+def fields(send, call):
+    """Make a request; return the line for its response, or for what `send` raised."""
+    try:
+        status, text, received = send(*call)
+    except Exception as error:
+        return f"0\t{type(error).__name__}\n"
+    return "\t".join([f"{status}", text, *map(": ".join, received)]) + "\n"

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func must[T any](value T, err error) T {
@@ -15,6 +16,28 @@ func must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
+}
+
+// send makes a request; it returns the line for its response, or for its error.
+func send(field []string) string {
+	request := must(http.NewRequest(field[3], field[4], strings.NewReader(field[5])))
+	for _, header := range field[6:] {
+		name, value, _ := strings.Cut(header, ": ")
+		request.Header.Set(name, value)
+	}
+	client := http.Client{Timeout: time.Duration(must(strconv.ParseFloat(field[2], 64)) * 1e9)}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Sprintf("0\t%T", err)
+	}
+	defer response.Body.Close()
+	line := fmt.Sprintf("%d\t%s", response.StatusCode, must(io.ReadAll(response.Body)))
+	for name, values := range response.Header {
+		for _, value := range values {
+			line += fmt.Sprintf("\t%s: %s", name, value)
+		}
+	}
+	return line
 }
 
 func main() {
@@ -25,21 +48,17 @@ func main() {
 			return
 		}
 		field := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		for n := must(strconv.Atoi(field[0])); n > 0; n-- {
-			request := must(http.NewRequest(field[1], field[2], strings.NewReader(field[3])))
-			for _, header := range field[4:] {
-				name, value, _ := strings.Cut(header, ": ")
-				request.Header.Set(name, value)
+		count := must(strconv.Atoi(field[0]))
+		lines := make(chan string, count)
+		for n := 0; n < count; n++ {
+			if field[1] == "" {
+				lines <- send(field)
+			} else {
+				go func() { lines <- send(field) }()
 			}
-			response := must(http.DefaultClient.Do(request))
-			fmt.Printf("%d\t%s", response.StatusCode, must(io.ReadAll(response.Body)))
-			response.Body.Close()
-			for name, values := range response.Header {
-				for _, value := range values {
-					fmt.Printf("\t%s: %s", name, value)
-				}
-			}
-			fmt.Println()
+		}
+		for n := 0; n < count; n++ {
+			fmt.Println(<-lines)
 		}
 	}
 }

@@ -4,8 +4,8 @@ from lines import answer
 session = requests.Session()
 
 
-def send(method, url, body, headers):
-    response = session.request(method, url, data=body, headers=headers)
+def send(method, url, body, headers, seconds):
+    response = session.request(method, url, data=body, headers=headers, timeout=seconds)
     return response.status_code, response.text, response.headers.items()
 
 

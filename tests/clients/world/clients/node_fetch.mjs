@@ -1,7 +1,0 @@
-import fetch from "node-fetch";
-import { answer } from "./lines.mjs";
-
-await answer(async (method, url, body, headers) => {
-  const response = await fetch(url, { method, body, headers });
-  return [response.status, await response.text(), response.headers];
-});
