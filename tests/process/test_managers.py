@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.command import COMMAND
 from tests.support.documents import ROOT, blocks
-from tests.support.environments import program
+from tests.support.environments import node_modules, program
 from tests.support.key_files import key_line, replace
 from tests.support.raw_http import AUTHORIZED, CLOSE, HOST, JSON, head
 from tests.support.services import KEY, OTHER_KEY, environment, receive_all
@@ -50,10 +50,14 @@ def settings(directory: Path) -> dict[str, str]:
     )
 
 
-def for_test(block: str, directory: Path) -> str:
+def for_test(
+    block: str,
+    directory: Path,
+    command: tuple[str, str] = ("/opt/petstore/bin/petstore serve", SERVE),
+) -> str:
     """Return a block of the documentation with the command and the places of the test."""
     for old, new in (
-        ("/opt/petstore/bin/petstore serve", SERVE),
+        command,
         ("/var/lib/petstore/petstore.sqlite", f"{directory}/pets"),
         ("/etc/petstore/keys", f"{directory}/keys"),
     ):
@@ -135,10 +139,48 @@ def runit(directory: Path) -> Iterator[Managed]:
         manager.wait(HANG_SECONDS)
 
 
+@contextmanager
+def pm2(directory: Path) -> Iterator[Managed]:
+    """Run pm2, which stops with SIGINT, sent to the workers, too."""
+    [block] = blocks(README, "js")
+    python, *arguments = COMMAND
+    new = f'"{python}", args: "{" ".join(arguments)} serve"'
+    file = directory / "petstore.config.js"
+    old = '"/opt/petstore/bin/petstore", args: "serve"'
+    file.write_text(for_test(block, directory, (old, new)))
+    environ = settings(directory) | {"PM2_HOME": f"{directory}/pm2"}
+    (directory / "log").symlink_to(directory / "pm2/logs/petstore-error.log")
+    manager = f"{node_modules(Path(__file__).parent / 'pm2') / '.bin/pm2'}"
+    controls = list[subprocess.Popen[bytes]]()
+
+    def control(*words: str) -> None:
+        command = [manager, *words]
+        controls.append(subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL))
+
+    def status() -> str | None:
+        text = (directory / "pm2/pm2.log").read_text()
+        # It writes SIGINT for a process that no signal has ended.
+        found = re.search(r"exited with code \[(\d+)\] via signal \[(\w+)\]", text)
+        return found and (found[1] if found[2] == "SIGINT" else found[2])
+
+    try:
+        control("start", f"{file}")
+        yield Managed(
+            lambda: control("sendSignal", "SIGHUP", "petstore"),
+            lambda: control("stop", "petstore"),
+            status,
+        )
+    finally:
+        for popen in controls:
+            popen.wait(HANG_SECONDS)
+        subprocess.run([manager, "kill"], env=environ, check=True, stdout=subprocess.DEVNULL)
+
+
 MANAGERS: Final[dict[str, Callable[[Path], AbstractContextManager[Managed]]]] = {
     "supervisord": supervisord,
     "supervisord, stopasgroup": partial(supervisord, more="stopasgroup = true\n"),
     "runit": runit,
+    "pm2": pm2,
 }
 
 
