@@ -123,6 +123,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         encode_document(routes.operations, settings.root_path),
         Shares(settings.max_in_flight, settings.max_body_bytes),
         StorageHealth(metrics),
+        dev=configuration.dev,
     )
     service = Service(
         routes,

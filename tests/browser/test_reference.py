@@ -17,16 +17,17 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from petstore.http.errors import ErrorCode
 from tests.browser.chromium import log
 from tests.browser.reference import SECONDS, WIDE, Page, operations, show
 from tests.support.environments import program
-from tests.support.services import Live, environment
+from tests.support.services import KEY, Live, Start, environment
 
 pytestmark = pytest.mark.slow
 
-LANGUAGES: Final = ("curl", "python", "typescript")
+LANGUAGES: Final = ("curl", "Python", "TypeScript", "Go")
 
 SAMPLES: Final = {
     "createPet": "/v1/pets/1",
@@ -56,11 +57,14 @@ def run(command: list[str], service: Live, text: str | None = None) -> str:
     return done.stdout
 
 
-def run_sample(language: str, sample: str, service: Live) -> object:
-    """Run a sample of the page; return the value that it prints."""
+def run_sample(language: str, sample: str, service: Live, file: Path) -> object:
+    """Run a sample of the page, if need be from a file; return the value that it prints."""
     if language == "curl":
         return json.loads(run(["bash", "-eu"], service, sample))
-    if language == "python":
+    if language == "Go":
+        file.write_text(sample)
+        return json.loads(run([program("go"), "run", str(file)], service))
+    if language == "Python":
         return ast.literal_eval(run([sys.executable, "-"], service, sample))
     node = program("node")
     printed = run([node, "--input-type=module", "-"], service, sample)
@@ -114,6 +118,10 @@ def test_the_fields_are_sent(fresh: Live, browser: Chrome) -> None:
         page.fill(f"{page.open('createPet')} [data-in=header]", "k")
         assert page.send("createPet") == "201"
     assert "idempotency-replayed: true" in page.texts("#createPet .headers")[0]
+    for id_ in (2, 3):  # each with a key of its own
+        page.fill("#createPet [data-in=header]", Keys.BACKSPACE)
+        assert page.send("createPet") == "201"
+        assert f'"id":{id_}' in page.texts("#createPet .result code")[0]
     page.open("getPet")
     page.fill("#getPet-petId", "a/b")
     assert page.send("getPet") == "404"
@@ -121,7 +129,7 @@ def test_the_fields_are_sent(fresh: Live, browser: Chrome) -> None:
     page.click("#listPets-status option:nth-child(3)")
     assert page.send("listPets") == "200"
     sent = [url.removeprefix(fresh.url) for url in requests(browser) if "/v1/" in url]
-    assert sent[2:] == ["/v1/pets/a%2Fb", "/v1/pets?limit=1&status=pending"]
+    assert sent[4:] == ["/v1/pets/a%2Fb", "/v1/pets?limit=1&status=pending"]
 
 
 def test_the_curl_command_of_a_request_hides_the_key_until_asked(
@@ -142,10 +150,10 @@ def test_the_curl_command_of_a_request_hides_the_key_until_asked(
         hidden.replace('"Authorization: Bearer $KEY"', f"'Authorization: Bearer {fresh.key}'")
         == shown
     )
-    for id_, command in enumerate((hidden, shown), 2):
-        assert run(["bash", "-eu"], fresh, command).endswith(
-            f'{{"id":{id_},"name":"it\'s","categoryId":1}}'
-        )
+    for command in (hidden, shown):  # the same request, with the key that Send has made
+        response = run(["bash", "-eu"], fresh, command)
+        assert "idempotency-replayed: true" in response
+        assert response.endswith('{"id":1,"name":"it\'s","categoryId":1}')
     page.click(f"{block} .reveal")
     assert page.see(f"{block} .result .code:has(+ .reveal) code").text == hidden
 
@@ -194,7 +202,7 @@ def test_every_operation_shows_examples_of_its_request_and_of_every_response(
         (success, content), *errors = operation["responses"].items()
         (example,) = content["content"].values()
         assert f"{success} {content['description']}" in page.texts(f"{block} h4")
-        shown = page.texts(f"{block} .example")
+        shown = page.texts(f"{block} .example code")
         assert [json.loads(text) for text in shown] == [example["example"]]
         assert page.texts(f"{block} .fields dt"), "the fields of the body of a success"
         for status, _ in errors:
@@ -206,13 +214,14 @@ def test_every_operation_shows_examples_of_its_request_and_of_every_response(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_samples_run_as_they_are_on_the_page(
-    fresh: Live, browser: Chrome, language: str
+    fresh: Live, browser: Chrome, tmp_path: Path, language: str
 ) -> None:
     page = Page(browser, fresh)
     for operation, path in SAMPLES.items():
         css = f"{page.open(operation)} .{language} code"
         (sample,) = page.texts(css)
-        assert run_sample(language, sample, fresh) == fresh.client.get(path).json(), sample
+        printed = run_sample(language, sample, fresh, tmp_path / "main.go")
+        assert printed == fresh.client.get(path).json(), sample
     assert fresh.client.get(path).json()["status"] == "completed"
     assert {*SAMPLES} == {*operations(fresh)}
 
@@ -221,13 +230,67 @@ def test_a_chosen_language_holds_for_all_samples_and_each_can_be_copied(
     service: Live, browser: Chrome
 ) -> None:
     page = Page(browser, service)
-    page.click(f"{page.open('createPet')} label:has([value=python])")
+    page.click(f"{page.open('createPet')} label:has([value=Python])")
     for operation in ("createPet", "listPets", "placeOrder"):
         block = page.open(operation)
-        (sample,) = page.texts(f"{block} .python code")
-        page.click(f"{block} .python .copy")
-        assert page.see(f"{block} .python output").text == "Copied"
+        (sample,) = page.texts(f"{block} .Python code")
+        page.click(f"{block} .Python .copy")
+        assert page.see(f"{block} .Python output").text == "Copied"
         assert page.clipboard() == sample
+
+
+def test_all_code_of_the_guide_can_be_copied(service: Live, browser: Chrome) -> None:
+    page = Page(browser, service)
+    assert len(page.texts(".guide .copy")) == len(page.texts("#content .guide pre")) >= 5
+    page.click(".guide .copy")
+    assert page.clipboard() == page.texts(".guide pre")[0].rstrip()
+
+
+def test_the_contents_can_be_searched(service: Live, browser: Chrome) -> None:
+    page = Page(browser, service)
+    page.fill("#search", "Rate Limits")
+    page.see("nav [href='#rate-limits']")
+    page.fill("#search", "relative to the URL")  # of the guide
+    shown = "return [...document.querySelectorAll('nav a:not([hidden])')].map(e => e.hash)"
+    assert browser.execute_script(shown) == ["#pages"]
+    page.fill("#search", "/store/orders/{orderid}")  # of two operations
+    assert browser.execute_script(shown) == ["#getOrder", "#updateOrder"]
+    page.fill("#search", " ")
+    assert len(browser.execute_script(shown)) == len(page.texts("nav a"))
+
+
+def test_the_contents_show_where_the_reader_is(service: Live, browser: Chrome) -> None:
+    page = Page(browser, service)
+    page.see("nav [href='#keys'][aria-current=true]")
+    for part in ("placeOrder", "errors"):
+        page.click(f"nav [href='#{part}']")
+        page.see(f"nav [href='#{part}'][aria-current=true]")
+        assert len(page.texts("nav [aria-current]")) == 1
+
+
+def test_the_sample_stays_in_view(service: Live, browser: Chrome) -> None:
+    show(browser, WIDE)
+    page = Page(browser, service)
+    block = page.open("createPet")
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    page.click(f"{block} form > details:last-child > summary")  # the headers
+    browser.execute_script(f"document.querySelector('{block} .field').scrollIntoView()")
+    page.wait.until(lambda _: browser.execute_script(top, f"{block} .description") < 0)
+    assert browser.execute_script(top, f"{block} legend") >= 0
+
+
+def test_with_dev_an_error_can_be_chosen(start: Start, service: Live, browser: Chrome) -> None:
+    Page(browser, service)
+    assert not browser.find_elements(By.NAME, "Prefer")
+    live = start("--dev", api_keys=KEY)
+    page = Page(browser, live)
+    page.key(KEY)
+    for name, operation in operations(live).items():
+        offered = page.texts(f"#{name} [name=Prefer] option:not([value=''])")
+        assert offered == list(operation["responses"])[1:]
+    page.click(f"{page.open('createPet')} [value='code=413']")
+    assert page.send("createPet") == "413"
+    assert live.client.get("/v1/pets").json() == []
 
 
 def test_bodies_are_sent_and_shown_byte_for_byte(fresh: Live, browser: Chrome) -> None:

@@ -86,7 +86,7 @@ class OperationsController(Controller):
     @get("/docs", operation_id="docs", opt=_CACHEABLE)
     async def reference(self, request: ServiceRequest) -> Response[bytes]:
         """Return the page of the interactive reference."""
-        page = await asyncio.to_thread(_page, request.service.document)
+        page = await asyncio.to_thread(_page, request.service.document, request.service.dev)
         return await _validated(request, page, "text/html", _NO_CACHE, *_PAGE_HEADERS)
 
     @get("/docs/{name:str}", operation_id="docsAsset", opt=_CACHEABLE)
@@ -151,8 +151,8 @@ def _accepts_gzip(codings: list[bytes]) -> bool:
 
 
 @cache
-def _page(document: bytes) -> bytes:
-    return _linked(render_page(document))
+def _page(document: bytes, dev: bool) -> bytes:  # noqa: FBT001 - called in a thread
+    return _linked(render_page(document, dev=dev))
 
 
 @cache

@@ -5,12 +5,51 @@ const server = new URL(root.dataset.server, location).href;
 const find = (css, within = document) => within.querySelector(css);
 for (const name of document.querySelectorAll(".server")) name.textContent = server;
 
+// The Clipboard API exists over HTTPS only, this command over plain HTTP, too.
+for (const pre of document.querySelectorAll("pre")) {
+  const [box, button, outcome] = ["div", "button", "output"].map((name) => document.createElement(name));
+  box.className = `code ${pre.className}`;
+  button.className = "copy";
+  button.type = "button";
+  button.textContent = "Copy";
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(find("code", pre));
+    outcome.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+    setTimeout(() => { outcome.textContent = ""; }, 3000);
+  });
+  pre.replaceWith(box);
+  box.append(pre, button, outcome);
+}
+
 // The contents are folded where they would be above the page, not beside it.
 const contents = find("nav details");
 const wide = matchMedia("(min-width: 900px)");
 const fold = () => { contents.open = wide.matches; };
 wide.addEventListener("change", fold);
 fold();
+
+// What each entry of the contents leads to: a part of the page that ends where the next begins.
+const links = [...document.querySelectorAll("nav a")];
+const parts = links.map((link) => find(link.hash));
+
+const words = (text) => text.toLowerCase().replace(/\s+/g, " ");
+find("#search").addEventListener("input", ({ target: { value } }) => {
+  contents.open = true;
+  links.forEach((link, i) => {
+    const range = new Range();
+    range.selectNode(parts[i]);
+    if (parts[i + 1]) range.setEndBefore(parts[i + 1]);
+    link.hidden = !words(`${range}`).includes(words(value).trim());
+  });
+});
+
+// The current entry is the last one whose part has reached the upper third of the window.
+function mark() {
+  const current = parts.findLastIndex((part) => part.getBoundingClientRect().top < innerHeight / 3);
+  links.forEach((link, i) => { link.ariaCurrent = i === current || null; });
+}
+addEventListener("scroll", mark);
+mark();
 
 // Show the operation of a URL such as /docs#placeOrder; once it was #/Store/placeOrder.
 function show() {
@@ -21,14 +60,6 @@ function show() {
 }
 addEventListener("hashchange", show);
 show();
-
-// The Clipboard API exists over HTTPS only, this command over plain HTTP, too.
-function copy(button) {
-  const outcome = button.nextElementSibling;
-  getSelection().selectAllChildren(find("code", button.parentElement));
-  outcome.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
-  setTimeout(() => { outcome.textContent = ""; }, 3000);
-}
 
 const commands = new WeakMap(); // of each form: returns its command, with the key or without
 function writeCommand(form) {
@@ -41,7 +72,6 @@ document.addEventListener("click", ({ target }) => {
   const link = target.closest("nav a");
   if (link) fold();
   if (link?.hash === location.hash) show();
-  if (target.matches(".copy")) copy(target);
   if (target.matches(".reveal")) {
     target.ariaPressed = String(target.ariaPressed !== "true");
     writeCommand(target.form);
@@ -67,7 +97,8 @@ async function send(form) {
   const headers = {};
   let url = server + path;
   let body;
-  for (const { name, value, dataset: { in: where } } of form.elements) {
+  for (const { name, value: given, dataset: { in: where } } of form.elements) {
+    const value = given || (name === "Idempotency-Key" && `${crypto.getRandomValues(new Uint32Array(4))}`);
     if (where === "path") url = url.replace(`{${name}}`, encodeURIComponent(value));
     if (where === "query" && value) query.append(name, value);
     if (where === "header" && value) headers[name] = value;
