@@ -22,7 +22,7 @@ from petstore.contract import (
     PetStatus,
     Repository,
 )
-from petstore_conformance.clauses.methods import attempt, calls_of, give
+from petstore_conformance.clauses.methods import CREATED_NAME, attempt, calls_of, give
 from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.effort import WRITES, current
@@ -158,7 +158,7 @@ class CancellationClauses(Kit):
         stored = await read_all(repository)
         found = await asyncio.gather(*(repository.get_pet(pet.id) for pet in stored.pets))
         assert found == stored.pets
-        assert {pet.status for pet in stored.pets if pet.name == "cancelled"} <= {PetStatus.SOLD}
+        assert {pet.status for pet in stored.pets if pet.name == CREATED_NAME} <= {PetStatus.SOLD}
 
         async def read(id_: int) -> None:  # found by its id only if it is listed, too
             assert await repository.get_pet(id_) in (None, *stored.pets)

@@ -60,7 +60,7 @@ COMPARED_SECONDS: Final = 10
 UNDECIDED_SECONDS: Final = 10
 """How much longer calls are compared while the difference may be chance."""
 
-FILL_SECONDS: Final = 10
+FILL_SECONDS: Final = 15
 """After this time a slow backend gets no more items; too few of them leave a clause open."""
 
 
@@ -71,7 +71,7 @@ class CostClauses(Kit):
     async def test_no_call_holds_the_event_loop(self, location: Location) -> None:
         """A driver that blocks is called on the event loop, or a lock is waited for there."""
         async with location.open_several(2) as opened:
-            held = await _fill(opened[0], FEWER_ITEMS)
+            held = await _fill(opened[0], FEWER_ITEMS, ITEMS // 3)
             if held >= HELD_SECONDS:  # a store that is reorganized may hold it now and then only
                 raise OverdueError(f"a restore in a large store holds the event loop for {held} s")
             await self._hold(*opened)
@@ -134,7 +134,7 @@ class CostClauses(Kit):
         ):  # it is filled first, so that what the calls look for comes after that
             for repository in (small, large):  # the pages of both are full
                 await repository.restore(await _items(repository, 30))
-            await _fill(large, MANY_ITEMS)
+            await _fill(large, MANY_ITEMS, ITEMS)
             await self._compare(small, large)
 
     async def _compare(self, small: Repository, large: Repository) -> None:
@@ -195,10 +195,11 @@ def by_chance(some: Sequence[float], others: Sequence[float]) -> bool:
     return longer < pairs and longer <= pairs / 2 + 4 * sqrt(pairs * (both + 1) / 12)
 
 
-async def _fill(repository: Repository, most: int) -> float:
+async def _fill(repository: Repository, most: int, size: int) -> float:
     """Restore many pets, orders and records, of which no later call needs any.
 
     most -- as many of each kind, if there is time for them; what there was none for is noted
+    size -- as many of each kind are in a call
 
     Returns the longest time of the processor, in seconds, for which a call has held the event loop.
     """
@@ -206,13 +207,13 @@ async def _fill(repository: Repository, most: int) -> float:
     in_time, longest, stored = time_limit(FILL_SECONDS), 0.0, 0
     while stored < most and in_time():
         items: list[Pet | Order | TokenRecord] = []
-        for id_ in range(first + stored, first + stored + ITEMS // 3):
+        for id_ in range(first + stored, first + stored + size):
             items.append(Pet(id_, "Rex", 7, PetStatus.SOLD))
             items.append(Order(id_, id_, OrderStatus.COMPLETED, AT))
             token = make_token(f"restored {id_}", REX)
             items.append(TokenRecord(token.value, token.fingerprint, token.until, id_))
         held = await _longest_hold(partial(repository.restore, items), thread_time)
-        longest, stored = max(longest, held), stored + ITEMS // 3
+        longest, stored = max(longest, held), stored + size
     current().note(stored, most)
     return longest
 

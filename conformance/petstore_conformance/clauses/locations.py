@@ -65,19 +65,18 @@ class LocationClauses(Kit):
                 async with location.open() as repository:
                     given = await give(repository, number)
                     plain = await repository.create_pet(NewPet("Rex", 7))  # it never changes
-                    for pet_id in (given.pet_id, plain.id):
-                        await call_all(repository, replace(given, pet_id=pet_id))  # it may cache it
-                        closed.append((repository, replace(given, pet_id=pet_id)))
-                    closed.append((repository, replace(given, pet_id=MAX_ID, order_id=MAX_ID)))
+                    given = replace(given, pet_id=plain.id)
+                    await call_all(repository, given)  # it may cache what it returns
                     if ending is not None:
                         raise ending
-            for handle in closed:  # also those before, when the location was opened again
-                await check_unavailable(*handle)
-        async with location.open():
+            closed.append((repository, given))
+            await check_unavailable(repository, given)
+        closed.append((repository, replace(given, pet_id=MAX_ID, order_id=MAX_ID)))
+        async with location.open() as again:
             if location.backend.shared:
                 async with location.open() as inner:  # closed while another one is open
                     closed.append((inner, given))
-            for handle in closed:
+            for handle in await sample(again, closed):  # also those that were open before
                 await check_unavailable(*handle)
         async with location.new() as empty:
             async with empty.open() as unused:
@@ -89,14 +88,18 @@ class LocationClauses(Kit):
     async def _close_with_calls_in_flight(self, location: Location) -> None:
         """Close a repository while a call of every method is in flight: each one ends."""
         length = await measure_create(location)
-        for tenth in range(0, 10, 3):
+        async with location.open() as repository:
+            tenths = await sample(repository, range(0, 10, 3))
+        for tenth in tenths:
             for name, result in (await close_in_flight(location, length, tenth)).items():
                 failed = isinstance(result, BaseException)
                 assert not failed or isinstance(result, UnavailableError), f"{name}: {result!r}"
 
     async def _cancel_the_closing(self, location: Location, given: Given) -> None:
         """Cancel a task that is closing a repository: it is closed all the same."""
-        for iterations in range(5):
+        async with location.open() as repository:
+            delays = await sample(repository, range(5))
+        for iterations in delays:
             opened = asyncio.Future[Repository]()
 
             async def leave(opened: asyncio.Future[Repository] = opened) -> None:
@@ -226,16 +229,16 @@ def all_calls(repository: Repository, given: Given) -> dict[str, AnyCall]:
 
 
 async def call_all(repository: Repository, given: Given) -> None:
-    """Call every method."""
-    for call in all_calls(repository, given).values():
-        await attempt(call)
+    """Call every method that reads, or that writes a single item: they may overlap."""
+    calls = calls_of(repository, given) | idle_calls_of(repository, given)
+    single = (attempt(call) for name, call in calls.items() if not name.startswith("restore"))
+    await asyncio.gather(*single)
 
 
 async def check_unavailable(repository: Repository, given: Given) -> None:
     """Check that every method raises `UnavailableError`, whether what is given is stored or not."""
-    for name, call in all_calls(repository, given).items():
-        try:
-            await call()
-        except UnavailableError:
-            continue
-        raise AssertionError(f"no UnavailableError is raised by a call of {name}")
+    calls = all_calls(repository, given)
+    results = await asyncio.gather(*(call() for call in calls.values()), return_exceptions=True)
+    for name, result in zip(calls, results, strict=True):
+        raised = isinstance(result, UnavailableError)
+        assert raised, f"no UnavailableError is raised by a call of {name}, but {result!r}"

@@ -32,6 +32,10 @@ LOCAL: Final = ("check", "list_tokens", "restore")
 """The methods that a service does not pass on."""
 
 
+CREATED_NAME: Final = "cancelled"
+"""The name of the pets that these calls create."""
+
+
 class Given(Struct, frozen=True):
     """What calls are made with.
 
@@ -73,7 +77,7 @@ def calls_of(repository: Repository, given: Given, *, remote: bool = False) -> d
     remote -- whether those are left out that a service does not pass on
     """
     number, count = given.number, given.count
-    new = NewPet("cancelled", number, PetStatus.SOLD)
+    new = NewPet(CREATED_NAME, number, PetStatus.SOLD)
     creating, placing = make_token(f"c {number}", new), make_token(f"p {number}", given.other_id)
     final = OrderStatus.COMPLETED if number % 4 else OrderStatus.CANCELLED
     pets, orders = PetQuery(0, count), OrderQuery(0, count)

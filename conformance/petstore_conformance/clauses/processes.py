@@ -1,7 +1,7 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final
@@ -9,7 +9,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from petstore.contract import (
-    MAX_ID,
     NewPet,
     Order,
     OrderQuery,
@@ -23,8 +22,8 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.clauses.records import record_of
-from petstore_conformance.clauses.restore import HIGHEST, pet_and_order
-from petstore_conformance.clauses.sharing import sell_once, write_once
+from petstore_conformance.clauses.restore import HIGHEST
+from petstore_conformance.clauses.sharing import only_read, sell_once, write_once
 from petstore_conformance.harness.child import child
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
@@ -32,10 +31,8 @@ from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import (
     Stored,
     created,
-    every_filter,
     measure,
     read_all,
-    read_page,
     time_limit,
 )
 from petstore_conformance.model.model import send
@@ -129,7 +126,7 @@ class ProcessClauses(Kit):
                     assert order in await handle.list_orders(OrderQuery(0, 999, order.status))
             await check_agreement(other)
             for reader, writer in (handles, handles[::-1]):
-                await self._only_read(reader, writer)
+                await only_read(reader, writer)
         await self._make_new_locations(location)
         await self._open_a_new_location(location)
 
@@ -148,47 +145,6 @@ class ProcessClauses(Kit):
                 assert listed == [sorted(ids)] * 2
                 for handle in (one, other):
                     await handle.check()
-
-    async def _only_read(self, reader: Repository, writer: Repository) -> None:
-        """Read all that may change through one process, while only the other one writes."""
-        pet_ids, order_ids = set[int](), set[int]()
-
-        async def views(repository: Repository) -> list[Any]:
-            # The ids that come next, too: it may remember that they were not there.
-            near = {id_ + more for id_ in (*pet_ids, *order_ids) for more in range(2)} | {1}
-            near = {id_ for id_ in near if id_ <= MAX_ID}
-            reads: list[Coroutine[Any, Any, Any]] = [repository.get_pet(id_) for id_ in near]
-            reads += [repository.get_order(id_) for id_ in near]
-            for queries in (every_filter(0, 999), every_filter(max(0, max(near) - 3), 2)):
-                reads += [read_page(repository, query) for query in queries]
-            return await asyncio.gather(*reads)
-
-        async def create() -> None:
-            pet_ids.add(await add_pet(writer))
-
-        async def place() -> None:
-            token = make_token(f"{len(order_ids)} of {max(pet_ids)}", max(pet_ids))
-            order_ids.add((await writer.place_order(max(pet_ids), AT, token)).id)
-
-        async def restore() -> None:
-            # Ids of two processes need not be in order: the other may have assigned the next one.
-            free = (await read_all(writer)).free_ids(max(*pet_ids, *order_ids))
-            await writer.restore(pet_and_order(next(free)))
-
-        for write in (
-            create,
-            place,
-            lambda: writer.update_order(max(order_ids), OrderStatus.CANCELLED),
-            place,
-            lambda: writer.update_order(max(order_ids), OrderStatus.COMPLETED),
-            restore,
-            create,
-        ):
-            before = await views(reader)
-            await write()
-            after = await views(reader)
-            assert after == await views(writer), "it does not see what only the other has written"
-            assert after != before
 
     async def _make_new_locations(self, location: Location) -> None:
         """Let two processes make their first new location at once: each must have its own."""

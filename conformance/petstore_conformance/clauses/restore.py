@@ -132,8 +132,7 @@ async def check_stored(
     for query in every_filter(0, 999):
         await check_page(repository, query, pets if isinstance(query, PetQuery) else orders)
     items: list[Any] = [*pets, *orders]
-    for item in items:
-        await check_shown(repository, item)
+    await read_each(repository, items, partial(check_shown, repository))
 
 
 def conflicting(item: Pet | Order) -> Iterator[Pet | Order]:

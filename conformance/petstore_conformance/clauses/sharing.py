@@ -1,9 +1,10 @@
 """Clauses of shared backends: a location that is opened several times."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from itertools import repeat
+from functools import partial
+from itertools import permutations, repeat
 from typing import Any, Final
 
 import pytest
@@ -13,7 +14,6 @@ from petstore.contract import (
     MAX_ID,
     PET_STATUS_BY_ORDER,
     ConflictError,
-    NewPet,
     Order,
     OrderQuery,
     OrderStatus,
@@ -24,18 +24,17 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import (
-    FINAL_STATUSES,
     add_pet,
     check_agreement,
     place_at,
     place_orders,
     status_of,
 )
-from petstore_conformance.clauses.records import read_records, record_of
+from petstore_conformance.clauses.records import read_records
 from petstore_conformance.clauses.restore import pet_and_order
+from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import (
-    created,
     every_filter,
     kind,
     measure,
@@ -43,13 +42,13 @@ from petstore_conformance.model.calls import (
     read_all,
     read_page,
     sample,
+    time_limit,
 )
 from petstore_conformance.model.model import Payload, send
 from petstore_conformance.model.values import AT, REX, make_token
 
-PAGE_SIZES: Final = (1, 2, 99)
-"""A page that one item fills, one that has an item more, and one that ends early."""
-
+READING_SECONDS: Final = 8
+"""After this time nothing more is written for one handle to read: a slow store writes less."""
 
 MANY_IDS: Final = 1009
 """More than a repository reserves in a block."""
@@ -100,6 +99,66 @@ async def sell_once(
     return order
 
 
+async def view(repository: Repository, ids: Sequence[int]) -> list[Any]:
+    """Return all that a handle shows: pages, records, and what is at some ids and after them.
+
+    It is read at once and then again: during a read, a cache may hear of what others have written.
+    """
+    reads: list[Coroutine[Any, Any, Any]] = [read_records(repository, 999)]
+    reads += (read_page(repository, query) for query in every_filter(0, 999))
+    for id_ in ids:
+        pages = PetQuery(id_, 1), OrderQuery(id_, 1)
+        reads += [repository.get_pet(id_), repository.get_order(id_)]
+        reads += [read_page(repository, query) for query in pages]
+    records, pets, *others = await asyncio.gather(*reads)
+    for id_ in ids:
+        assert await repository.get_pet(id_) in (None, *pets)
+    return [records, pets, *others]
+
+
+async def only_read(reader: Repository, writer: Repository) -> None:
+    """Read all that may change through one handle, while only the other one writes."""
+    pet_ids, order_ids, restored = list[int](), list[int](), list[int]()
+
+    async def create() -> None:
+        pet_ids.append(await add_pet(writer))
+
+    async def place() -> None:
+        token = make_token(f"{len(order_ids)} of {pet_ids}", pet_ids[-1])
+        order_ids.append((await writer.place_order(pet_ids[-1], AT, token)).id)
+
+    async def update(status: OrderStatus) -> None:
+        await writer.update_order(order_ids[-1], status)
+
+    async def restore() -> None:
+        """Restore below what was restored before: it belongs on pages that were full."""
+        highest = max(*pet_ids, *order_ids)
+        # Ids of two handles need not be in order: the other may have assigned the next one.
+        free = (await read_all(writer)).free_ids(highest + 20 // (1 + len(restored)))
+        restored.append(next(free))
+        await writer.restore(pet_and_order(restored[-1]))
+
+    await create()
+    writes: tuple[Callable[[], Awaitable[None]], ...] = (
+        *(place, partial(update, OrderStatus.CANCELLED)),
+        *(place, partial(update, OrderStatus.COMPLETED)),
+        *(restore, restore, create),
+    )
+    in_time = time_limit(READING_SECONDS)
+    for number, write in enumerate(writes):
+        if not in_time():
+            current().note(number, len(writes))
+            break
+        # The ids that come next, too: it may remember that they were not there.
+        known = {*pet_ids, *order_ids, *restored}
+        ids = sorted(id_ for id_ in known | {id_ + 1 for id_ in known} if id_ <= MAX_ID)
+        before = await view(reader, ids)
+        await write()
+        after = await view(reader, ids)
+        assert after == await view(writer, ids), "it does not see what only the other has written"
+        assert after != before
+
+
 class SharingClauses(Kit):
     """Clauses of backends that claim to be shared."""
 
@@ -109,61 +168,12 @@ class SharingClauses(Kit):
     ) -> None:
         """Each repository reads from its own copy or cache."""
         async with location.open_several(3) as handles:
-            for number in await sample(handles[0], range(7)):
-                await self._sell_and_read(handles, number)
-            await self._restore_below(handles)
+            pairs = list(permutations(handles, 2))
+            for reader, writer in await sample(handles[0], pairs, reads=True):
+                await only_read(reader, writer)
             await self._write_many(handles)
             await self._open_beside_writes(location, *handles[:2])
             await self._close_after_reading(location, *handles[:2])
-
-    async def _sell_and_read(self, handles: Sequence[Repository], number: int) -> None:
-        """Create, order and sell or release a pet; every handle sees each step.
-
-        number -- determines which handle writes, which one updates, and how the order ends
-        """
-        writer, updater = handles[number % 3], handles[number // 3 % 3]
-        new = NewPet(f"{number}", 7, PetStatus.AVAILABLE)
-        pet = created((await writer.create_pet(new)).id, new)
-        for handle in handles:  # it has read what is going to change
-            assert (await self._read(handle, pet.id, 0))[0] == pet
-        token = make_token(f"place {number}", pet.id)
-        order_id = (await writer.place_order(pet.id, AT, token)).id
-        for handle in handles:
-            assert record_of(token, order_id) in await read_records(handle, 99)
-        for status in (OrderStatus.PLACED, FINAL_STATUSES[number % 2]):
-            order = await updater.update_order(order_id, status)
-            assert order == Order(order_id, pet.id, status, AT)
-            pet = replace(pet, status=PET_STATUS_BY_ORDER[status])
-            for handle in handles:
-                assert await self._read(handle, pet.id, order_id) == (pet, order)
-        # the ids that may come next: that they are absent may be cached
-        for id_ in range(max(pet.id, order_id) + 1, min(max(pet.id, order_id) + 4, MAX_ID)):
-            found = {(await handle.get_pet(id_), await handle.get_order(id_)) for handle in handles}
-            assert len(found) == 1, found
-
-    async def _restore_below(self, handles: Sequence[Repository]) -> None:
-        """Restore pets and orders, each below the one before; all have read that it was absent.
-
-        So each belongs on pages that were full, and that a handle may have kept.
-        """
-        last = (await read_all(handles[0])).highest_id
-        ids = (last + 20, last + 10, last + 5) if last < MAX_ID - 20 else ()
-        for handle, id_ in await sample(handles[0], list(zip(handles, ids, strict=False))):
-            pet, order = pet_and_order(id_)
-            for reader in handles:
-                await self._read_next(reader, last, id_)
-            await handle.restore([pet, order])
-            for reader in handles:
-                assert await self._read_next(reader, last, id_) == (pet, order)
-
-    async def _read_next(self, reader: Repository, last: int, id_: int) -> tuple[Any, Any]:
-        """Read what has an id, and what is first on pages after the last one, where it belongs."""
-        found = await reader.get_pet(id_), await reader.get_order(id_)
-        for count in PAGE_SIZES:
-            pets = await reader.list_pets(PetQuery(last, count))
-            orders = await reader.list_orders(OrderQuery(last, count))
-            assert found == (None, None) or (pets[0], orders[0]) == found
-        return found
 
     async def _write_many(self, handles: Sequence[Repository]) -> None:
         """Write many pets through one handle; the others see them all."""
@@ -208,33 +218,10 @@ class SharingClauses(Kit):
         """Close a handle after others have changed what it has read: nothing comes back."""
         pet_id = await add_pet(reader)
         async with location.open() as closed:
-            await self._read(closed, pet_id, 0)
+            await view(closed, [pet_id])
             order_id = (await writer.place_order(pet_id, AT)).id
-        pet, order = await self._read(reader, pet_id, order_id)
-        assert pet is not None
-        assert pet.status is PetStatus.PENDING
-        assert order == Order(order_id, pet_id, OrderStatus.PLACED, AT)
-
-    async def _read(
-        self, repository: Repository, pet_id: int, order_id: int
-    ) -> tuple[Pet | None, Order | None]:
-        """Read a pet and an order, and every list; return both after checking that all agree.
-
-        All at once: during any of these reads, a cache may hear of what others have written. Both
-        are read again after that, so that they are in the cache when others write the next time.
-        """
-        queries = every_filter(0, 999)
-        pages = (PetQuery(max(pet_id - 1, 0), 1), PetQuery(0, 1), PetQuery(0, 3))
-        reads = (read_page(repository, query) for query in (*queries, *pages))
-        pet, order, *lists = await asyncio.gather(
-            repository.get_pet(pet_id or 1), repository.get_order(order_id or 1), *reads
-        )
-        for query, listed in zip(queries, lists, strict=False):
-            item: Any = pet if isinstance(query, PetQuery) else order
-            assert item is None or (item in listed) == (query.status in (None, item.status))
-        assert await repository.get_pet(pet_id or 1) == pet
-        assert await repository.get_order(order_id or 1) == order
-        return pet, order
+        assert await status_of(reader, pet_id) is PetStatus.PENDING
+        assert await reader.get_order(order_id) == Order(order_id, pet_id, OrderStatus.PLACED, AT)
 
     @location_clause("shared-ids", needs="shared")
     async def test_two_repositories_assign_no_id_twice(self, location: Location) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -182,65 +181,48 @@ class TokenClauses(Kit):
         if not self.remote:
             for delay in range(3):
                 now = NOW + 3 * (delay + 1) * DAY_SECONDS
-                await self._use_expired_tokens(repository, now, delay)
+                for payload in (REX, await add_pet(repository)):
+                    await self._use_an_expired_token(repository, payload, now, delay)
         length, _ = await measure(repository.create_pet(REX, make_token("measured", REX)))
         for tenth in range(10):
             pets, orders = await count_stored(repository)
-            await self._cancel_a_create(repository, length, tenth)
-            await self._cancel_an_order(repository, length, tenth)
+            for payload in (REX, await add_pet(repository)):
+                await self._cancel_one(repository, payload, length, tenth)
             assert await count_stored(repository) == (pets + 2, orders + 1)
         await check_agreement(repository)
 
-    async def _cancel_a_create(self, repository: Repository, length: Length, tenth: int) -> None:
-        """Cancel one of several creates with one token; the others take effect once."""
-        token = make_token(f"cancelled {tenth}", REX)
-        tasks = [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(3)]
+    async def _cancel_one(
+        self, repository: Repository, payload: Payload, length: Length, tenth: int
+    ) -> None:
+        """Cancel one of several writes with one token; the others take effect once."""
+        token = make_token(f"cancelled {tenth} {payload}", payload)
+        tasks = [asyncio.create_task(send(repository, payload, token)) for _ in range(3)]
         await length.wait(tenth)
         cancelled = tasks.pop(tenth % 3)  # one that leads the others, or waits for them
         ending = asyncio.create_task(cancel([cancelled]))
         await yield_to_others()
-        tasks += [asyncio.create_task(repository.create_pet(REX, token)) for _ in range(2)]
+        tasks += [asyncio.create_task(send(repository, payload, token)) for _ in range(2)]
         await ending
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [kind(result) for result in results] == [Receipt] * 4, results
         assert len({result.id for result in results if isinstance(result, Receipt)}) == 1
 
-    async def _cancel_an_order(self, repository: Repository, length: Length, tenth: int) -> None:
-        """Cancel the first of several orders with one token; the others are one order."""
-        pet_id = await add_pet(repository)
-        token = make_token(f"cancelled order {tenth}", pet_id)
-        first, second = (
-            asyncio.create_task(repository.place_order(pet_id, AT, token)) for _ in range(2)
-        )
-        await length.wait(tenth)
-        await cancel([first])
-        receipt = await repository.place_order(pet_id, AT, token)
-        assert (await second).id == receipt.id
-        found = await repository.get_order(receipt.id)
-        assert found is not None
-        assert found.pet_id == pet_id
-
-    async def _use_expired_tokens(self, repository: Repository, now: int, delay: int) -> None:
-        """Overlap writes whose token has expired.
+    async def _use_an_expired_token(
+        self, repository: Repository, payload: Payload, now: int, delay: int
+    ) -> None:
+        """Make writes at once whose token has expired: they are one write.
 
         delay -- after how many iterations of the event loop the next one begins
         """
+        token = make_token(f"expired {type(payload)}", "the same", now)
+        expired = replace(token, now=now - DAY_SECONDS, until=now)
+        await send(repository, REX if payload == REX else await add_pet(repository), expired)
 
-        async def begin(number: int, write: Coroutine[Any, Any, Receipt]) -> Receipt:
+        async def write(number: int) -> Receipt:
             await yield_to_others(number * delay)
-            return await write
+            return await send(repository, payload, token)
 
-        before, pet_id = await add_pet(repository), await add_pet(repository)
-        token = make_token("create", REX, now)
-        await repository.create_pet(REX, make_token("create", REX, now - DAY_SECONDS))
-        creates = [begin(n, repository.create_pet(REX, token)) for n in range(3)]
-        created = await asyncio.gather(*creates)
-        assert [receipt.replayed for receipt in created].count(False) <= 1, created
-        token = make_token("p", "p", now)
-        await repository.place_order(before, AT, make_token("p", "p", now - DAY_SECONDS))
-        places = [begin(n, repository.place_order(pet_id, AT, token)) for n in range(3)]
-        placed = await asyncio.gather(*places)
-        assert [receipt.replayed for receipt in placed].count(False) <= 1, placed
+        one_effect(await asyncio.gather(*map(write, range(3))))
 
     async def _write_two_at_once(self, repository: Repository) -> None:
         """Make two different writes with one token at once: one of them is refused."""
@@ -336,21 +318,21 @@ class ExpiryClauses(Kit):
 
         position -- how many of the others come first
         """
-        expired = replace(make_token("expired", REX, begin), until=begin + 10)
-        await repository.create_pet(REX, expired)
-        tokens = [make_token(f"slow {n}", REX, begin) for n in range(3)]
-        tokens.insert(position, replace(expired, now=begin + 10, until=begin + 20))
-        creates = [repository.create_pet(REX, token) for token in tokens]
-        assert not any(receipt.replayed for receipt in await asyncio.gather(*creates))
-        pet_id, token = await add_pet(repository), make_token("expired order", position, begin)
-        placed = await repository.place_order(pet_id, AT, replace(token, until=begin + 10))
-        await repository.update_order(placed.id, OrderStatus.CANCELLED)
-        others = [await add_pet(repository) for _ in range(3)]
-        writes = [(id_, make_token(f"slow order {id_}", id_, begin)) for id_ in others]
-        writes.insert(position, (pet_id, replace(token, now=begin + 10, until=begin + 20)))
-        placings = [repository.place_order(id_, AT, token) for id_, token in writes]
-        assert not any(receipt.replayed for receipt in await asyncio.gather(*placings))
-        expired = replace(expired, now=begin + 20, until=begin + 30)  # again, and by several
+        for payload in (REX, await add_pet(repository)):
+            expired = replace(make_token(f"expired {payload}", REX, begin), until=begin + 10)
+            receipt = await send(repository, payload, expired)
+            others: list[Payload] = [REX] * 3
+            if payload != REX:
+                await repository.update_order(receipt.id, OrderStatus.CANCELLED)
+                others = [await add_pet(repository) for _ in others]
+            writes = [
+                (other, make_token(f"slow {number} {payload}", REX, begin))
+                for number, other in enumerate(others)
+            ]
+            writes.insert(position, (payload, replace(expired, now=begin + 10, until=begin + 20)))
+            receipts = await asyncio.gather(*(send(repository, *write) for write in writes))
+            assert not any(receipt.replayed for receipt in receipts)
+        expired = replace(make_token(f"expired {REX}", REX, begin + 20), until=begin + 30)
         one_effect(await asyncio.gather(*(repository.create_pet(REX, expired) for _ in range(3))))
 
     async def _expire_together(self, repository: Repository, begin: int) -> None:

@@ -168,7 +168,7 @@ class LoadsStatusesAsText(Correct):
             store.orders[order.id] = replace(order, status=str(order.status))
 
 
-@breaks("durable-pets")
+@breaks("durable-ids")
 class RepeatsCancelledCreates(Correct):
     """Makes what it finds in its log of calls again, also the cancelled ones."""
 
@@ -278,7 +278,7 @@ class ListsOnlyNewRecords(Correct):
         return replace(page, records=[r for r in page.records if r.value not in self.old])
 
 
-@breaks("durable-orders")
+@breaks("durable-ids")
 class RepeatsWhatItWasWriting(Correct):
     """Makes what is in its log again, although it has been stored; a read empties the log."""
 
