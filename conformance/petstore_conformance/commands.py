@@ -28,6 +28,12 @@ from petstore_conformance.faults.options import FaultOptions
 if TYPE_CHECKING:
     from petstore_conformance.run import Chosen
 
+_STATUSES: Final = (
+    "Exit status: 0 compliant, or no violations; 1 not; 2 options or settings that cannot work;"
+    " 69 the storage cannot be used; 75 nothing was wrong, but something was inconclusive;"
+    " 130 interrupted."
+)
+
 _FAULT_OPTIONS: Final = set(FaultOptions.__struct_fields__) - {"seed", "report"}
 
 
@@ -61,7 +67,9 @@ def _warn(warnings: Sequence[str]) -> None:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="petstore-conformance", description="For authors of backends.")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    test = commands.add_parser("test", help="test a backend, clause by clause or by faults")
+    test = commands.add_parser(
+        "test", help="test a backend, clause by clause or by faults", epilog=_STATUSES
+    )
     _add_test_options(test)
     test.set_defaults(command=_test)
     new = commands.add_parser("new", help="write the project of a new backend")

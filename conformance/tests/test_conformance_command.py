@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from packaging.version import Version
 from petstore_conformance import Conformance
+from petstore_conformance.commands import main
 from petstore_conformance.harness import documents, kit
+from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.kit import clauses, sentences
 
 import petstore
+from petstore import exit_status
 from petstore.contract import CONTRACT
 from tests.support.installed import KIT, conformance, install, judged
 from tests.support.services import environment
@@ -42,6 +45,14 @@ def test_sqlite_is_compliant_and_the_configured_file_is_not_touched(tmp_path: Pa
     assert run.stdout.splitlines()[-1].startswith("sqlite is compliant: ")
     assert list(tmp_path.iterdir()) == [configured]
     assert configured.read_bytes() == b"data of the deployer"
+
+
+def test_help_says_what_each_exit_status_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["test", "--help"])
+    _, _, said = capsys.readouterr().out.partition("Exit status: ")
+    known = 0, 1, exit_status.CONFIGURATION, exit_status.UNAVAILABLE, INCONCLUSIVE
+    assert [int(n) for n in re.findall(r"\d+", said)] == [*known, exit_status.INTERRUPTED]
 
 
 @pytest.mark.parametrize(

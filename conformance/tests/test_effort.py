@@ -1,6 +1,7 @@
 """How much is tried of a slow backend: all that may overlap, else what the seed chooses."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from functools import partial
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from petstore_conformance import Conformance
 from petstore_conformance.clauses import cancellation
-from petstore_conformance.harness import effort
+from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.effort import EFFORTS, Effort
 from petstore_conformance.harness.kit import clauses
 from petstore_conformance.reporter import QUICK_SHARE
@@ -21,6 +22,7 @@ from conformance.tests.unusual import (
     Distant,
     ListsSlowly,
     Locked,
+    RestoresSlowly,
     VirtualTime,
     Wrapped,
     WritesInTurn,
@@ -73,6 +75,21 @@ def test_a_clause_with_too_few_values_is_inconclusive_and_says_so() -> None:
         run("name-exact", Correct, Locked, 0.14)
     assert 1 / 7 <= EFFORTS["name-exact"].share < 0.2
     assert run("name-exact", Correct, Locked, 0.03).share == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_what_a_busy_machine_left_out_is_not_blamed_on_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = itertools.count(0, 10**12)
+    monkeypatch.setattr(cores, "read", lambda: {"1": (0, next(waited))})
+    with pytest.raises(pytest.skip.Exception, match="are needed: the machine is too busy: in"):
+        run("name-exact", Correct, Locked, 0.14)
+
+
+@pytest.mark.parametrize("seconds", [0.0006, 0.002])
+def test_as_many_items_are_restored_as_there_is_time_for(seconds: float) -> None:
+    effort = run("restore-sizes", Correct, RestoresSlowly, seconds)
+    assert effort.share == pytest.approx(min(1, 25 / 41_000 / seconds), abs=0.02)
 
 
 def test_what_there_is_no_time_for_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "FILL_SECONDS", 3)
     monkeypatch.setattr(calls, "LATER_SECONDS", 2)
     monkeypatch.setattr(processes, "KILLING_SECONDS", 30)
-    monkeypatch.setattr(restore, "QUICK_SECONDS", 60)
+    monkeypatch.setattr(restore, "RESTORING_SECONDS", 500)
     for module in (calls, cancellation):
         monkeypatch.setattr(module, "CANCEL_SECONDS", 0.5)
     monkeypatch.setattr(sequences, "PHASES", [hypothesis.Phase.generate])
@@ -137,6 +137,7 @@ def test_the_clauses_are_in_an_order_of_breadth() -> None:
     ("failed", "late", "first"),
     [
         (["scratch-apart", "durable-orders"], (), "durable-orders"),  # times cut when reopened
+        (["token-deleted", "token-expired"], (), "token-expired"),
         (["token-atomic", "after-cancellation"], (), "after-cancellation"),
         (["no-aliasing", "durable-reads"], ["no-aliasing"], "durable-reads"),
     ],

@@ -134,6 +134,17 @@ class ListsSlowly(Distant):
         return await getattr(self.inner, method)(*arguments, **named)
 
 
+class RestoresSlowly(Distant):
+    """A transaction takes 40 items, and each item 0.6 ms."""
+
+    seconds = 0.0006
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method == "restore":
+            await asyncio.sleep(self.seconds * len(arguments[0]))
+        return await getattr(self.inner, method)(*arguments, **named)
+
+
 class WritesSlowly(Distant):
     """A quorum stores each write, which takes 45 ms; others may overlap it. Reads take 0.5."""
 

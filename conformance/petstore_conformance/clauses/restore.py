@@ -43,7 +43,6 @@ from petstore_conformance.model.calls import (
     read_each,
     read_page,
     sample,
-    time_limit,
     yield_to_others,
 )
 from petstore_conformance.model.values import (
@@ -70,9 +69,6 @@ ORDER_STATUS_BY_PET: Final = {
 HIGHEST: Final = 2**52
 """The highest id that is restored; the ids above it are left to be assigned, with any gaps."""
 
-QUICK_SECONDS = 2
-"""If thousands of items are restored in less, tens of thousands are, too."""
-
 ABOVE_IN_PARTS: Final = 13_600
 """Items with higher ids than this are restored in calls of many sizes, all others in one."""
 
@@ -81,6 +77,15 @@ LATE_POSITIONS: Final = (1999, 2000)
 
 LATE_ITEMS: Final = 2500
 """How many items are restored around one that is refused."""
+
+RESTORING_SECONDS: Final = 25
+"""How long the calls of [restore-sizes] may take together; slow ones restore fewer items."""
+
+MEASURED: Final = [Pet(2**43 + number, "Rex", number) for number in range(200)]
+"""What is restored first, to see how long an item takes: more than one transaction may have."""
+
+ALL_ITEMS: Final = 41_000
+"""About how many items the clause restores if there is time."""
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
@@ -253,8 +258,9 @@ class RestoreClauses(Kit):
     @location_clause("restore-sizes")
     async def test_any_number_of_items_is_restored(self, location: Location) -> None:
         """A call is cut into parts, which lose what is at their borders, or are stored at once."""
-        pets, orders = self._thousands()
         async with location.open() as repository:
+            share = await self._share(repository)
+            pets, orders = self._thousands(share)
             items: list[Any] = [*pets, *orders]
             left = [item for item in items if item.id > ABOVE_IN_PARTS]
             for size in await sample(repository, BORDERS):
@@ -262,16 +268,24 @@ class RestoreClauses(Kit):
                 del left[:size]
             await repository.restore(left)
             many = [item for item in items if item.id <= ABOVE_IN_PARTS]
-            more = await self._restore_beside_openings(location, repository, many)
-            await check_pages(repository, sort_by_id(pets))
-            await check_pages(repository, sort_by_id(orders))
-            rows, orders_of_last = await self._restore_rows(repository, more)
+            await self._restore_beside_openings(location, repository, many)
+            pets, orders = sort_by_id([*pets, *MEASURED]), sort_by_id(orders)
+            await check_pages(repository, pets)
+            await check_pages(repository, orders)
+            rows, orders_of_last = await self._restore_rows(repository, share)
         if location.backend.durable:
             pets, orders = [*pets, *rows], [*orders, *orders_of_last]
             await self._reopen(location, sort_by_id(pets), sort_by_id(orders))
 
-    def _thousands(self) -> tuple[list[Pet], list[Order]]:
-        """Return thousands of pets, with ids of all numbers of digits, and orders of a third."""
+    async def _share(self, repository: Repository) -> float:
+        """Return the share of all items that there is time to restore."""
+        time = asyncio.get_running_loop().time
+        begin = time()
+        await repository.restore(MEASURED)
+        return RESTORING_SECONDS / ALL_ITEMS * len(MEASURED) / max(time() - begin, 1e-9)
+
+    def _thousands(self, share: float) -> tuple[Sequence[Pet], list[Order]]:
+        """Return a share of thousands of pets, with ids of all lengths, and orders of a third."""
         long = "n" * self.longest_name(130_000)  # together more than 16 MiB
         news = [*self.storable(HOSTILE_PETS), *(NewPet(long, n) for n in range(130))]
         # Pets of a status come in a row, so that others must be skipped to find them.
@@ -279,17 +293,19 @@ class RestoreClauses(Kit):
         pets = [created(1000 + 3 * n, new) for n, new in enumerate(news)]
         ids = (id_ for id_ in IDS if not 1000 <= id_ <= 20_000)  # those have the others
         pets += [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ % 4]) for id_ in ids]
-        return pets, [
+        chosen = current().choose(pets, share)
+        return chosen, [
             Order(pet.id, pet.id, ORDER_STATUS_BY_PET[pet.status], TIMES[pet.id % len(TIMES)])
-            for number, pet in enumerate(pets)
+            for number, pet in enumerate(chosen)
             if number % 3 == 0
         ]
 
     async def _restore_rows(
-        self, repository: Repository, number: int
+        self, repository: Repository, share: float
     ) -> tuple[list[Pet], list[Order]]:
         """Restore more rows in a call than a statement of a database may have values."""
-        *others, last = (Pet(2**41 + n, f"{n}", n) for n in range(number))
+        every = [Pet(2**41 + n, f"{n}", n) for n in range(33_000)]
+        *others, last = current().choose(every, share)
         rows = [*others, replace(last, status=PetStatus.SOLD)]
         # Of the many orders of the last pet, only the last one is not cancelled.
         orders = [Order(2**41 + n, last.id, OrderStatus.CANCELLED, AT) for n in range(1500)]
@@ -316,21 +332,14 @@ class RestoreClauses(Kit):
 
     async def _restore_beside_openings(
         self, location: Location, repository: Repository, items: Sequence[Pet | Order]
-    ) -> int:
-        """Restore items; if another handle is opened meanwhile, that changes nothing.
-
-        Returns how many items more there is time to restore.
-        """
-        was_quick = time_limit(QUICK_SECONDS)
+    ) -> None:
+        """Restore items; if another handle is opened meanwhile, that changes nothing."""
         restoring = asyncio.create_task(repository.restore(items))
         for iterations in (1, 3, 20) if location.backend.shared else ():
             await yield_to_others(iterations)
             async with location.open() as other:
                 await other.get_pet(1)
         await restoring
-        number = 33_000 if was_quick() else 17_000
-        current().note(number, 33_000)
-        return number
 
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:

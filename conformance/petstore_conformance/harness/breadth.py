@@ -22,8 +22,9 @@ NARROW_FIRST: Final = (
     *("category-exact", "restore-exact", "restore-other", "order-of-nothing", "token-apart"),
     *("token-refused", "sold-once", "after-cancellation", "page-overlap", "read-after-write"),
     *("durable-killed", "durable-pets", "failure-passed", "restore-next", "restore-again"),
-    *("cancellation", "order-absent", "token-deleted", "durable-ids", "shared-ids"),
-    *("token-atomic", "token-reused", "order-exact", "token-expired", "store-kept"),
+    # What counts after its time is also not deleted, or deleted too early.
+    *("cancellation", "order-absent", "token-expired", "token-deleted", "durable-ids"),
+    *("shared-ids", "token-atomic", "token-reused", "order-exact", "store-kept"),
     *("durable-reads", "durable-orders", "snapshot", "scratch-apart", "store-identity"),
     *("restore-sizes", "restore-token", "token-walk", "overlapping-calls", "shared-reads"),
     *("cancelled-write", "closed", "shared-processes", "shared-orders", "store-expected"),

@@ -91,9 +91,10 @@ class Effort:
         """Return a sentence if too small a share was tried for a verdict."""
         if self.share >= LEAST_SHARE:
             return None
+        too_long = "the calls take too long. Test with a server that is nearer or faster"
         return (
             f"only {self.share:.0%} of the values were tried, and {LEAST_SHARE:.0%} are needed:"
-            " the calls take too long. Test with a server that is nearer or faster"
+            f" {self.cores.shortage() or too_long}"
         )
 
 
