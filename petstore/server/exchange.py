@@ -38,7 +38,9 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _NOT_IN_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # section 5.5
 _NO_CONTENT: Final = frozenset({204, 304})  # and 1xx, which an application cannot send
-_LARGE_BYTES: Final = 64 * 1024  # a body from this size on is not copied behind its head
+# A body from this size on is not copied behind its head: not the reference nor the document, for
+# which clients need no key.
+_LARGE_BYTES: Final = 32 * 1024
 _CLOSE: Final = (b"connection", b"close")
 
 
