@@ -98,8 +98,10 @@ async def open_postgres(
     try:
         yield PostgresRepository(servers, pool, store)
     finally:
-        await pool.close()
-        await servers.close()
+        try:
+            await pool.close()
+        finally:
+            await servers.close()
 
 
 async def _check_room(

@@ -127,15 +127,19 @@ class Pool:
         return future
 
     async def close(self) -> None:
-        """Wait for the calls that were sent, then close all connections."""
+        """Wait for the calls that were sent, then close all connections; at once if cancelled."""
         self._fail(f"{self._servers.name}: the repository is closed")
-        if self._opener is not None:
-            self._opener.cancel()
-            await asyncio.wait([self._opener])
-        if self._tasks:  # not longer than the time of their calls
-            await asyncio.wait(self._tasks)
-        closing = (connection.close(timeout=self._seconds) for connection in self._idle)
-        await asyncio.gather(*closing, return_exceptions=True)
+        try:
+            if self._opener is not None:
+                self._opener.cancel()
+                await asyncio.wait([self._opener])
+            if self._tasks:  # not longer than the time of their calls
+                await asyncio.wait(self._tasks)
+            closing = (connection.close(timeout=self._seconds) for connection in self._idle)
+            await asyncio.gather(*closing, return_exceptions=True)
+        finally:
+            for connection in self._timelines:
+                connection.terminate()
 
     def leave_replaced(self) -> None:
         """Close the connections to primaries of a lower timeline than the highest seen."""
