@@ -124,7 +124,7 @@ class RestoresSlowly(MemoryRepository):
     """A restore goes through all orders, as without an index of them by their pets."""
 
     async def restore(self, items: Sequence[Item]) -> None:
-        await asyncio.sleep(2)
+        await asyncio.sleep(4)
         await super().restore(items)
 
 
