@@ -48,7 +48,7 @@ def test_memory_survives_and_only_one_life_of_the_service_is_judged(tmp_path: Pa
 
 def test_sqlite_survives(tmp_path: Path) -> None:
     counts = survives("sqlite", tmp_path, sqlite_path=str(tmp_path / "pets.sqlite"))
-    assert counts["kills"] > 0
+    assert counts["kills"] + counts["other_faults"] > 0  # the only round may restore a copy
 
 
 class TestPostgres(FaultConformance):
