@@ -201,10 +201,11 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     most -- as many of each kind, if there is time for them; what there was none for is noted
     size -- as many of each kind are in a call
 
-    Returns the longest time of the processor, in seconds, for which a call has held the event loop.
+    Returns for how many seconds of the processor two calls have held the event loop: one may have
+    met a garbage collection of the whole process, but a store that is reorganized is so repeatedly.
     """
     first = (await add_pet(repository)) + 10
-    in_time, longest, stored = time_limit(FILL_SECONDS), 0.0, 0
+    in_time, holds, stored = time_limit(FILL_SECONDS), [0.0, 0.0], 0
     while stored < most and in_time():
         items: list[Pet | Order | TokenRecord] = []
         for id_ in range(first + stored, first + stored + size):
@@ -212,10 +213,10 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
             items.append(Order(id_, id_, OrderStatus.COMPLETED, AT))
             token = make_token(f"restored {id_}", REX)
             items.append(TokenRecord(token.value, token.fingerprint, token.until, id_))
-        held = await _longest_hold(partial(repository.restore, items), thread_time)
-        longest, stored = max(longest, held), stored + size
+        holds.append(await _longest_hold(partial(repository.restore, items), thread_time))
+        stored += size
     current().note(stored, most)
-    return longest
+    return sorted(holds)[-2]
 
 
 async def _items(repository: Repository, number: int) -> list[Pet | Order]:
