@@ -275,13 +275,12 @@ class RedisClient:
             self._fail(failure)
             self._opener = self._loop.create_task(self._open())
 
-    async def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
+    def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
         """Close the connection for good: every later call fails for this reason."""
         self._closed = True
         self._fail(_failure(self._name, reason))
         if self._opener is not None:
             self._opener.cancel()
-            await asyncio.wait([self._opener])
         self.disconnect(reason)
 
     def _flush(self) -> None:

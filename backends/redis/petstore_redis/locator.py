@@ -63,17 +63,17 @@ class MasterLocator:
             asked |= {*known, *self._masters}
             self._masters = set()
         for address in self._clients.keys() - asked:
-            await self._clients.pop(address).close()
+            self._clients.pop(address).close()
         if len(asked) > MOST_ASKED:
             asked = set(random.SystemRandom().sample(sorted(asked), MOST_ASKED))
         found = await self._collect([asyncio.ensure_future(self._ask(one)) for one in asked])
         self._epochs = [epoch for epoch, _ in found]
         return [address for _, address in found]
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close all connections."""
         for client in self._clients.values():
-            await client.close()
+            client.close()
 
     async def _collect(
         self, asking: Sequence["asyncio.Task[list[Claim] | StorageError]"]

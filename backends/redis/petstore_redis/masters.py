@@ -91,10 +91,10 @@ class Master:
         for client in (self.reads, self.writes, self.pages):
             client.disconnect(reason)
 
-    async def close(self, reason: str | UnavailableError) -> None:
+    def close(self, reason: str | UnavailableError) -> None:
         """Close the connections for good: every later call fails."""
         for client in (self.pages, self.reads, self.writes):
-            await client.close(reason)
+            client.close(reason)
 
 
 class Masters:
@@ -128,13 +128,15 @@ class Masters:
             self._watcher = asyncio.create_task(self._watch())
 
     async def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
-        """Close all connections for good: every later call fails for this reason."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.wait([self._watcher])
+        """Close all connections for good, also if cancelled: later calls fail for this reason."""
         for master in self._known.values():
-            await master.close(reason)
-        await self._locator.close()
+            master.close(reason)
+        try:
+            if self._watcher is not None:
+                self._watcher.cancel()
+                await asyncio.wait([self._watcher])
+        finally:
+            self._locator.close()
 
     def all(self) -> list[Master]:
         """Return each master once."""
@@ -227,7 +229,7 @@ class Masters:
         self.owners = [self._master(address) for address in owners]
         for address in self._known.keys() - set(owners):
             if not self._known[address].busy:  # calls in flight may still get their replies
-                await self._known.pop(address).close("it is no longer the master")
+                self._known.pop(address).close("it is no longer the master")
 
     def _master(self, address: ServerAddress) -> Master:
         if (found := self._known.get(address)) is None:

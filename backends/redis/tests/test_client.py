@@ -66,7 +66,7 @@ async def connected(
     try:
         yield client
     finally:
-        await client.close()
+        client.close()
         await close_server(server)
         for writer in writers:
             writer.close()
@@ -124,7 +124,7 @@ async def test_a_client_that_is_closed_during_the_handshake_leaves_nothing_open(
     async with connected(close=False) as client:
         call = asyncio.ensure_future(client.call("GET", "x"))
         await asyncio.sleep(0.05)
-        await client.close()
+        client.close()
         assert "the repository is closed" in await unavailable(call)
 
 

@@ -123,7 +123,7 @@ async def slow_server(stalls: bool) -> AsyncIterator[RedisClient]:
     try:
         yield client
     finally:
-        await client.close()
+        client.close()
         closing.set()
         await close_server(server)
         await asyncio.gather(*serving)
