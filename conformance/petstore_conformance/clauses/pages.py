@@ -183,8 +183,11 @@ class PageClauses(Kit):
         if not self.remote:
             token = make_token("create", REX)
             record = record_of(token, (await repository.create_pet(REX, token)).id)
+            cursor, listed = "", await repository.list_tokens("", 99, NOW)
+            while listed.next and not listed.records:  # others of a store in parts may be empty
+                cursor, listed = listed.next, await repository.list_tokens(listed.next, 99, NOW)
             for _ in range(3):
-                page = (await repository.list_tokens("", 99, NOW)).records
+                page = (await repository.list_tokens(cursor, 99, NOW)).records
                 assert page == [record], "a change of a returned list is returned"
                 page.clear()
 
