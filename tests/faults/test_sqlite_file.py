@@ -174,6 +174,7 @@ def two(path: Path, start: Start) -> Live:
 def all_refuse(live: Live) -> None:
     """Wait until both workers refuse everything, and check that they go on to do so."""
     until(lambda: all(post_pet(live).status_code == 503 for _ in range(20)))
+    until(lambda: NOTHING_SERVED in live.log.read_text())  # by the next check of the store
     for _ in range(20):
         with live.new_client() as client:
             for target in ("/v1/pets", "/v1/pets/1", "/readyz"):
