@@ -1,6 +1,5 @@
 """Pets and orders as they are stored: JSON, the status first, where the scripts rewrite it."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,14 +8,14 @@ from msgspec import Struct
 
 from petstore.contract import NewPet, Order, Pet, PetStatus, TokenRecord
 
-_PETS: Final = msgspec.json.Decoder(list[Pet])
-_ORDERS: Final = msgspec.json.Decoder(list[Order])
 _ENCODER: Final = msgspec.json.Encoder()
 
 _HEADS: Final = {status: b'{"status":"%b","id":' % status.encode() for status in PetStatus}
 
 decode_pet: Final = msgspec.json.Decoder(Pet).decode
 decode_order: Final = msgspec.json.Decoder(Order).decode
+decode_pets: Final = msgspec.json.Decoder(list[Pet]).decode
+decode_orders: Final = msgspec.json.Decoder(list[Order]).decode
 
 
 class _Constant(Struct, rename="camel"):
@@ -45,13 +44,3 @@ def decode_token(token: bytes, row: bytes) -> TokenRecord:
     """Return the record of a token; lua/shared/tokens.lua says how it is stored."""
     until, id_ = row[32:].split()
     return TokenRecord(token, row[:32], int(until), int(id_))
-
-
-def decode_pets(rows: Sequence[bytes]) -> list[Pet]:
-    """Return stored pets, in the order of the rows."""
-    return _PETS.decode(b"[" + b",".join(rows) + b"]")
-
-
-def decode_orders(rows: Sequence[bytes]) -> list[Order]:
-    """Return stored orders, in the order of the rows."""
-    return _ORDERS.decode(b"[" + b",".join(rows) + b"]")

@@ -10,11 +10,12 @@ import pytest
 from petstore_conformance.faults.proxy import Proxy, close_server
 from petstore_redis import RedisRepository
 from petstore_redis.client import WINDOW_BYTES, Connection, RedisClient, Reply
+from petstore_redis.encoding import decode_pets
 from petstore_redis.masters import Master
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import opened, unavailable
-from petstore.contract import NewPet, PetQuery
+from petstore.contract import NewPet, Pet, PetQuery
 from tests.support.repositories import REX, again, pets
 from tests.support.waiting import HANG_SECONDS, PATIENCE
 
@@ -172,3 +173,20 @@ async def test_the_connection_for_pages_is_replaced_with_that_for_other_calls(
         master.pages.disconnect("for the test")
         assert not master.reads.down
         assert len(await again(lambda: pets(repository))) == 1
+
+
+@pytest.mark.parametrize(("pets_of_it", "apart"), [(100, True), (10, False)])
+async def test_a_large_page_is_returned_in_another_iteration_than_it_is_decoded(
+    server: Server, monkeypatch: pytest.MonkeyPatch, pets_of_it: int, *, apart: bool
+) -> None:
+    passed = list[bool]()
+
+    def decode(text: bytes) -> list[Pet]:
+        asyncio.get_running_loop().call_soon(passed.append, True)
+        return decode_pets(text)
+
+    async with opened(server) as repository:
+        await asyncio.gather(*(repository.create_pet(LARGE) for _ in range(pets_of_it)))
+        monkeypatch.setattr("petstore_redis.repository.decode_pets", decode)
+        assert len(await repository.list_pets(PetQuery(0, pets_of_it))) == pets_of_it
+        assert passed == [True] * apart
