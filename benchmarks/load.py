@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections import Counter
+from tempfile import NamedTemporaryFile
 from urllib.request import Request, urlopen
 
 from benchmarks.smoke import PETS
@@ -75,6 +76,7 @@ for id in io.lines('IDS') do table.insert(ids, id) end
 wrk.headers['Content-Type'] = 'application/json'
 request = function()
   count = count + 1
+  if count == #ids then wrk.thread:stop() end
   local n = ids[count] or count
   wrk.headers['Idempotency-Key'] = KEY
   return wrk.format(REQUEST)
@@ -113,12 +115,14 @@ MOST = 60_000
 
 def wrk(server: Running, text: str, connections: int, seconds: int) -> list[float]:
     """Run wrk with a script on the second core; return its figures."""
-    script = BUILD / "load.lua"
-    script.write_text(text)
     command = ["taskset", "-c", "1", "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"]
     command += ["--timeout", "60"]  # a slow server has latencies, not errors
-    command += ["-s", str(script), "-H", f"Authorization: Bearer {KEY}", f"{server.url}/v1/pets"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    command += ["-H", f"Authorization: Bearer {KEY}", f"{server.url}/v1/pets"]
+    with NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(text)
+        script.flush()
+        command += ["-s", script.name]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in run.stdout.rpartition("DONE")[2].split()]
 
 
