@@ -233,10 +233,12 @@ class Servers:
         """Close the connections that the checks use."""
         for task in self._asking.values():
             task.cancel()
-        if self._asking:
-            await asyncio.wait(self._asking.values())
-        for reached in self._kept.values():
-            reached.connection.terminate()
+        try:
+            if self._asking:
+                await asyncio.wait(self._asking.values())
+        finally:
+            for reached in self._kept.values():
+                reached.connection.terminate()
 
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:
         """Return the primary. Without one, return a server that can only be read, if there is any.
