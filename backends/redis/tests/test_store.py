@@ -91,12 +91,21 @@ def test_a_server_that_evicts_is_refused(server: Server) -> None:
         ({"appendonly": "yes", "appendfsync": "always"}, ""),
     ],
 )
-def test_a_server_that_may_lose_pets_causes_a_warning(
-    server: Server, settings: dict[str, str], warning: str, caplog: pytest.LogCaptureFixture
+def test_a_server_that_may_lose_pets_causes_a_warning_of_the_first_process_only(
+    server: Server,
+    settings: dict[str, str],
+    warning: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in settings.items():
         server.call("CONFIG", "SET", name, value)
     with caplog.at_level(logging.WARNING, "petstore.redis"):
+        with monkeypatch.context() as worker:
+            worker.setattr(store, "parent_process", object)
+            create(server)
+        assert not caplog.records
+        servers._warned.clear()  # noqa: SLF001 - what that worker has noted
         create(server)
         create(server)  # opened again by the same process: it has warned
     assert [warning in record.getMessage() for record in caplog.records] == (
