@@ -39,6 +39,21 @@ def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> Id
     return IdempotencyToken(value.to_bytes(8) + bytes(24), body.to_bytes(32), now, until)
 
 
+class Noted:
+    """What the only worker of a service has noted of its store."""
+
+    def __init__(self) -> None:
+        self.notes: list[bytes] = []
+
+    def read(self) -> list[bytes]:
+        """Return the last note, if there is one."""
+        return self.notes
+
+    def write(self, note: bytes) -> None:
+        """Replace the note."""
+        self.notes = [note]
+
+
 async def pets(repository: Repository) -> list[Pet]:
     """Return all pets."""
     return await repository.list_pets(PetQuery(0, 100_000))

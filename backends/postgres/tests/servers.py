@@ -147,12 +147,6 @@ class Server:
             self.process.wait(START_SECONDS)
             self.process = None
 
-    def until_ended(self) -> None:
-        """Wait until it has ended by itself."""
-        assert self.process is not None
-        self.process.wait(START_SECONDS)
-        self.process = None
-
     def kill(self) -> None:
         """Kill all its processes with SIGKILL; they may be frozen."""
         if self.process is not None:

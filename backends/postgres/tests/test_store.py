@@ -25,7 +25,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from tests.support.repositories import AT, REX, again, pets
+from tests.support.repositories import AT, REX, Noted, again, pets
 
 RESTORE: Final = (
     "Restore its data, or restart the service without PETSTORE_STORE to use what is there now"
@@ -166,6 +166,23 @@ def test_an_older_copy_is_refused(
             server.fetch(f"TRUNCATE {name}.pets, {name}.orders RESTART IDENTITY")
 
     check_refused(lambda: opened(server, schema=name), fault, "has an older copy")
+
+
+async def test_a_worker_that_starts_knows_what_the_others_have_seen(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It served a base backup that was restored under the service: 16 ids again."""
+    monkeypatch.setattr(store, "MAX_LOSS_SECONDS", 0)
+    schema, noted = fresh(), Expected(notes=Noted())
+    async with opened(server, noted, schema=schema) as repository:
+        await repository.create_pet(REX)
+        for _ in range(3):  # what one check finds is required by the next
+            await repository.check()
+    older = f"TRUNCATE {schema}.pets, {schema}.orders RESTART IDENTITY"
+    await asyncio.to_thread(server.fetch, older)
+    with pytest.raises(WrongStoreError, match="has an older copy of the store"):
+        async with opened(server, noted, schema=schema):
+            pass
 
 
 @pytest.mark.parametrize("running", [False, True])

@@ -34,7 +34,16 @@ from petstore.contract import (
     StorageError,
     WrongStoreError,
 )
-from tests.support.repositories import AT, REX, again, count_with_rex, make_token, pets, refused
+from tests.support.repositories import (
+    AT,
+    REX,
+    Noted,
+    again,
+    count_with_rex,
+    make_token,
+    pets,
+    refused,
+)
 
 
 def writes(repository: RedisRepository, pet: int, order: int) -> dict[str, Callable[[], Any]]:
@@ -129,19 +138,6 @@ class Clock:
         for _ in range(3):
             await repository.check()
             self.now += store.CRASH_LOSS_SECONDS
-
-
-class Noted:
-    """The notes of one worker."""
-
-    def __init__(self) -> None:
-        self.notes: list[bytes] = []
-
-    def read(self) -> list[bytes]:
-        return self.notes
-
-    def write(self, note: bytes) -> None:
-        self.notes = [note]
 
 
 async def test_a_worker_that_starts_knows_what_the_others_have_seen(
