@@ -183,46 +183,6 @@ def all_refuse(live: Live) -> None:
 
 
 @pytest.mark.slow
-def test_no_worker_goes_on_with_an_older_copy_that_is_written_into_the_file(
-    path: Path, two: Live, start: Start
-) -> None:
-    """The worker that had not seen the latest writes assigned their ids again: 4 of 8."""
-    assert post_pet(two).status_code == 201
-    older = apsw.Connection(str(path.with_name("older")))
-    current = apsw.Connection(str(path))
-    with older.backup("main", current, "main") as backup:
-        backup.step()
-    lost = {post_pet(two).json()["id"] for _ in range(20)}
-    with current.backup("main", older, "main") as backup:
-        backup.step()
-    current.close()
-    responses = [post_pet(two) for _ in range(20)]
-    assert not lost & {response.json().get("id") for response in responses}
-    all_refuse(two)
-    assert two.log.read_text().count(NOTHING_SERVED) == 1
-    two.stop()
-    live = start(backend="sqlite", sqlite_path=str(path))  # the operator has decided to serve it
-    assert post_pet(live).json()["id"] == 2
-
-
-@pytest.mark.slow
-def test_a_worker_that_replaces_another_does_not_serve_an_older_copy(path: Path, two: Live) -> None:
-    """It served the copy: all acknowledged ids again, and a retry made a second pet."""
-    assert post_pet(two).status_code == 201
-    older = path.with_name("older")
-    with closing(apsw.Connection(str(path))) as connection:
-        connection.execute("VACUUM INTO ?", (str(older),))
-    assert {post_pet(two).status_code for _ in range(10)} == {201}
-    older.rename(path)
-    for file in path.parent.glob("*.sqlite-*"):
-        file.unlink()
-    for victim in two.workers():
-        os.kill(victim, signal.SIGKILL)
-    until(lambda: "it is an older copy of the store that was open" in two.log.read_text())
-    all_refuse(two)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("what", [lambda path: path, wal_of], ids=["file", "WAL"])
 def test_what_is_away_is_refused_by_all_workers_until_the_restart_and_then_nothing_is_lost(
     path: Path, two: Live, start: Start, what: Callable[[Path], Path]

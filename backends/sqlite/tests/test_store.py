@@ -20,7 +20,7 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from tests.support.repositories import AT, REX, make_token, refused
+from tests.support.repositories import AT, REX, Noted, make_token, refused
 
 OLDER_SCHEMA = 3
 TOKEN, OTHER_TOKEN = make_token(0), make_token(1)
@@ -129,6 +129,21 @@ class TestLook:
                     await read
         async with opened(file) as repository:  # it is served once it is opened again
             await add_pet(repository)
+
+    async def test_an_older_copy_under_a_worker_that_has_not_seen_the_latest(
+        self, file: Path, tmp_path: Path
+    ) -> None:
+        """It assigned their ids again, as did a worker that replaced another."""
+        older, noted = tmp_path / "older.sqlite", Expected(notes=Noted())
+        async with opened(file, noted) as idle, opened(file, noted) as busy:
+            copy(file, older)
+            await add_pet(busy)
+            write_over(file, older)
+            with pytest.raises(WrongStoreError, match="it is an older copy of the store"):
+                await add_pet(idle)
+        with pytest.raises(WrongStoreError, match="it is an older copy of the store"):
+            async with opened(file, noted):
+                pass
 
     async def test_a_copy_of_another_store(self, file: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.sqlite"
