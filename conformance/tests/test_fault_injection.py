@@ -5,14 +5,13 @@ import json
 import os
 import shlex
 import signal
-import socket
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any, NoReturn, cast
 
 import msgspec
@@ -37,6 +36,7 @@ from petstore.contract import SettingsError, UnavailableError
 from tests.support.documents import ROOT
 from tests.support.installed import KIT, conformance, install
 from tests.support.services import alive, environment
+from tests.support.serving import serving
 from tests.support.waiting import HANG_SECONDS, until
 
 SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
@@ -89,37 +89,27 @@ services.SERVING_SECONDS = 0
 """
 
 
-class Replies:
+class _Connection(StreamRequestHandler):
+    def handle(self) -> None:
+        with suppress(OSError):
+            while self.rfile.read(1):
+                self.wfile.write(b"!")
+
+
+class Replies(ThreadingTCPServer):
     """A server that replies with a byte to every byte."""
 
+    daemon_threads, block_on_close = True, False
+
     def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                threading.Thread(target=self._reply, args=(connection,), daemon=True).start()
-
-    def _reply(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            while connection.recv(1):
-                connection.send(b"!")
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.port = self.server_address[1]
 
 
 @pytest.fixture
 def server() -> Iterator[Replies]:
-    replies = Replies()
-    yield replies
-    replies.close()
+    with serving(replies := Replies()):
+        yield replies
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any, Final
 
 import pytest
@@ -10,6 +9,7 @@ from selenium.webdriver import Chrome
 
 from petstore.config.settings import RateLimit, Settings
 from tests.support.services import Live, in_thread
+from tests.support.serving import serving
 
 pytestmark = pytest.mark.slow
 
@@ -61,13 +61,8 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def shop() -> Iterator[str]:
     """Serve a page from another origin; yield the origin."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(server := ThreadingHTTPServer(("127.0.0.1", 0), Quiet)):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def call(browser: Chrome, shop: str, live: Live) -> Any:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPMessage, parse_headers
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import Thread
 from typing import NamedTuple
 
 from tests.support.services import Live
+from tests.support.serving import serving
 
 
 class Request(NamedTuple):
@@ -35,8 +35,7 @@ class Relay(ThreadingTCPServer):
     idle -- by its port, for how long a connection had been idle when its client closed it
     """
 
-    daemon_threads = True
-    block_on_close = False
+    daemon_threads, block_on_close = True, False
 
     def __init__(self, respond: Callable[[Request], bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
@@ -71,9 +70,5 @@ class _Connection(StreamRequestHandler):
 @contextmanager
 def relaying(respond: Callable[[Request], bytes]) -> Iterator[Relay]:
     """Run a relay until the block is left."""
-    with Relay(respond) as relay:
-        Thread(target=relay.serve_forever, daemon=True).start()
-        try:
-            yield relay
-        finally:
-            relay.shutdown()
+    with serving(relay := Relay(respond)):
+        yield relay

@@ -1,22 +1,18 @@
-"""Equal shares of the connections: workers on one socket, and real ones that stop or die."""
+"""Equal shares of the connections: workers on one socket, some of which stop or hang."""
 
 import asyncio
 import errno
 import os
-import signal
 import socket
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from petstore.server import listener
 from petstore.server.listener import NOT_LISTENING, Listener, Turns
-from tests.support.services import Live, process
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import HANG_SECONDS
 
 
 class Worker:
@@ -169,44 +165,3 @@ async def test_a_worker_without_file_descriptors_closes_connections_if_the_other
         running.all[0].listener.resume()
         await running.connect(1)
         assert running.shares == [1, 0]
-
-
-def ask(live: Live, count: int) -> list[socket.socket]:
-    """Open connections, and send a request over each."""
-    clients = []
-    for _ in range(count):
-        clients.append(socket.create_connection((live.host, live.port), timeout=HANG_SECONDS))
-        clients[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-    return clients
-
-
-def served_by(clients: list[socket.socket]) -> Counter[str]:
-    """Return how many of the connections each worker serves: all of them get their response."""
-    served = Counter[str]()
-    for client in clients:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            received = client.recv(4096)
-            assert received, "the connection was closed"
-            head += received
-        served[head.partition(b"\r\nx-request-id: ")[2].partition(b"-")[0].decode()] += 1
-    return served
-
-
-@pytest.mark.slow
-def test_a_worker_that_hangs_or_dies_loses_no_waiting_connection(tmp_path: Path) -> None:
-    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-    with process(tmp_path, workers="2", drain_seconds="0", log="off", **storage) as live:
-        one, other = live.workers()
-        os.kill(one, signal.SIGSTOP)
-        held = ask(live, 16)
-        assert len(served_by(held)) == 1
-        os.kill(other, signal.SIGSTOP)
-        waiting = ask(live, 32)
-        os.kill(one, signal.SIGKILL)
-        os.kill(other, signal.SIGCONT)
-        assert sum(served_by(waiting).values()) == 32
-        until(lambda: len(set(live.workers()) - {one}) == 2)
-        for client in held + waiting:
-            client.close()
-        assert live.stop() == 0

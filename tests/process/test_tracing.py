@@ -4,7 +4,6 @@ import gzip
 import os
 import socket
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +19,7 @@ from petstore.observability.tracing import Tracing
 from tests.support.command import run_command
 from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, process
+from tests.support.serving import serving
 from tests.support.waiting import until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -58,12 +58,8 @@ class Collector:
 def collector() -> Iterator[Collector]:
     """Run a collector."""
     collector = Collector()
-    thread = threading.Thread(target=collector.server.serve_forever)
-    thread.start()
-    yield collector
-    collector.server.shutdown()
-    collector.server.server_close()
-    thread.join()
+    with serving(collector.server):
+        yield collector
 
 
 def attributes(span: Any) -> dict[str, object]:
