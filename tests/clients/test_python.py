@@ -5,7 +5,6 @@ import that. `make check-all` runs this, `make test` does not.
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,7 @@ from tests.support.services import Live, Start
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
-HERE: Final = Path(__file__).parent / "python"
-LOCK: Final = HERE / "requirements.lock"
+LOCK: Final = Path(__file__).parent / "python/requirements.lock"
 GENERATE, START = commands("openapi-python-client")
 (START_SHORT,) = commands("petstore.py")
 
@@ -42,14 +40,6 @@ def test_the_script_of_the_page_prints_the_output_shown(
     (client / "first.py").write_text(addressed(block("python", "petstore_client"), fresh))
     for _ in range(2):  # the second time on a store with pets and orders
         assert run(START, fresh, client, path) == block("text", "replayed")
-
-
-def test_a_client_walks_through_the_interface(client: Path, fresh: Live, path: str) -> None:
-    walk = HERE / "walk.py"
-    # The generated code itself is not as strict.
-    mypy = f"{sys.executable} -m mypy --strict --follow-imports=silent"
-    run(f"{mypy} {walk}", fresh, client, path)
-    run(f"PYTHONPATH=. python {walk} {fresh.url} $KEY", fresh, client, path)
 
 
 def test_the_short_client_of_the_page_waits_and_repeats(
