@@ -22,7 +22,7 @@ from petstore_conformance.harness.kit import clauses, sentences
 import petstore
 from petstore import exit_status
 from petstore.contract import CONTRACT
-from tests.support.installed import KIT, conformance, install, judged
+from tests.support.installed import KIT, conformance, install
 from tests.support.services import environment
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -33,18 +33,6 @@ def results(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """Return the first word of the line of each clause."""
     split = [line.split() for line in run.stdout.splitlines()]
     return {words[1]: words[0] for words in split if len(words) > 1 and words[1] in CLAUSES}
-
-
-@pytest.mark.slow
-def test_sqlite_is_compliant_and_the_configured_file_is_not_touched(tmp_path: Path) -> None:
-    configured = tmp_path / "pets.sqlite"
-    configured.write_bytes(b"data of the deployer")
-    run = judged(conformance("sqlite", tmp_path, sqlite_path=str(configured)))
-    assert run.returncode == 0, run.stdout
-    assert results(run) == dict.fromkeys(CLAUSES, "ok")
-    assert run.stdout.splitlines()[-1].startswith("sqlite is compliant: ")
-    assert list(tmp_path.iterdir()) == [configured]
-    assert configured.read_bytes() == b"data of the deployer"
 
 
 def test_help_says_what_each_exit_status_means(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,19 +249,6 @@ def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(
         seen.append((tmp_path / "names").read_text())
         (tmp_path / "names").unlink()
     assert seen[0] == seen[1] != seen[2]
-
-
-@pytest.mark.slow
-def test_a_quick_run_tries_every_clause_but_calls_nothing_compliant(tmp_path: Path) -> None:
-    run = judged(conformance("memory", tmp_path, "--quick"))
-    assert run.returncode == 0, run.stdout
-    assert set(results(run)) == set(CLAUSES)
-    skipped = {name for name, word in results(run).items() if word == "-"}
-    needing = {name for name in CLAUSES if name.startswith(("durable", "shared"))}
-    assert skipped == {*needing, "snapshot", "store-gone"}
-    assert "tried 0%" not in run.stdout
-    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
-    assert run.stdout.splitlines()[-1].startswith("memory passed what was chosen: ")
 
 
 def test_the_clauses_are_listed_a_line_each_without_a_backend(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -16,8 +15,6 @@ from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.kit import clauses
 from petstore_memory import MemoryRepository, MemorySettings
-from petstore_sqlite import SqliteSettings
-from petstore_sqlite import backend as sqlite
 
 from conformance.tests.correct import Item, LocationSettings
 from conformance.tests.kits import in_memory, kit
@@ -25,7 +22,6 @@ from conformance.tests.unusual import (
     UNUSUAL,
     Distant,
     Jittery,
-    Pooled,
     VirtualTime,
     unusual,
     wrapped,
@@ -56,17 +52,6 @@ def test_an_unusual_backend_passes_in_virtual_time(
     monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=VirtualTime))
     monkeypatch.setattr(effort, "LEAST_SHARE", 0)  # however slow
     getattr(kit(unusual(name, seed), LocationSettings(), examples=10), CLAUSES[clause])()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("clause", sorted(CLAUSES))
-def test_sqlite_passes_behind_a_pool(
-    clause: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if len(SEEDS) == 1:  # not by hand: the delays are real here
-        monkeypatch.setattr(Jittery, "seconds", 0.001)
-    settings = SqliteSettings(path=str(tmp_path / "pets.sqlite"))
-    getattr(kit(wrapped(sqlite, Pooled, seed), settings, examples=10), CLAUSES[clause])()
 
 
 class Scans(MemoryRepository):

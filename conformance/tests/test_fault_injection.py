@@ -113,12 +113,7 @@ def server() -> Iterator[Replies]:
 
 
 def run(
-    directory: Path,
-    server: Replies,
-    repository: str,
-    seed: int,
-    *options: str,
-    machine: str = "",
+    directory: Path, server: Replies, repository: str, seed: int, *options: str, machine: str = ""
 ) -> tuple[int, dict[str, Any], str]:
     """Run the level on a backend; return the status, the report and the output."""
     install("tried", directory, machine + SOURCE.format(repository))

@@ -12,14 +12,7 @@ import hypothesis
 import pytest
 from msgspec.structs import replace
 from petstore_conformance import Conformance, Kit, RemoteConformance
-from petstore_conformance.clauses import (
-    cancellation,
-    costs,
-    methods,
-    processes,
-    restore,
-    sequences,
-)
+from petstore_conformance.clauses import cancellation, costs, methods, processes, restore, sequences
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.harness import cores, effort
 from petstore_conformance.harness.alarm import OverdueError

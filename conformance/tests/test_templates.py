@@ -71,6 +71,7 @@ def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> N
 def test_a_template_keeps_the_contract_as_it_is(project: Path, template: str) -> None:
     run = judged(conformance("acme", project, "--quick"))
     assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines()[-1].startswith("acme passed what was chosen: ")
     skipped = [line.split()[1] for line in run.stdout.splitlines() if line.startswith("- ")]
     not_claimed = {"shared", "snapshot"} if template == "file" else {"snapshot"}
     assert {name.partition("-")[0] for name in skipped} == not_claimed
@@ -122,10 +123,7 @@ def test_a_project_is_named_and_complete(project: Path, template: str) -> None:
 
 @pytest.mark.parametrize("name", ["Acme", "my-store", "log", "../acme", ""])
 def test_a_name_that_no_backend_can_have_is_refused(
-    tmp_path: Path,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="2"):
