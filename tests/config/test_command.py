@@ -104,11 +104,7 @@ class TestErrors:
             ("listen", "a..b:80", r"cannot listen on a\.\.b:80"),
             ("listen", "\udcff:80", "(PETSTORE_LISTEN must be|cannot listen on) "),
             ("workers", "0", "PETSTORE_WORKERS must be an integer from 1"),
-            (
-                "shutdown_seconds",
-                "0",
-                "PETSTORE_SHUTDOWN_SECONDS must be .* from 1 to 3600",
-            ),
+            ("shutdown_seconds", "0", "PETSTORE_SHUTDOWN_SECONDS must be .* from 1 to 3600"),
             ("log", "xml", "PETSTORE_LOG must be json, text or off; it is 'xml'"),
             ("root_path", "shop/", "PETSTORE_ROOT_PATH must be a path .*; it is 'shop/'"),
             ("root_path", "/shop//x", ".* without a slash at its end, two in a row, .*'/shop//x'"),

@@ -128,10 +128,7 @@ class TestFind:
                 "None",
                 r"is not a backend: acme_\d+:backend is a NoneType, expected a petstore\.contract",
             ),
-            (
-                "make(3)",
-                r"was written for storage contract 3; this service supports contract 2$",
-            ),
+            ("make(3)", r"was written for storage contract 3; this service supports contract 2$"),
         ],
     )
     def test_an_entry_point_without_a_suitable_backend_is_reported_in_one_line(

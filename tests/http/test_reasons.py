@@ -117,9 +117,7 @@ def why(log: Log) -> tuple[int, str, str]:
     return line["status"], line["code"], line["reason"]
 
 
-def test_the_line_of_an_error_has_its_code_and_its_reason(
-    log: Log,
-) -> None:
+def test_the_line_of_an_error_has_its_code_and_its_reason(log: Log) -> None:
     with logged(log) as live, live.anonymous() as anonymous:
         client, key = live.client, {"idempotency-key": "k"}
         created = client.post("/v1/pets", json=REX | {"status": "available"})
@@ -161,9 +159,7 @@ def test_the_line_of_an_error_has_its_code_and_its_reason(
         assert why(log) == (401, "unauthorized", "Invalid API key.")
 
 
-def test_the_reason_of_malformed_http_is_the_connections_own(
-    log: Log,
-) -> None:
+def test_the_reason_of_malformed_http_is_the_connections_own(log: Log) -> None:
     with logged(log) as live:
         live.raw(b"GET / HTTP/1.1\r\nHost: x y\r\n\r\n")
         host = "HTTP: expected one valid Host header."
@@ -190,9 +186,7 @@ def test_the_reason_of_a_limit_says_which(log: Log) -> None:
         assert why(log) == (503, "unavailable", "Too many requests in flight.")
 
 
-def test_the_reason_of_a_failure_of_the_storage_says_which(
-    log: Log,
-) -> None:
+def test_the_reason_of_a_failure_of_the_storage_says_which(log: Log) -> None:
     with logged(log, plugin=plugin_of(Failing())) as live:
         for id_, expected in {
             1: (503, "unavailable", "UnavailableError (ConnectionRefusedError)"),
@@ -215,9 +209,7 @@ def test_a_storage_that_takes_too_long_is_not_ready(
     assert line["reason"].startswith("TimeoutError")
 
 
-def test_a_request_that_a_stop_cuts_off_is_logged_as_the_503_that_it_gets(
-    log: Log,
-) -> None:
+def test_a_request_that_a_stop_cuts_off_is_logged_as_the_503_that_it_gets(log: Log) -> None:
     hanging, brief = Hanging(), Settings(drain_seconds=0, shutdown_seconds=1)
     with logged(log, settings=brief, plugin=plugin_of(hanging)) as live:
         connection = socket.create_connection((live.host, live.port))

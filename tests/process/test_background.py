@@ -195,7 +195,7 @@ def test_it_goes_on_after_errors_and_says_so(tmp_path: Path, target: str, worker
             until(
                 lambda: (
                     (old.get("/v1/pets").status_code, new.get("/v1/pets").status_code) == (401, 200)
-                ),
+                )
             )
         with live.new_client(KEY) as client:
             assert client.post("/v1/pets", json=REX).status_code == 201

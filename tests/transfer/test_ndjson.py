@@ -231,12 +231,7 @@ def test_an_export_whose_reader_is_gone_before_the_end_fails(lines: int, tmp_pat
 
 @pytest.mark.parametrize(
     ("command", "unbuffered"),
-    [
-        ("export", ""),
-        ("export /dev/full", ""),
-        ("openapi", "1"),
-        ("keys new", ""),
-    ],
+    [("export", ""), ("export /dev/full", ""), ("openapi", "1"), ("keys new", "")],
 )
 def test_a_full_disk_under_any_output_is_told_in_one_line(
     command: str, unbuffered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -152,16 +152,8 @@ def test_what_nobody_foresaw_while_connecting_is_one_line(monkeypatch: pytest.Mo
         ("postgresql://u:hunter2/w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
         ("postgresql://u:p?hunter2=w@db/pets", SettingsError, "'@' as %2F, %3F, %23, %40"),
         ("postgres://u@server:hunter2@a.example/p", SettingsError, "'@' as %2F, %3F, %23, %40"),
-        (
-            "postgresql+asyncpg://u:hunter2@db/pets",
-            SettingsError,
-            "begins with postgresql+asyn",
-        ),
-        (
-            "jdbc:postgresql://db/pets?password=hunter2",
-            SettingsError,
-            "begins with jdbc:",
-        ),
+        ("postgresql+asyncpg://u:hunter2@db/pets", SettingsError, "begins with postgresql+asyn"),
+        ("jdbc:postgresql://db/pets?password=hunter2", SettingsError, "begins with jdbc:"),
     ],
 )
 def test_a_url_that_cannot_work_is_refused(url: str, error: type[StorageError], words: str) -> None:

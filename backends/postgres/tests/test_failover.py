@@ -13,13 +13,7 @@ from backends.postgres.tests.places import (
     until_unavailable,
 )
 from backends.postgres.tests.servers import Server, single, until
-from backends.postgres.tests.standbys import (
-    SYNCHRONOUS,
-    copy_of,
-    pair,
-    promote,
-    url_of,
-)
+from backends.postgres.tests.standbys import SYNCHRONOUS, copy_of, pair, promote, url_of
 from petstore.contract import OrderQuery, UnavailableError
 from petstore.store.watched import CHECK_SECONDS
 from tests.support.repositories import AT, REX, again, pets

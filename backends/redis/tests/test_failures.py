@@ -1,18 +1,36 @@
-"""Calls while a server is gone or frozen, or the network fails.
+"""Calls while a server is gone or frozen, the network fails, or the reply is an error.
 
-They raise `UnavailableError`, for which the service responds with 503; nothing is sent twice.
+They raise `UnavailableError`, for which the service responds with 503, if the error is transient;
+nothing is sent twice.
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 import pytest
 from petstore_conformance.faults.proxy import Proxy
+from redis.exceptions import ResponseError
 
-from backends.redis.tests.servers import AOF, Server, single
-from backends.redis.tests.stores import opened, unavailable, unavailable_at_once
-from tests.support.repositories import REX, again, check_cut_replies, check_lost_replies, pets
+from backends.redis.tests.servers import AOF, Server, single, until
+from backends.redis.tests.stores import (
+    fresh,
+    opened,
+    unavailable,
+    unavailable_at_once,
+    unavailable_for,
+)
+from petstore.contract import OrderQuery, StorageError
+from tests.support.repositories import (
+    AT,
+    REX,
+    again,
+    check_cut_replies,
+    check_lost_replies,
+    make_token,
+    pets,
+)
 
 
 async def test_a_write_whose_reply_is_lost_is_executed_once(front: Proxy) -> None:
@@ -66,3 +84,121 @@ async def test_a_killed_server_is_used_again_once_it_runs_and_has_everything(
             receipt = await again(lambda: repository.create_pet(REX))
             assert {pet.id for pet in await pets(repository)} == {*made, receipt.id}
             assert receipt.id > max(made) + 1000  # some may have been lost
+
+
+REPAIRS = {
+    "READONLY": (["REPLICAOF 127.0.0.1 1"], ["REPLICAOF NO ONE"]),
+    "NOREPLICAS": (["CONFIG SET min-replicas-to-write 1"], ["CONFIG SET min-replicas-to-write 0"]),
+    "OOM": (["CONFIG SET maxmemory 1"], ["CONFIG SET maxmemory 0"]),
+}
+
+
+@pytest.mark.parametrize("error", ["READONLY", "NOREPLICAS", "OOM"])
+async def test_a_server_that_rejects_writes_is_unavailable_for_them_and_can_be_read(
+    server: Server, error: str
+) -> None:
+    async with opened(server) as repository:
+        pet = await repository.create_pet(REX)
+        broken, repaired = REPAIRS[error]
+        try:
+            for command in broken:
+                server.call(*command.split())
+            message = await unavailable(repository.place_order(pet.id, AT, make_token(1)))
+            assert error in message
+            if error == "READONLY":  # its data may be stale: the client disconnects
+                await asyncio.sleep(0.2)
+                message = await unavailable(pets(repository))
+                assert "not a master" in message or "no longer the master" in message
+            else:
+                assert len(await pets(repository)) == 1
+        finally:
+            for command in repaired:
+                server.call(*command.split())
+        assert not (await again(lambda: repository.place_order(pet.id, AT, make_token(1)))).replayed
+        assert len(await repository.list_orders(OrderQuery(0, 9))) == 1
+
+
+async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path: Path) -> None:
+    with single(tmp_path, "dbfilename no.rdb") as server:
+        async with opened(server) as repository:
+            pet = await repository.create_pet(REX)
+            (server.directory / "no.rdb").mkdir()
+            server.call("CONFIG", "SET", "save", "1 1000000")
+            server.call("BGSAVE")
+            until(lambda: server.call("INFO", "persistence")["rdb_last_bgsave_status"] == "err")
+            for _ in range(2):
+                assert "MISCONF" in await unavailable(repository.create_pet(REX))
+                assert "MISCONF" in await unavailable(repository.place_order(pet.id, AT))
+                assert len(await pets(repository)) == 1
+                server.call("CLIENT", "KILL", "TYPE", "normal")  # reads use a new connection
+                await again(lambda: pets(repository))
+            server.call("CONFIG", "SET", "save", "")
+            await repository.create_pet(REX)
+
+
+async def test_a_server_that_loads_its_data_or_runs_a_long_script_is_unavailable(
+    tmp_path: Path,
+) -> None:
+    slowly = "key-load-delay 100000", "loading-process-events-interval-bytes 1024"
+
+    def is_busy() -> bool:
+        with suppress(ResponseError):
+            server.call("DBSIZE")
+            return False
+        return True
+
+    with single(tmp_path, "busy-reply-threshold 1", "rdbcompression no", *slowly) as server:
+        async with opened(server) as repository:
+            await repository.create_pet(REX)
+            for number in range(300):
+                server.call("SET", f"other-{number}", "x" * 2000)
+            server.call("SAVE")
+            server.kill()
+            server.start(wait=False)
+            await unavailable_for("LOADING", lambda: pets(repository))
+            server.call("CONFIG", "SET", "key-load-delay", "0")
+            assert len(await again(lambda: pets(repository))) == 1
+            _, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(b"EVAL 'while true do end' 0\r\n")
+            until(is_busy)
+            await unavailable_for("BUSY", lambda: pets(repository))
+            await unavailable_for("BUSY", lambda: repository.create_pet(REX))  # connects again
+            server.call("SCRIPT", "KILL")
+            writer.close()
+            await again(lambda: repository.create_pet(REX))
+
+
+async def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: Server) -> None:
+    async with opened(server, partitions=2) as repository:
+        for count in range(1, 4):
+            server.call("SCRIPT", "FLUSH")
+            receipt = await repository.create_pet(REX)
+            await repository.place_order(receipt.id, AT, make_token(receipt.id))
+            assert len(await pets(repository)) == count
+            assert len(await repository.list_orders(OrderQuery(0, 9))) == count
+
+
+async def test_too_many_clients_is_unavailable(server: Server, front: Proxy) -> None:
+    async with opened(front) as repository:
+        await repository.create_pet(REX)
+        with server.client() as admin:
+            admin.config_set("maxclients", "1")
+            front.cut()
+            await asyncio.sleep(0.3)
+            messages = await unavailable_at_once(lambda: repository.create_pet(REX))
+            assert "max number of clients" in str(messages) or "lost" in str(messages)
+            admin.config_set("maxclients", "1000")
+        await again(lambda: repository.create_pet(REX))
+        await again(lambda: pets(repository))  # over another connection
+        assert len(await pets(repository)) == 2
+
+
+async def test_keys_of_another_type_are_lasting_errors(server: Server) -> None:
+    prefix = fresh()
+    async with opened(server, prefix=prefix) as repository:
+        await repository.create_pet(REX)
+        server.call("SET", f"{{{prefix}:0}}:pets", "1")
+        for call in (repository.create_pet(REX), pets(repository)):
+            with pytest.raises(StorageError, match="WRONGTYPE") as caught:
+                await call
+            assert type(caught.value) is StorageError

@@ -22,9 +22,7 @@ from backends.sqlite.tests.files import (
     refusal,
     unprivileged,
 )
-from petstore.contract import (
-    UnavailableError,
-)
+from petstore.contract import UnavailableError
 from tests.support.mounts import small_disk
 from tests.support.repositories import REX, pets
 
@@ -89,15 +87,7 @@ class TestRefused:
         assert content(file.parent) == {file.name: text}
 
     @pytest.mark.parametrize(
-        "path",
-        [
-            "",
-            ":memory:",
-            "file:pets",
-            "sqlite:///pets.sqlite",
-            "a\0b",
-            "/dev/null",
-        ],
+        "path", ["", ":memory:", "file:pets", "sqlite:///pets.sqlite", "a\0b", "/dev/null"]
     )
     def test_a_path_that_is_not_of_a_file(self, path: str) -> None:
         assert refusal(path).startswith("SettingsError: PETSTORE_SQLITE_PATH must be the path of a")
@@ -137,8 +127,7 @@ class TestRefused:
             )
 
     @pytest.mark.parametrize(
-        ("of_file", "of_folder"),
-        [(0o444, 0o755), (0o644, 0o555), (0o666, 0o555), (0, 0o755)],
+        ("of_file", "of_folder"), [(0o444, 0o755), (0o644, 0o555), (0o666, 0o555), (0, 0o755)]
     )
     def test_a_file_without_write_permission_is_refused_and_can_be_served_read_only(
         self, of_file: int, of_folder: int

@@ -11,13 +11,7 @@ import pytest
 from petstore_sqlite import SqliteRepository
 
 from backends.sqlite.tests.files import READING, content, create, execute, opened
-from petstore.contract import (
-    Access,
-    Expected,
-    OrderQuery,
-    UnavailableError,
-    WrongStoreError,
-)
+from petstore.contract import Access, Expected, OrderQuery, UnavailableError, WrongStoreError
 from tests.support.mounts import read_only
 from tests.support.repositories import AT, REX, make_token, pets, refused
 

@@ -14,12 +14,7 @@ import pytest
 from petstore_sqlite import SqliteRepository, reader
 
 from backends.sqlite.tests.files import execute, opened
-from petstore.contract import (
-    PetQuery,
-    PetStatus,
-    UnavailableError,
-    WrongStoreError,
-)
+from petstore.contract import PetQuery, PetStatus, UnavailableError, WrongStoreError
 from tests.support.repositories import REX
 from tests.support.waiting import HANG_SECONDS
 

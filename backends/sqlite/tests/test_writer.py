@@ -1,4 +1,4 @@
-"""The writer: writes that wait share a transaction, and each caller gets its own result."""
+"""The writer: writes that wait share a transaction, each caller gets its own result; the log."""
 
 import asyncio
 import threading
@@ -174,3 +174,20 @@ async def test_the_last_ids_are_assigned_to_some_of_the_calls_that_wait_together
         assert [pet.id for pet in found][5:] == [MAX_ID - 2, MAX_ID - 1, MAX_ID]
         assert [pet.status for pet in found].count(PetStatus.PENDING) == 2
         assert len((await repository.list_tokens("", 9, 0)).records) == 4
+
+
+async def test_a_log_that_a_reader_has_made_long_is_truncated(file: Path) -> None:
+    """It stayed at 203 MB."""
+    large = NewPet("x" * 1_000_000, 7)
+    wal = file.with_name(f"{file.name}-wal")
+    async with opened(file) as repository:
+        reader = apsw.Connection(str(file))
+        reader.execute("BEGIN; SELECT count(*) FROM pets")
+        for _ in range(40):
+            await repository.create_pet(large)
+        assert wal.stat().st_size > 2 * schema.WAL_LIMIT
+        reader.close()
+        # After the first commit it is copied, with the second it starts over.
+        for _ in range(2):
+            await repository.create_pet(REX)
+        assert wal.stat().st_size <= schema.WAL_LIMIT

@@ -23,10 +23,7 @@ from tests.faults.torture.setups import SET_UPS
 
 SetUps = dict[str, tuple[SetUp, float]]
 
-ALL: Final[SetUps] = {
-    **SET_UPS,
-    "redis, partitions": (partitions.isolated, 6),
-}
+ALL: Final[SetUps] = {**SET_UPS, "redis, partitions": (partitions.isolated, 6)}
 """Each set-up, and its share of the time."""
 
 GRACE_SECONDS: Final = 60
