@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import cycle, pairwise
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from petstore.contract import (
     Pet,
     PetQuery,
     PetStatus,
+    Receipt,
     RefusedError,
     Repository,
     StorageError,
@@ -171,6 +173,25 @@ async def watch(change: Awaitable[AnyResult], read: Callable[[], Awaitable[None]
     return result
 
 
+async def check_one_step(repository: Repository, pet_id: int, status: OrderStatus) -> None:
+    """Check that a pet and its order change in one step, when the order gets this status."""
+
+    async def order() -> list[Order]:
+        listed = await repository.list_orders(OrderQuery(0, 99))
+        return [order for order in listed if (order.pet_id, order.status) == (pet_id, status)]
+
+    begin = PetStatus.AVAILABLE if status is OrderStatus.PLACED else PetStatus.PENDING
+    end = PET_STATUS_BY_ORDER[status]
+    before, pet, after = await order(), await repository.get_pet(pet_id), await order()
+    assert pet is not None
+    assert not before or pet.status == end, "the order changes first"
+    assert after or pet.status == begin, "the pet changes first"
+    for changed in after:  # from now on, every list shows it
+        assert await status_of(repository, pet_id) == end
+        assert await repository.get_order(changed.id) == changed
+        assert await repository.list_orders(OrderQuery(changed.id - 1, 1, status)) == [changed]
+
+
 class OrderClauses(Kit):
     """Clauses of `place_order`, `get_order`, `list_orders` and `update_order`."""
 
@@ -209,34 +230,26 @@ class OrderClauses(Kit):
         async with location.open_several(2) as handles:
             repository = handles[0]
             others = [await add_pet(repository) for _ in range(3)]
-            changes = await sample(repository, range(WATCHED_CHANGES))
-            for reader, _ in zip(alternating(handles), changes, strict=False):
-                await self._place_and_watch(repository, reader)
+            await self._change_and_watch(handles, OrderStatus.PLACED)
             for other in others:
                 assert await status_of(repository, other) is PetStatus.AVAILABLE
-            available = await repository.list_pets(PetQuery(0, 9, PetStatus.AVAILABLE))
-            assert [pet.id for pet in available] == sorted(others)
 
-    async def _place_and_watch(self, repository: Repository, reader: Repository) -> None:
-        pet_id = await add_pet(repository)
-
-        async def orders(status: OrderStatus | None = None) -> list[int]:
-            found = await reader.list_orders(OrderQuery(0, 99, status))
-            return [order.id for order in found if order.pet_id == pet_id]
-
-        async def read() -> None:
-            before = await orders()
-            pet = await reader.get_pet(pet_id)
-            after = await orders()
-            assert pet is not None
-            assert not before or pet.status is PetStatus.PENDING, "the order changes first"
-            assert after or pet.status is PetStatus.AVAILABLE, "the pet changes first"
-            if after:  # from now on, every list shows it
-                assert await status_of(reader, pet_id) is PetStatus.PENDING
-                assert await orders(OrderStatus.PLACED) == after
-
-        await watch(repository.place_order(pet_id, AT), read)
-        assert await status_of(repository, pet_id) is PetStatus.PENDING
+    async def _change_and_watch(self, handles: Sequence[Repository], status: OrderStatus) -> int:
+        """Give orders a status, and read through either handle meanwhile; return the last pet."""
+        repository = handles[0]
+        await add_pet(repository)  # so that an order and its pet differ in their ids
+        changes = await sample(repository, range(WATCHED_CHANGES))
+        for reader, _ in zip(alternating(handles), changes, strict=False):
+            pet_id = await add_pet(repository)
+            change: Awaitable[Receipt | Order] = repository.place_order(pet_id, AT)
+            if status is not OrderStatus.PLACED:
+                change = repository.update_order((await change).id, status)
+            changed = await watch(change, partial(check_one_step, reader, pet_id, status))
+            updated = Order(changed.id, pet_id, status, AT)
+            assert changed in (updated, Receipt(updated.id))
+            assert await repository.get_order(updated.id) == updated
+            assert await status_of(repository, pet_id) is PET_STATUS_BY_ORDER[status]
+        return pet_id
 
     @clause("order-of-nothing")
     async def test_an_absent_pet_cannot_be_ordered(self, repository: Repository) -> None:
@@ -327,14 +340,14 @@ class OrderClauses(Kit):
     async def test_the_pet_of_a_completed_order_is_sold(self, location: Location) -> None:
         """Order and pet are written in two steps, or another pet is sold."""
         async with location.open_several(2) as handles:
-            await self._update_and_watch(handles, OrderStatus.COMPLETED, PetStatus.SOLD)
+            await self._change_and_watch(handles, OrderStatus.COMPLETED)
 
     @location_clause("order-cancelled")
     async def test_the_pet_of_a_cancelled_order_is_available(self, location: Location) -> None:
         """The pet stays pending, or cannot be ordered again."""
         async with location.open_several(2) as handles:
             repository, status = handles[0], OrderStatus.CANCELLED
-            pet_id = await self._update_and_watch(handles, status, PetStatus.AVAILABLE)
+            pet_id = await self._change_and_watch(handles, status)
             cancelled = await repository.list_orders(OrderQuery(0, 99, status))
             again = await repository.place_order(pet_id, AT)
             assert await status_of(repository, pet_id) is PetStatus.PENDING
@@ -343,40 +356,6 @@ class OrderClauses(Kit):
                 await repository.update_order(again.id, status)
                 again = await repository.place_order(pet_id, AT)
             assert await status_of(repository, pet_id) is PetStatus.PENDING
-
-    async def _update_and_watch(
-        self, handles: Sequence[Repository], status: OrderStatus, expected: PetStatus
-    ) -> int:
-        """Update orders, and read through either handle meanwhile; return the pet of the last."""
-        await add_pet(handles[0])  # so that an order and its pet differ in their ids
-        changes = await sample(handles[0], range(WATCHED_CHANGES))
-        for reader, _ in zip(alternating(handles), changes, strict=False):
-            pet_id = await self._update_one(handles[0], reader, status, expected)
-        return pet_id
-
-    async def _update_one(
-        self, repository: Repository, reader: Repository, status: OrderStatus, expected: PetStatus
-    ) -> int:
-        (order,) = await place_orders(repository)
-
-        async def read() -> None:
-            before = await reader.get_order(order.id)
-            pet = await reader.get_pet(order.pet_id)
-            after = await reader.get_order(order.id)
-            assert before is not None
-            assert pet is not None
-            assert after is not None
-            assert before.status == OrderStatus.PLACED or pet.status == expected
-            assert after.status == status or pet.status == PetStatus.PENDING
-            if after.status == status:  # from now on, every list shows it
-                assert await status_of(reader, order.pet_id) == expected
-                assert await reader.list_orders(OrderQuery(order.id - 1, 1, status)) == [after]
-
-        updated = Order(order.id, order.pet_id, status, order.placed_at)
-        assert await watch(repository.update_order(order.id, status), read) == updated
-        assert await repository.get_order(order.id) == updated
-        assert await status_of(repository, order.pet_id) is expected
-        return order.pet_id
 
     @clause("order-same")
     async def test_setting_the_status_that_an_order_has_changes_nothing(
