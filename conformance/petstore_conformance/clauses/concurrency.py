@@ -1,15 +1,10 @@
 """Clauses of overlapping calls."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count, cycle
-from math import inf
-from time import process_time
+from itertools import cycle
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from petstore.contract import (
@@ -33,12 +28,14 @@ from petstore_conformance.clauses.orders import (
     absent_ids,
     add_pet,
     check_agreement,
+    place_at,
     place_orders,
 )
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import (
     Length,
+    check_shown,
     create_all,
     created,
     each,
@@ -55,9 +52,17 @@ from petstore_conformance.model.values import AT, REX, make_token
 WATCHED_READS: Final = 96
 """How many orders are read while they change: of fifty reads over a network, one is held up."""
 
-
 WATCHING_SECONDS: Final = 15
 """After this time no further one is changed."""
+
+ORDERED_PETS: Final = 15
+"""How many pets are ordered and released while pages are read: a few, not all that are shown."""
+
+OVERLAPPED_PAGES: Final = 60
+"""How many pages of each kind and size are read meanwhile, if there is time."""
+
+OVERLAP_SECONDS: Final = 8
+"""After this time no further ones are read."""
 
 
 class ConcurrencyClauses(Kit):
@@ -151,27 +156,26 @@ class ConcurrencyClauses(Kit):
     async def test_a_read_sees_every_write_that_has_returned(self, repository: Repository) -> None:
         """Reads go to a replica that lags, or a write is acknowledged before it takes effect."""
 
+        async def check(item: Pet | Order) -> None:
+            await check_shown(repository, item)
+            query = (PetQuery if isinstance(item, Pet) else OrderQuery)(item.id - 1, 1)
+            assert await read_page(repository, query) == [item]
+
         async def write_and_read(number: int) -> None:
             status = list(PetStatus)[number % 3]
-            receipt = await repository.create_pet(NewPet(f"{number}", number, status))
-            pet = Pet(receipt.id, f"{number}", number, status)
-            assert await repository.get_pet(receipt.id) == pet
-            assert await repository.list_pets(PetQuery(receipt.id - 1, 1)) == [pet]
-            assert await repository.list_pets(PetQuery(receipt.id - 1, 1, status)) == [pet]
+            new = NewPet(f"{number}", number, status)
+            pet = created((await repository.create_pet(new)).id, new)
+            await check(pet)
             if status is PetStatus.AVAILABLE:
-                placed = await repository.place_order(receipt.id, AT)
-                order = Order(placed.id, receipt.id, OrderStatus.PLACED, AT)
-                assert await repository.get_order(placed.id) == order
-                assert await repository.list_orders(OrderQuery(placed.id - 1, 1)) == [order]
+                order = await place_at(repository, AT, pet.id)
+                await check(order)
                 *_, done = await asyncio.gather(  # what the reads return must not be kept
-                    repository.get_pet(receipt.id),
-                    repository.get_order(placed.id),
-                    repository.update_order(placed.id, OrderStatus.COMPLETED),
+                    repository.get_pet(pet.id),
+                    repository.get_order(order.id),
+                    repository.update_order(order.id, OrderStatus.COMPLETED),
                 )
-                assert await repository.get_pet(receipt.id) == replace(pet, status=PetStatus.SOLD)
-                assert await repository.get_order(placed.id) == done
-                query = OrderQuery(placed.id - 1, 1, done.status)
-                assert await repository.list_orders(query) == [done]
+                await check(done)
+                await check(replace(pet, status=PetStatus.SOLD))
 
         for number, _ in enumerate(await sample(repository, range(9))):
             await write_and_read(number)
@@ -235,130 +239,84 @@ class ConcurrencyClauses(Kit):
         self, repository: Repository
     ) -> None:
         """A page is read by offset, or its items are read after they were selected."""
-        some = await sample(repository, range(140), together=True)
-        ids = sorted(await asyncio.gather(*(add_pet(repository) for _ in some)))
-        lengths = [(await measure(repository.list_orders(OrderQuery(0, 9))))[0] for _ in range(3)]
-        overlap = Overlap(repository, ids, min(lengths, key=lambda length: length.seconds))
-        reading = asyncio.gather(overlap.read(0, 200), overlap.read(ids[5], 4), overlap.read(0, 7))
-        changing = enumerate(ids[:30:2])  # the others stay
-        selling = [overlap.sell(pet_id, reading, n % 4) for n, pet_id in changing]
-        await asyncio.gather(reading, *selling)
-        for page in overlap.pages:
-            page.check()
+        length, _ = await measure(repository.list_orders(OrderQuery(0, 9)))
+        overlap = Overlap(repository, length)
+        some = await sample(repository, range(ORDERED_PETS), together=True)
+        pairs = [(await add_pet(repository), await add_pet(repository)) for _ in some]
+        overlap.staying = {staying for staying, _ in pairs}
+        ordering = [
+            asyncio.create_task(overlap.order_again_and_again(pet_id, pages=number % 4))
+            for number, (_, pet_id) in enumerate(pairs)
+        ]
+        await asyncio.gather(*(overlap.read(most) for most in (200, 7, 4)))
+        overlap.reading = False
+        await asyncio.gather(*ordering)
 
 
 class Overlap:
-    """Reads pages and changes pets at the same time, and records the moments around each call.
+    """Orders that are placed and cancelled while pages are read, and what is certain of them.
 
-    length -- how long it takes to read a page; there are a few changes meanwhile, not hundreds
+    length -- how long it takes to read a page
+    staying -- the ids of pets that stay available
+    reading -- whether pages are still being read
     """
 
-    def __init__(self, repository: Repository, pet_ids: list[int], length: Length) -> None:
-        self.pages: list[Page] = []
+    def __init__(self, repository: Repository, length: Length) -> None:
         self._repository = repository
         self._length = length
-        self._pause = max(0.001, length.seconds / 2)
-        self._moments = count(1)
-        self._pets, self._orders = Changes(), Changes()
-        for pet_id in pet_ids:
-            self._pets.by_id[pet_id].append((PetStatus.AVAILABLE, 0, 0))
+        self.staying = set[int]()
+        self.reading = True
+        self._orders = dict[int, OrderStatus]()  # as the latest write that has returned left them
+        self._cancelling = set[int]()  # or cancelled already
 
-    async def read(self, after: int, most: int) -> None:
-        """Walk through the pages of every status, from an id, at least one page of each."""
-        rounds, in_time = 0, time_limit(10)
-        end_cpu = process_time() + 1
-        begins = defaultdict[object, int](lambda: after)
-        # CPU time, because a second on a busy machine may be hardly any rounds.
-        while rounds < 1 or (rounds < 100 and process_time() < end_cpu and in_time()):
-            rounds += 1
-            await yield_to_others()  # a repository in memory may never wait
-            for first in every_filter(after, most):
-                kind_ = type(first), first.status
-                query = replace(first, after=begins[kind_])
-                begun = next(self._moments)
-                items = await read_page(self._repository, query)
-                ended = next(self._moments)
-                changes = self._pets if isinstance(query, PetQuery) else self._orders
-                self.pages.append(Page(changes, query, items, begun, ended))
-                begins[kind_] = items[-1].id if len(items) == most else after
-
-    async def sell(self, pet_id: int, reading: "asyncio.Future[Any]", pages: int) -> None:
-        """Order a pet and cancel, until all pages have been read; then complete the last order.
+    async def order_again_and_again(self, pet_id: int, pages: int) -> None:
+        """Order a pet and cancel, while pages are read; order others, which stay so.
 
         pages -- for about how many pages each order stays
         """
-        status, number = OrderStatus.CANCELLED, 0
-        while status is OrderStatus.CANCELLED:
-            status = OrderStatus.COMPLETED if reading.done() else OrderStatus.CANCELLED
-            begun = next(self._moments)
-            receipt = await self._repository.place_order(pet_id, AT)
-            self._change(receipt.id, pet_id, OrderStatus.PLACED, begun)
-            if number % 2:  # a slow reader finds each status
-                await asyncio.sleep(self._pause)
-            if pages:
-                await asyncio.wait({reading}, timeout=pages * (0.002 + self._length.seconds))
-            begun = next(self._moments)
-            await self._repository.update_order(receipt.id, status)
-            self._change(receipt.id, pet_id, status, begun)
-            number += 1
-            if number % 3:
-                await asyncio.sleep(self._pause)
+        while self.reading:
+            order_id = await self._place(pet_id)
+            await self._place(await add_pet(self._repository))
+            await self._length.wait(10 * pages)
+            self._cancelling.add(order_id)
+            await self._repository.update_order(order_id, OrderStatus.CANCELLED)
+            self._orders[order_id] = OrderStatus.CANCELLED
+            await self._length.wait(10)
 
-    def _change(self, order_id: int, pet_id: int, status: OrderStatus, begun: int) -> None:
-        ended = next(self._moments)
-        self._orders.by_id[order_id].append((status, begun, ended))
-        self._pets.by_id[pet_id].append((PET_STATUS_BY_ORDER[status], begun, ended))
+    async def read(self, most: int) -> None:
+        """Read pages of every status, from each to the next one, as long as there is time."""
+        queries, in_time = every_filter(0, most), time_limit(OVERLAP_SECONDS)
+        for number in range(OVERLAPPED_PAGES):
+            if number and not in_time():
+                break
+            await yield_to_others()  # a repository in memory may never wait
+            queries = [await self._read(query) for query in queries]
 
+    async def _place(self, pet_id: int) -> int:
+        order_id = (await self._repository.place_order(pet_id, AT)).id
+        self._orders[order_id] = OrderStatus.PLACED
+        return order_id
 
-class Changes:
-    """The statuses of pets or orders by id, each with the moments around the call that set it."""
-
-    def __init__(self) -> None:
-        self.by_id = defaultdict[int, list[tuple[str, float, float]]](list)
-
-    def possible(self, id_: int, begin: float, end: float) -> set[str]:
-        """Return the statuses that it may have had at some moment between these."""
-        changes = self.by_id[id_]
-        gone = [*(ended for _, _, ended in changes[1:]), inf]
-        return {
-            status
-            for (status, begun, _), until in zip(changes, gone, strict=False)
-            if begun <= end and until >= begin
-        }
-
-    def certain(self, id_: int, begin: float, end: float) -> set[str]:
-        """Return the status that it had at all moments between these, if it is known."""
-        changes = self.by_id[id_]
-        going = [*(begun for _, begun, _ in changes[1:]), inf]
-        return {
-            status
-            for (status, _, ended), until in zip(changes, going, strict=False)
-            if ended <= begin and until >= end
-        }
-
-
-class Page(Struct):
-    """A page that a call returned, and the moments around the call."""
-
-    changes: Changes
-    query: PetQuery | OrderQuery
-    items: Sequence[Pet | Order]
-    begin: float
-    end: float
-
-    def check(self) -> None:
-        """Check that no item is missing, and that each is in order and in a state of the call."""
-        for item in self.items:
-            assert self.query.status in (None, item.status)
-            assert item.status in self.changes.possible(item.id, self.begin, self.end)
-        ids = [item.id for item in self.items]
+    async def _read(self, query: PetQuery | OrderQuery) -> PetQuery | OrderQuery:
+        """Read and check a page; return the query of the next one, or of the first again."""
+        before = {**self._orders}
+        page = await read_page(self._repository, query)
+        ids = [item.id for item in page]
         assert ids == sorted(set(ids))
-        last = ids[-1] if len(ids) == self.query.count else inf
-        for id_, changes in list(self.changes.by_id.items()):
-            if id_ in ids or not self.query.after < id_ <= last:
-                continue
-            if self.query.status is None:
-                matched = changes[0][2] <= self.begin
-            else:
-                matched = self.query.status in self.changes.certain(id_, self.begin, self.end)
-            assert not matched, "an item is missing"
+        throughout: dict[int, str] = dict.fromkeys(self.staying, PetStatus.AVAILABLE)
+        if isinstance(query, OrderQuery):
+            throughout = {
+                id_: status
+                for id_, status in before.items()
+                if status is OrderStatus.CANCELLED or id_ not in self._cancelling
+            }
+        for item in page:
+            assert query.status in (None, item.status)
+            had = throughout.get(item.id, item.status)
+            assert item.status == had, "it did not have this status during the call"
+        is_full = len(page) == query.count
+        last = ids[-1] if is_full else MAX_ID
+        matching = {id_ for id_, status in throughout.items() if query.status in (None, status)}
+        missing = {id_ for id_ in matching if query.after < id_ <= last} - {*ids}
+        assert not missing, "an item is missing"
+        return replace(query, after=last if is_full else 0)

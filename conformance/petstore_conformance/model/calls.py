@@ -207,16 +207,18 @@ def every_filter(after: int, count: int) -> list[PetQuery | OrderQuery]:
     return [*pets, *(OrderQuery(after, count, status) for status in (None, *OrderStatus))]
 
 
+async def look_up(repository: Repository, item: Pet | Order) -> tuple[Any, list[Any]]:
+    """Return what is found by the id of an item, and on a page of its status that begins there."""
+    if isinstance(item, Pet):
+        query = PetQuery(item.id - 1, 1, item.status or None)
+        return await repository.get_pet(item.id), await repository.list_pets(query)
+    orders = OrderQuery(item.id - 1, 1, item.status)
+    return await repository.get_order(item.id), await repository.list_orders(orders)
+
+
 async def check_shown(repository: Repository, item: Pet | Order) -> None:
     """Check that an item is returned by its id, and by a page of its status that begins there."""
-    if isinstance(item, Pet):
-        assert await repository.get_pet(item.id) == item
-        page = await repository.list_pets(PetQuery(item.id - 1, 1, item.status or None))
-        assert page == [item]
-    else:
-        assert await repository.get_order(item.id) == item
-        orders = await repository.list_orders(OrderQuery(item.id - 1, 1, item.status))
-        assert orders == [item]
+    assert await look_up(repository, item) == (item, [item])
 
 
 async def check_page(
