@@ -360,7 +360,7 @@ class StoresTwiceUnderTokensOfText(Correct):
         return receipt
 
 
-@breaks("token-expired")
+@breaks("token-atomic")
 class FollowersReplayWhatHasExpired(Correct):
     """While one write replaces an expired record, others with its token get its id."""
 
