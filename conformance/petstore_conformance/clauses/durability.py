@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import pytest
@@ -10,11 +11,11 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    PET_STATUS_BY_ORDER,
     ConflictError,
     IdempotencyToken,
     NewPet,
     Order,
-    OrderQuery,
     OrderStatus,
     Pet,
     PetQuery,
@@ -48,6 +49,7 @@ from petstore_conformance.model.calls import (
     cancel,
     check_no_late_effects,
     check_page,
+    check_shown,
     create_all,
     read_all,
     read_each,
@@ -71,14 +73,6 @@ FAILURES: Final = (RaisedOnPurposeError, CancelledOnPurposeError, None, None)
 """How the block in which a location is open ends; what was acknowledged before counts, too."""
 
 
-async def order_available(repository: Repository, pets: list[Pet], count: int) -> None:
-    """Order the first of the available pets; the list has them as they are after that."""
-    available = [index for index, pet in enumerate(pets) if pet.status is PetStatus.AVAILABLE]
-    for index in available[:count]:
-        await repository.place_order(pets[index].id, AT)
-        pets[index] = replace(pets[index], status=PetStatus.PENDING)
-
-
 class DurabilityClauses(Kit):
     """Clauses of backends that claim to be durable."""
 
@@ -90,9 +84,11 @@ class DurabilityClauses(Kit):
         for number, failure in enumerate(FAILURES):
             with suppress(RaisedOnPurposeError, CancelledOnPurposeError):
                 async with location.open() as repository:
-                    pets = await self._read_and_restore(repository, pets, number)
-                    if number % 2:
-                        await self._order_the_first(repository, pets)
+                    for status in (None, *PetStatus):
+                        await check_page(repository, PetQuery(0, 9999, status), pets)
+                    seventh = [pet for pet in pets if pet.id % 7 == number]
+                    await read_each(repository, seventh, partial(check_shown, repository))
+                    pets = await self._change_some(repository, pets, number)
                     if failure:
                         raise failure
         async with location.new() as other:
@@ -101,44 +97,27 @@ class DurabilityClauses(Kit):
     async def _store_many(self, repository: Repository) -> list[Pet]:
         """Create hostile pets and restore thousands; return all in ascending id."""
         news = await sample(repository, self.storable(HOSTILE_PETS), together=True)
-        pets = await create_all(repository, news)
-        await order_available(repository, pets, len(pets) // 10)
-        highest = max(pet.id for pet in pets)
+        highest = max(pet.id for pet in await create_all(repository, news))
         many = range(highest + 1, min(highest + 2500, MAX_ID - 100))
-        restored = [Pet(id_, f"{id_}", id_, PET_STATUSES[id_ // 900 % 4]) for id_ in many]
-        for begin in range(0, len(restored), 250):
-            given = restored[begin : begin + 250]
-            await repository.restore(given)
-            given.clear()  # it belongs to the caller
-        return sorted([*pets, *restored], key=lambda pet: pet.id)
+        await repository.restore([Pet(n, f"{n}", n, PET_STATUSES[n // 900 % 4]) for n in many])
+        return await repository.list_pets(PetQuery(0, 9999))
 
-    async def _read_and_restore(
-        self, repository: Repository, pets: list[Pet], number: int
-    ) -> list[Pet]:
-        """Read what was there when it was opened, and restore some again and a new one.
+    async def _change_some(self, repository: Repository, pets: list[Pet], number: int) -> list[Pet]:
+        """Restore some pets again and a new one, and order some; return all, also on small pages.
 
-        number -- chooses the seventh of the pets that are read one by one
+        number -- whether any are ordered: those that were there when it was opened
         """
-        for status in (None, *PetStatus):
-            await check_page(repository, PetQuery(0, 9999, status), pets)
-
-        async def read(pet: Pet) -> None:
-            assert await repository.get_pet(pet.id) == pet
-
-        await read_each(repository, [pet for pet in pets if pet.id % 7 == number], read)
         added = Pet(next(Stored(pets, []).free_ids()), "Rex", number, PetStatus.AVAILABLE)
         await repository.restore([*pets[:9], added])  # the others are there
-        pets = sorted([*pets, added], key=lambda pet: pet.id)
         with suppress(ConflictError):  # which must undo nothing, not even later
             await repository.restore([replace(pets[0], name="another")])
-        return pets
-
-    async def _order_the_first(self, repository: Repository, pets: list[Pet]) -> None:
-        """Order some of the pets that were there when it was opened; small pages show it."""
-        await order_available(repository, pets, 2)
+        for pet in [pet for pet in pets if pet.status is PetStatus.AVAILABLE][: number % 2 * 2]:
+            await repository.place_order(pet.id, AT)
+        pets = await repository.list_pets(PetQuery(0, 9999))
         for status in PetStatus:
             for size in (1, 2, 3, 50):
                 await check_page(repository, PetQuery(0, size, status), pets)
+        return pets
 
     async def _close_while_it_writes(self, location: Location) -> None:
         """Close a repository with calls in flight: what they have returned is stored, for good."""
@@ -160,92 +139,71 @@ class DurabilityClauses(Kit):
     @location_clause("durable-orders", needs="durable")
     async def test_orders_and_records_are_there_after_reopening(self, location: Location) -> None:
         """Only pets are stored durably, or the records of tokens are kept in memory."""
-        early = make_token("twice", REX, NOW - 2 * DAY_SECONDS)  # it has expired
-        tokens = make_token("twice", "another"), make_token("create", REX)
+        used = list[tuple[Payload, IdempotencyToken, Receipt]]()
+
+        async def use(repository: Repository, name: str, payload: Payload) -> int:
+            token = make_token(name, payload)
+            used.append((payload, token, await send(repository, payload, token)))
+            return used[-1][2].id
+
         async with location.open() as repository:
-            orders = await update_orders(repository, await place_orders(repository, 6))
-            used = await self._order_with_tokens(repository)
+            await update_orders(repository, await place_orders(repository, 6))
             await create_many(repository, 2500)
-            await repository.create_pet(REX, early)
-            receipts = [await repository.create_pet(REX, token) for token in tokens]
+            expired = make_token("twice", REX, NOW - 2 * DAY_SECONDS)
+            await repository.create_pet(REX, expired)
+            for name in ("twice", "create"):
+                await use(repository, name, NewPet(name, 7))
+            for status in OrderStatus:
+                pet_id = await add_pet(repository)
+                await repository.update_order(await use(repository, status, pet_id), status)
+            await repository.place_order(pet_id, AT)  # the last of its orders was cancelled
             times = await sample(repository, TIMES, together=True)
-            orders += await asyncio.gather(*(place_at(repository, at) for at in times))
-            orders += [order for _, order in used]
-            released = used[-1][1].pet_id  # the last of the orders was cancelled
-            again = await repository.place_order(released, AT)
-            orders.append(Order(again.id, released, OrderStatus.PLACED, AT))
-            orders += await self._restore_orders(repository, max(order.id for order in orders))
-            orders.sort(key=lambda order: order.id)
-            records = await read_records(repository, 10_000)
+            await asyncio.gather(*(place_at(repository, at) for at in times))
+            await self._restore_orders(repository)
+            stored, records = await read_all(repository), await read_records(repository, 10_000)
         for _ in range(2):
             async with location.open() as repository:
-                assert await repository.list_orders(OrderQuery(0, 999)) == orders
-                for token, receipt in zip(tokens, receipts, strict=True):
-                    last = replace(token, now=token.until - 1)
-                    again = await repository.create_pet(REX, last)
-                    assert again == replace(receipt, replayed=True)
-                for token, order in used:
-                    other = replace(token, fingerprint=bytes(32))
+                assert await read_all(repository) == stored
+                for payload, token, receipt in used:
                     with pytest.raises(TokenReusedError):
-                        await repository.place_order(order.pet_id, AT, other)
-                    again = await repository.place_order(order.pet_id, AT, token)
-                    assert again == Receipt(order.id, replayed=True)
+                        await send(repository, payload, replace(token, fingerprint=bytes(32)))
+                    last = replace(token, now=token.until - 1)
+                    again = await send(repository, payload, last)
+                    assert again == replace(receipt, replayed=True)
                 await check_agreement(repository)
                 assert await read_records(repository, 10_000) == records
 
-    async def _order_with_tokens(
-        self, repository: Repository
-    ) -> list[tuple[IdempotencyToken, Order]]:
-        """Place orders with tokens, and give each another status; return tokens and orders."""
-        used = []
-        for number, status in enumerate(OrderStatus):
-            pet_id = await add_pet(repository)
-            token = make_token(f"{number}", pet_id)
-            receipt = await repository.place_order(pet_id, AT, token)
-            used.append((token, await repository.update_order(receipt.id, status)))
-        return used
-
-    async def _restore_orders(self, repository: Repository, highest: int) -> list[Order]:
-        """Restore two orders, and complete the one of them that is placed; return both."""
-        id_ = max(highest, await add_pet(repository)) + 1000
-        completed = Order(id_, id_, OrderStatus.COMPLETED, AT)
-        placed = Order(id_ + 1, id_ + 1, OrderStatus.PLACED, AT)
-        await repository.restore([Pet(id_, "Rex", 7, PetStatus.SOLD), completed])
-        await repository.restore([Pet(id_ + 1, "Rex", 7, PetStatus.PENDING), placed])
-        return [completed, await repository.update_order(placed.id, OrderStatus.COMPLETED)]
+    async def _restore_orders(self, repository: Repository) -> None:
+        """Restore orders that are completed and placed, and complete the placed one."""
+        id_ = (await read_all(repository)).highest_id + 1000
+        for status in (OrderStatus.COMPLETED, OrderStatus.PLACED):
+            id_ += 1
+            pet = Pet(id_, "Rex", 7, PET_STATUS_BY_ORDER[status])
+            await repository.restore([pet, Order(id_, id_, status, AT)])
+        await repository.update_order(id_, OrderStatus.COMPLETED)
 
     @location_clause("durable-ids", needs="durable")
     async def test_no_id_is_assigned_again_after_reopening(self, location: Location) -> None:
         """The counter starts again at 1, or at the number of pets."""
-        seen, ordered = set[int](), set[int]()
-        restored = 0
+        pet_ids, order_ids, restored = list[int](), list[int](), 0
         for number in range(4):
             async with location.open() as repository:
                 for _ in await sample(repository, range(5)):
-                    receipt = await repository.create_pet(NewPet("Rex", 7))
-                    assert receipt.id not in seen
-                    assert receipt.id > restored, "the id is not above all restored ones"
-                    with pytest.raises(ConflictError):
-                        await repository.place_order(receipt.id, AT)
-                    (order,) = await place_orders(repository)
-                    assert order.id not in ordered, "the id of an order is assigned again"
-                    ordered.add(order.id)
-                    seen |= {receipt.id, order.pet_id}
-                last = order.id
-                for _ in range(4):  # in a row, so that they are ahead of the pets
-                    await repository.update_order(last, OrderStatus.CANCELLED)
-                    last = (await repository.place_order(order.pet_id, AT)).id
-                    assert last not in ordered, "the id of an order is assigned again"
-                    ordered.add(last)
-                if number % 2:
-                    await repository.update_order(last, OrderStatus.CANCELLED)
-                else:
-                    restored = max(*seen, *ordered) + 10
+                    pet_ids.append(await add_pet(repository))
+                    for _ in range(5):  # in a row, so that they are ahead of the pets
+                        order = await place_at(repository, AT, pet_ids[-1])
+                        await repository.update_order(order.id, OrderStatus.CANCELLED)
+                        order_ids.append(order.id)
+                        assert min(order.pet_id, order.id) > restored, "it was restored, or lower"
+                if number % 2 == 0:
+                    restored = max(*pet_ids, *order_ids) + 10
                     # The highest is neither the last that is stored nor the last in the call.
                     items = [*pet_and_order(restored), *pet_and_order(restored - 5)]
-                    refused = Order(restored - 1, receipt.id, OrderStatus.PLACED, AT)
+                    refused = Order(restored - 1, pet_ids[-1], OrderStatus.PLACED, AT)
                     with pytest.raises(ConflictError):
                         await repository.restore([*items, refused])
+        for ids in (pet_ids, order_ids):
+            assert len(set(ids)) == len(ids), "an id is assigned again"
         length = await measure_create(location)
         async with location.open() as repository:
             tenths = await sample(repository, range(10))
