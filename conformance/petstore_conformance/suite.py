@@ -6,8 +6,7 @@ from petstore_conformance.clauses.costs import CostClauses
 from petstore_conformance.clauses.durability import DurabilityClauses
 from petstore_conformance.clauses.locations import LocationClauses
 from petstore_conformance.clauses.orders import OrderClauses
-from petstore_conformance.clauses.pages import PageClauses
-from petstore_conformance.clauses.pets import PetClauses
+from petstore_conformance.clauses.pets import PageClauses, PetClauses
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.clauses.records import RecordClauses
 from petstore_conformance.clauses.restore import RestoreClauses

@@ -1,6 +1,7 @@
 """Clauses of locations: made, opened, closed and removed."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -29,7 +30,7 @@ from petstore_conformance.clauses.methods import (
     give,
     idle_calls_of,
 )
-from petstore_conformance.clauses.pages import add_pets
+from petstore_conformance.clauses.pets import add_pets
 from petstore_conformance.harness.kit import (
     CancelledOnPurposeError,
     Kit,
@@ -122,49 +123,39 @@ class LocationClauses(Kit):
     @location_clause("scratch-apart")
     async def test_two_scratch_locations_share_nothing(self, location: Location) -> None:
         """Scratch yields the same location each time, or clears the location that it was given."""
-        backend = location.backend
+        stored, remove = dict[Location, Stored](), dict[Location, Callable[[], Awaitable[None]]]()
         async with AsyncExitStack() as stack:
-            other = await stack.enter_async_context(Location(backend, self.settings).new())
-            first_stack = await stack.enter_async_context(AsyncExitStack())
-            first = await first_stack.enter_async_context(location.new())
-            outer_stack = await stack.enter_async_context(AsyncExitStack())
-            stored = dict[Location, Stored]()
-            async with location.open() as one, other.open() as two:
-                stored[location] = await self._fill(one, 3)
-                stored[other] = await self._fill(two, 2)
+
+            async def make(source: Location) -> Location:
+                own = await stack.enter_async_context(AsyncExitStack())
+                new = await own.enter_async_context(source.new())
+                remove[new] = own.aclose
+                async with new.open() as repository:
+                    stored[new] = await self._fill(repository, len(stored))
+                return new
+
             time = asyncio.get_running_loop().time
             begin = time()
-            async with first.open() as repository:
-                stored[first] = await self._fill(repository, 1)
+            other = await make(Location(location.backend, self.settings))
             most = max(2, int(SECONDS_FOR_LOCATIONS / (time() - begin + 1e-9)))
-            outer = await outer_stack.enter_async_context(other.new())
-            inner = await stack.enter_async_context(outer.new())
-            async with inner.open() as three:
-                stored[inner] = await self._fill(three, 5)
+            chain = [await make(location)]
+            for _ in range(min(5, most)):  # each made from the one before: names may become long
+                chain.append(await make(chain[-1]))
             await self._check_locations(stored)
             with suppress(RaisedOnPurposeError):
-                async with other.new() as new, new.open() as repository:
+                async with chain[0].new() as new, new.open() as repository:
                     await self._fill(repository, 1)
                     raise RaisedOnPurposeError
-            await self._check_locations(stored)
-            await outer_stack.aclose()  # the one from which another was made
-            await self._check_locations(stored)
-            async with other.open() as two:
-                many = await sample(two, range(min(20, most)))
-            several = [stack.enter_async_context(location.new()) for _ in many]
-            for new in await asyncio.gather(*several):  # made at once; a name may have become free
-                async with new.open() as repository:
-                    stored[new] = await self._fill(repository, 1)
-            for _ in range(min(5, most)):  # each made from the one before: names may become long
-                new = await stack.enter_async_context(new.new())
-                async with new.open() as repository:
-                    stored[new] = await self._fill(repository, 1)
-            await self._check_locations(stored)
+            first = chain.pop(0)  # the others' names may begin with its name
             del stored[first]
-            await first_stack.aclose()  # the others' names may begin with its name
+            await remove[first]()
             await self._check_locations(stored)
-            async with new.open() as repository, other.open() as two:
-                await repository.restore([Pet(MAX_ID, "Rex", 7)])
+            async with other.open() as repository:
+                many = await sample(repository, range(min(20, most)))
+            await asyncio.gather(*(make(location) for _ in many))  # a name may have become free
+            await self._check_locations(stored)
+            async with chain[-1].open() as one, other.open() as two:
+                await one.restore([Pet(MAX_ID, "Rex", 7)])
                 assert not (await two.create_pet(REX)).replayed, "places share their ids"
 
     async def _fill(self, repository: Repository, count: int) -> Stored:
