@@ -1,6 +1,7 @@
 """Clauses of overlapping calls."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import cycle
 from typing import Any, Final
@@ -30,10 +31,12 @@ from petstore_conformance.clauses.orders import (
     check_agreement,
     place_at,
     place_orders,
+    watch,
 )
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
 from petstore_conformance.model.calls import (
+    AnyCall,
     Length,
     check_shown,
     create_all,
@@ -42,6 +45,7 @@ from petstore_conformance.model.calls import (
     every_filter,
     kind,
     measure,
+    read_all,
     read_page,
     sample,
     time_limit,
@@ -75,60 +79,57 @@ class ConcurrencyClauses(Kit):
         news = [NewPet(f"{number}", number, PetStatus.SOLD) for number in numbers]
         reads = [repository.list_pets(PetQuery(0, 400, PetStatus.SOLD)) for _ in range(20)]
         pets, pages = await asyncio.gather(create_all(repository, news), asyncio.gather(*reads))
-        expected = {pet.id: pet for pet in pets}
-        assert len(expected) == len(news)
+        assert len({pet.id for pet in pets}) == len(news)
         for page in pages:
-            assert all(expected[pet.id] == pet for pet in page)
-            assert len({pet.id for pet in page}) == len(page)
-        assert {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 400))} == expected
-        equal = await asyncio.gather(*(repository.create_pet(REX) for _ in range(20)))
-        assert len({receipt.id for receipt in equal}) == 20
-        expected |= await self._create_beside_refused_writes(repository)
-        stored = {pet.id: pet for pet in await repository.list_pets(PetQuery(0, 9999))}
-        assert expected.items() <= stored.items()
-        absent = [id_ + 1 for id_ in stored if id_ + 1 not in stored and id_ < MAX_ID]
-        some = await sample(repository, [*expected, *absent[-50:]] * 2, together=True, reads=True)
-        by_position = (repository.get_pet(pet_id) for pet_id in some)
-        by_name = (repository.get_pet(pet_id=pet_id) for pet_id in some)
-        for found in (await asyncio.gather(*by_position), await asyncio.gather(*by_name)):
-            assert found == [stored.get(pet_id) for pet_id in some]
-        orders = {order.id: order for order in await repository.list_orders(OrderQuery(0, 9999))}
-        known = [*orders, *absent_ids(*orders)[-50:]] * 5
-        ids = await sample(repository, known, together=True, reads=True)
-        read = await asyncio.gather(*(repository.get_order(order_id) for order_id in ids))
-        assert read == [orders.get(order_id) for order_id in ids]
+            assert {*page} <= {*pets}
+            assert len({*page}) == len(page)
+        assert {*await repository.list_pets(PetQuery(0, 400))} == {*pets}
+        await self._create_beside_refused_writes(repository)
+        stored = await read_all(repository)
+        assert {*pets} <= {*stored.pets}
+        await self._read_at_once(repository, repository.get_pet, stored.pets)
+        await self._read_at_once(repository, repository.get_order, stored.orders)
 
-    async def _create_beside_refused_writes(self, repository: Repository) -> dict[int, Pet]:
-        """Create pets while other writes are refused; return them by id."""
+    async def _read_at_once(
+        self,
+        repository: Repository,
+        read: Callable[[int], Awaitable[Pet | Order | None]],
+        items: Sequence[Pet | Order],
+    ) -> None:
+        """Read items, and ids near theirs that nothing has, all at once."""
+        by_id = {item.id: item for item in items}
+        known = [*by_id, *absent_ids(*by_id)] * 2
+        ids = await sample(repository, known, together=True, reads=True)
+        assert await asyncio.gather(*map(read, ids)) == [by_id.get(id_) for id_ in ids]
+
+    async def _create_beside_refused_writes(self, repository: Repository) -> None:
+        """Create pets while other writes are refused."""
         order = (await place_orders(repository))[0]
         absent = absent_ids(order.id)[-1]
         await repository.create_pet(REX, make_token("used", REX))
         other = NewPet("other", 1)
+        refusals: Sequence[tuple[AnyCall, type[RefusedError]]] = (
+            (lambda: repository.place_order(-1, AT), NotFoundError),
+            (lambda: repository.place_order(order.pet_id, AT), ConflictError),
+            (lambda: repository.update_order(absent, OrderStatus.COMPLETED), NotFoundError),
+            (lambda: repository.create_pet(other, make_token("used", other)), TokenReusedError),
+        )
         numbers = await sample(repository, range(56), together=True)
         news = [NewPet("beside", number, PetStatus.SOLD) for number in numbers]
         creates, refused = list[Any](), list[Any]()
-        for number, new in enumerate(news):
+        for number, (new, (call, _)) in enumerate(zip(news, cycle(refusals), strict=False)):
             token = make_token(f"beside {number}", new) if number % 3 else None
             creates.append(asyncio.ensure_future(repository.create_pet(new, token)))
-            call = (
-                lambda: repository.place_order(-1, AT),
-                lambda: repository.place_order(order.pet_id, AT),
-                lambda: repository.update_order(absent, OrderStatus.COMPLETED),
-                lambda: repository.create_pet(other, make_token("used", other)),
-            )[number % 4]
             refused.append(asyncio.ensure_future(call()))
             if number % 5 == 0:  # the calls meet in different states
                 await yield_to_others()
         results = await asyncio.gather(*refused, return_exceptions=True)
-        errors = (NotFoundError, ConflictError, NotFoundError, TokenReusedError)
-        expected = [errors[number % 4] for number in range(len(news))]
-        assert [kind(result) for result in results] == expected, results
+        for result, (_, error) in zip(results, cycle(refusals), strict=False):
+            assert kind(result) is error, results
         receipts = await asyncio.gather(*creates)
-        pets = [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
-        pets.sort(key=lambda pet: pet.id)
+        pets = {created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)}
         found = await repository.list_pets(PetQuery(0, 9999, PetStatus.SOLD))
-        assert [pet for pet in found if pet.name == "beside"] == pets
-        return {pet.id: pet for pet in pets}
+        assert {pet for pet in found if pet.name == "beside"} == pets
 
     @location_clause("healthy")
     async def test_contention_is_not_an_outage(self, location: Location) -> None:
@@ -198,25 +199,22 @@ class ConcurrencyClauses(Kit):
             if not in_time():
                 return
             tried.append(number)
-            reading, (order,) = True, await place_orders(repository)
-
-            async def read_again_and_again() -> None:
-                while reading:
-                    pet, found, pets, orders, _ = await views(order)
-                    ids = [item and item.id for item in (pet, *pets, found, *orders)]
-                    gone = "it is gone while it changes"
-                    assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
-                    await yield_to_others()  # a repository in memory may never wait
-
+            (order,) = await place_orders(repository)
             length, _ = await measure(views(order))
-            readers = [asyncio.create_task(read_again_and_again()) for _ in range(readers_each)]
-            await yield_to_others(number % 12)
-            await length.wait(number % 6 * 2)
+
+            async def read() -> None:
+                pet, found, pets, orders, _ = await views(order)
+                ids = [item and item.id for item in (pet, *pets, found, *orders)]
+                gone = "it is gone while it changes"
+                assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
+
+            async def update() -> tuple[Order, Any]:
+                await length.wait(number % 6 * 2)
+                changed = await repository.update_order(order.id, status)
+                return changed, await views(order)
+
             status = FINAL_STATUSES[number // 6 % 2]
-            changed = await repository.update_order(order.id, status)
-            pet, found, pets, orders, placed = await views(order)
-            reading = False
-            await asyncio.gather(*readers)
+            changed, (pet, found, pets, orders, placed) = await watch(update(), read, readers_each)
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
             assert (pets, found, orders) == ([pet], changed, [changed])

@@ -230,7 +230,7 @@ class RestoreClauses(Kit):
         await read_each(repository, items, partial(check_shown, repository))
         await self._read_meanwhile(repository)
         stored = await read_all(repository)
-        check_types(stored.pets, stored.orders)
+        check_types([*stored.pets, *stored.orders])
 
     async def _read_meanwhile(self, repository: Repository) -> None:
         """Restore pets with orders while others read: what one read shows, all later ones show."""

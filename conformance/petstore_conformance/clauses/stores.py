@@ -220,7 +220,7 @@ class StoreClauses(Kit):
                 assert await opened.get_pet(order.pet_id) in before[0].pets
                 assert await opened.get_order(order.id) == order
             shown = await read_all(opened)
-            check_types(shown.pets, shown.orders)
+            check_types([*shown.pets, *shown.orders])
 
     @location_clause("store-kept")
     async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:
