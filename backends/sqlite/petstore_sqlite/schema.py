@@ -1,5 +1,6 @@
 """The file: its connections, its schema, and the upgrade of an older schema."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -16,6 +17,8 @@ from petstore.contract import (
     WrongStoreError,
 )
 from petstore_sqlite.file import LockWait, name_to_read, sync_recovered, why_not_writable
+
+_log = logging.getLogger("petstore.sqlite")
 
 APPLICATION_ID: Final = 0x50455453
 """Identifies the files of this backend among other SQLite files: "PETS" in ASCII."""
@@ -143,6 +146,12 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
         version = _version(connection, path)
         _check_expected(connection, path, version, expected)
         if missing := MIGRATIONS[version:]:
+            if version:
+                _log.warning(
+                    "upgrading sqlite at %s from schema version %d to %d: writes wait meanwhile;"
+                    " with millions of records of idempotency keys, it may take minutes",
+                    *(path, version, len(MIGRATIONS)),
+                )
             for migration in missing:
                 connection.execute(migration)
             connection.pragma("application_id", APPLICATION_ID)

@@ -28,7 +28,9 @@ FIRST_VERSION = """
 """
 
 
-async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_pets(file: Path) -> None:
+async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_pets(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     execute(file, FIRST_VERSION)
     for again in range(2):
         async with opened(file) as repository:
@@ -40,6 +42,9 @@ async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_pets(file: 
             assert (await repository.create_pet(REX)).id == 9 + again
             assert len(await repository.list_orders(OrderQuery(0, 9, OrderStatus.PLACED))) == 1
     assert execute(file, "PRAGMA user_version") == len(schema.MIGRATIONS)
+    (upgrading,) = caplog.messages  # the second time, nothing was upgraded
+    newest = len(schema.MIGRATIONS)
+    assert f"upgrading sqlite at {file} from schema version 1 to {newest}: " in upgrading
 
 
 async def test_records_of_the_fifth_version_stay_in_force(file: Path) -> None:
