@@ -6,9 +6,11 @@ from time import time
 from typing import Any
 
 from msgspec.structs import replace
+from petstore_memory import MemoryRepository
 
 from conformance.tests.correct import Correct, Item, Store, Token
-from conformance.tests.saboteurs.registry import breaks
+from conformance.tests.kits import in_memory
+from conformance.tests.saboteurs.registry import SABOTEURS, breaks
 from petstore.contract import ConflictError, Pet, Receipt, TokenPage, TokenRecord
 
 
@@ -63,6 +65,19 @@ class ContinuesAtARecordThatMayBeDeleted(Correct):
         return TokenPage([], "") if gone else await super().list_tokens(cursor, count, now)
 
 
+class ContinuesAtAPosition(MemoryRepository):
+    """Those behind records that were deleted meanwhile, as no second passes before, are skipped."""
+
+    async def list_tokens(self, cursor: str, count: int, now: int) -> TokenPage:
+        living = (await super().list_tokens("", 99_999, now)).records
+        begin = int(cursor or 0)
+        end = begin + count
+        return TokenPage(living[begin:end], str(end) if end < len(living) else "")
+
+
+SABOTEURS["ContinuesAtAPosition"] = "token-walk", in_memory(ContinuesAtAPosition)
+
+
 @breaks("token-walk")
 class ContinuesTheLatestWalk(Correct):
     """The cursor is the handle's. Of no other do two walks disturb each other."""
@@ -86,9 +101,12 @@ class ReturnsThePageThatItKeeps(Correct):
 
 
 @breaks("token-deleted")
-class KeepsExpiredRecords(Correct):
-    def may_delete(self, _expired: TokenRecord) -> bool:
-        return False
+class DeletesWithEveryThirdCreate(Correct):
+    """An order deletes two records that have expired, but three creates delete two together."""
+
+    def delete_expired(self, now: int) -> None:
+        if self.data.last_id in self.data.orders or self.data.last_id % 3 == 0:
+            super().delete_expired(now)
 
 
 @breaks("token-deleted")
