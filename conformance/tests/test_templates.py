@@ -47,6 +47,21 @@ def test_a_template_works_as_it_is(project: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def own_tests(project: Path, chosen: str) -> int:
+    """Run those of a project's own tests whose names have a text; return pytest's status."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", chosen, "tests"]
+    run = subprocess.run(
+        command,
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode in (0, 1), run.stdout + run.stderr
+    return run.returncode
+
+
 @each_template
 @pytest.mark.parametrize("removes", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> None:
@@ -54,16 +69,17 @@ def test_a_template_has_a_test_of_its_scratch(project: Path, removes: bool) -> N
     if not removes:
         text = re.sub(r"(?m)(client.remove|_remove)\(.*\)$", "pass", package.read_text())
         package.write_text(text)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "scratch_location"]
-    run = subprocess.run(
-        [*command, "tests"],
-        cwd=project,
-        env=os.environ | {"PYTHONPATH": str(project)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == (0 if removes else 1), run.stdout + run.stderr
+    assert own_tests(project, "scratch_location") == (0 if removes else 1)
+
+
+@pytest.mark.parametrize("template", ["server"])
+def test_a_template_has_a_test_of_another_store_in_its_place(project: Path) -> None:
+    assert own_tests(project, "place_of_the_open_one") == 0
+    module = project / "petstore_acme" / "transactions.py"
+    compares, only_looks = "reply.found.pop() != [(IDENTITY, identity)]", "not reply.found.pop()"
+    assert compares in module.read_text()
+    module.write_text(module.read_text().replace(compares, only_looks))
+    assert own_tests(project, "place_of_the_open_one") == 1
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from petstore.contract import Expected
+from petstore.contract import Expected, UnavailableError
 from petstore_conformance import Conformance, RaisedOnPurposeError
 from petstore_conformance.templates.server import ServerTemplateSettings, backend
 from petstore_conformance.templates.server.client import StandInClient
@@ -45,5 +45,22 @@ def test_a_scratch_location_is_removed_and_nothing_else(tmp_path: Path) -> None:
                         assert client.prefixes(own.prefix) == [own.prefix, other.prefix]
                         raise RaisedOnPurposeError
                 assert client.prefixes(own.prefix) == [own.prefix]
+
+    asyncio.run(run())
+
+
+def test_a_store_that_takes_the_place_of_the_open_one_is_not_served(tmp_path: Path) -> None:
+    """No clause can put one there. REPLACE `remove` by what removes a store from your server."""
+
+    async def run() -> None:
+        async with (
+            backend.scratch(settings(tmp_path)) as own,
+            backend.open(own, Expected()) as lost,
+        ):
+            with closing(StandInClient(own.url, own.prefix)) as client:
+                client.remove()
+            async with backend.open(own, Expected()):
+                with pytest.raises(UnavailableError):
+                    await lost.check()
 
     asyncio.run(run())
