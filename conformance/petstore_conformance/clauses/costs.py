@@ -19,7 +19,6 @@ from petstore.contract import (
     Pet,
     PetStatus,
     Repository,
-    TokenRecord,
 )
 from petstore_conformance.clauses.methods import Given, attempt, calls_of, give, idle_calls_of
 from petstore_conformance.clauses.orders import add_pet, place_at
@@ -207,13 +206,10 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
     first = (await add_pet(repository)) + 10
     in_time, holds, stored = time_limit(FILL_SECONDS), [0.0, 0.0], 0
     while stored < most and in_time():
-        items: list[Pet | Order | TokenRecord] = []
-        for id_ in range(first + stored, first + stored + size):
-            items.append(Pet(id_, "Rex", 7, PetStatus.SOLD))
-            items.append(Order(id_, id_, OrderStatus.COMPLETED, AT))
-            token = make_token(f"restored {id_}", REX)
-            items.append(TokenRecord(token.value, token.fingerprint, token.until, id_))
-        holds.append(await _longest_hold(partial(repository.restore, items), thread_time))
+        ids = range(first + stored, first + stored + size)
+        records = [record_of(make_token(f"restored {id_}", REX), id_) for id_ in ids]
+        restoring = partial(repository.restore, [*_sold(ids), *records])
+        holds.append(await _longest_hold(restoring, thread_time))
         stored += size
     current().note(stored, most)
     return sorted(holds)[-2]
@@ -222,8 +218,13 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
 async def _items(repository: Repository, number: int) -> list[Pet | Order]:
     """Return sold pets and their orders for `restore`, under ids that are free."""
     first = (await add_pet(repository)) + MANY_ITEMS
-    pets = [Pet(first + n, f"{n}", n, PetStatus.SOLD) for n in range(number)]
-    return [*pets, *(Order(pet.id, pet.id, OrderStatus.COMPLETED, AT) for pet in pets)]
+    return _sold(range(first, first + number))
+
+
+def _sold(ids: range) -> list[Pet | Order]:
+    """Return sold pets, and their orders with the same ids."""
+    pets = [Pet(id_, f"{id_}", id_, PetStatus.SOLD) for id_ in ids]
+    return [*pets, *(Order(id_, id_, OrderStatus.COMPLETED, AT) for id_ in ids)]
 
 
 async def _longest_hold(call: AnyCall, clock: Callable[[], float] = monotonic) -> float:

@@ -24,7 +24,6 @@ from petstore.contract import (
     Repository,
     TokenReusedError,
 )
-from petstore_conformance.clauses.locations import measure_create
 from petstore_conformance.clauses.methods import CREATED_NAME, close_in_flight
 from petstore_conformance.clauses.orders import (
     add_pet,
@@ -51,6 +50,7 @@ from petstore_conformance.model.calls import (
     check_page,
     check_shown,
     create_all,
+    measure,
     read_all,
     read_each,
     sample,
@@ -121,11 +121,7 @@ class DurabilityClauses(Kit):
 
     async def _close_while_it_writes(self, location: Location) -> None:
         """Close a repository with calls in flight: what they have returned is stored, for good."""
-        length = await measure_create(location)
-        async with location.open() as repository:
-            tenths = await sample(repository, range(0, 10, 3))
-        for tenth in tenths:
-            results = await close_in_flight(location, length, tenth)
+        async for length, results in close_in_flight(location):
             async with location.open() as repository:
                 stored = await check_no_late_effects(repository, length)
             pets = {pet.id for pet in stored.pets if pet.name == CREATED_NAME}
@@ -204,8 +200,8 @@ class DurabilityClauses(Kit):
                         await repository.restore([*items, refused])
         for ids in (pet_ids, order_ids):
             assert len(set(ids)) == len(ids), "an id is assigned again"
-        length = await measure_create(location)
         async with location.open() as repository:
+            length, _ = await measure(repository.create_pet(REX))
             tenths = await sample(repository, range(10))
         for tenth in tenths:
             await self._write_after_cancelling(location, length, tenth)

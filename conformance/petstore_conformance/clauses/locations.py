@@ -40,10 +40,8 @@ from petstore_conformance.harness.kit import (
 )
 from petstore_conformance.model.calls import (
     AnyCall,
-    Length,
     Stored,
     cancel,
-    measure,
     read_all,
     sample,
     yield_to_others,
@@ -88,11 +86,8 @@ class LocationClauses(Kit):
 
     async def _close_with_calls_in_flight(self, location: Location) -> None:
         """Close a repository while a call of every method is in flight: each one ends."""
-        length = await measure_create(location)
-        async with location.open() as repository:
-            tenths = await sample(repository, range(0, 10, 3))
-        for tenth in tenths:
-            for name, result in (await close_in_flight(location, length, tenth)).items():
+        async for _, results in close_in_flight(location):
+            for name, result in results.items():
                 failed = isinstance(result, BaseException)
                 assert not failed or isinstance(result, UnavailableError), f"{name}: {result!r}"
 
@@ -199,12 +194,6 @@ class LocationClauses(Kit):
                     assert passed.exceptions == group.exceptions
                 else:
                     assert passed is failure
-
-
-async def measure_create(location: Location) -> Length:
-    """Return how long it takes to create a pet."""
-    async with location.open() as repository:
-        return (await measure(repository.create_pet(REX)))[0]
 
 
 def all_calls(repository: Repository, given: Given) -> dict[str, AnyCall]:

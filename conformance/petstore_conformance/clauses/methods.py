@@ -1,7 +1,7 @@
 """Calls of all methods: one table, from which each clause of every call takes its calls."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from petstore.contract import (
 from petstore_conformance.clauses.orders import add_pet, place_at
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
 from petstore_conformance.harness.kit import Location
-from petstore_conformance.model.calls import AnyCall, Length
+from petstore_conformance.model.calls import AnyCall, Length, measure, sample
 from petstore_conformance.model.values import AT, NOW, REX, make_token
 
 LOCAL: Final = ("check", "list_tokens", "restore")
@@ -133,18 +133,21 @@ async def attempt(call: AnyCall) -> Any:
     return None
 
 
-async def close_in_flight(location: Location, length: Length, number: int) -> dict[str, Any]:
-    """Close a repository while a call of every method is in flight; return what each one does.
+async def close_in_flight(location: Location) -> AsyncIterator[tuple[Length, dict[str, Any]]]:
+    """Close a repository at several moments while a call of every method is in flight.
 
-    length -- how long a call takes; it is closed after `number` tenths of that
-
-    Returns names of calls with their results, or with what they have raised.
+    Yields how long a create takes, and the calls by name with their results, or with what they have
+    raised.
     """
     async with location.open() as repository:
-        given = await give(repository, number)
-        calls = calls_of(repository, given) | idle_calls_of(repository, given)
-        tasks = [asyncio.create_task(attempt(call)) for call in calls.values()]
-        await length.wait(number)
-    async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    return dict(zip(calls, results, strict=True))
+        length, _ = await measure(repository.create_pet(REX))
+        tenths = await sample(repository, range(0, 10, 3))
+    for tenth in tenths:
+        async with location.open() as repository:
+            given = await give(repository, tenth)
+            calls = calls_of(repository, given) | idle_calls_of(repository, given)
+            tasks = [asyncio.create_task(attempt(call)) for call in calls.values()]
+            await length.wait(tenth)
+        async with within(CANCEL_SECONDS, "a call in flight while the repository was closed"):
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        yield length, dict(zip(calls, results, strict=True))
