@@ -2,9 +2,10 @@
 
 The moment lies between the request and its response. The search is that of Wing and Gong; it
 remembers the states that it has tried. To search a whole history would take too long: it is
-searched pet by pet, each with its orders, and in pairs of pets, because a page may show several.
+searched pet by pet, each with its orders.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from math import inf
 
@@ -14,43 +15,31 @@ from petstore_conformance.faults.operations import RecordedCall, State, operatio
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
 
-NEAR = 8
-"""With how many of the next pets a pet is searched in pairs: clients used those with it."""
-
-Reached = tuple[int, int, tuple[State, ...]]
+Reached = tuple[int, int, State]
 """The index of the first operation that has not taken effect, those after it that have as bits,
-and the states of the pets."""
+and the state of the pet."""
 
 Change = tuple[float, Reached]
 """The time by which an operation must have taken effect, and what follows if it is next."""
 
 
-Searched = tuple[list[int], list[RecordedCall], bool | None, RecordedCall | None]
-"""Some pets, the operations on them, and what `search` has found."""
+Searched = tuple[int, list[RecordedCall], bool | None, RecordedCall | None]
+"""A pet, the operations on it, and what `search` has found."""
 
 
-def searches(
-    history: list[Attempt], *, pages_are_moments: bool
-) -> tuple[list[str], list[Searched]]:
-    """Search a history in parts; return what is wrong with the ids in it, and the results."""
-    operations, found = operations_of(history, pages_are_moments=pages_are_moments)
-    pets = sorted({pet for operation in operations for pet in operation.steps})
-    parts = [[pet] for pet in pets]
-    if pages_are_moments:
-        parts += [
-            [one, other] for n, one in enumerate(pets) for other in pets[n + 1 : n + 1 + NEAR]
-        ]
-    results = []
-    for part in parts:
-        concerned = [o for o in operations if any(pet in o.steps for pet in part)]
-        results.append((part, concerned, *search(concerned, part)))
-    return found, results
+def searches(history: list[Attempt]) -> tuple[list[str], list[Searched]]:
+    """Search a history pet by pet; return what is wrong with the ids in it, and the results."""
+    operations, found = operations_of(history)
+    by_pet = defaultdict[int, list[RecordedCall]](list)
+    for operation in operations:
+        by_pet[operation.pet].append(operation)
+    return found, [(pet, concerned, *search(concerned)) for pet, concerned in by_pet.items()]
 
 
 def search(
-    operations: Sequence[RecordedCall], pets: Sequence[int], budget: int = BUDGET
+    operations: Sequence[RecordedCall], budget: int = BUDGET
 ) -> tuple[bool | None, RecordedCall | None]:
-    """Return whether there is an order, and where the search got stuck if not.
+    """Return whether operations on a pet have an order, and where the search got stuck if not.
 
     budget -- after how many states the search gives up, and returns None
 
@@ -59,18 +48,18 @@ def search(
     """
     known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
     unknown = [operation for operation in operations if operation.ended == inf]
-    stack: list[Reached] = [(0, 0, tuple(State() for _ in pets))]
+    stack: list[Reached] = [(0, 0, State())]
     tried = set(stack)
     furthest, stuck = -1, None
     while stack:
-        (first, later, state), changes, deadline, urgent = _advance(known, pets, stack.pop())
+        (first, later, state), changes, deadline, urgent = _advance(known, stack.pop())
         if first == len(known):
             return True, None
         if not changes and first > furthest:
             furthest, stuck = first, urgent
         changes.sort(key=lambda change: -change[0])
         for operation in unknown:
-            after = _after(operation, pets, state) if operation.sent < deadline else None
+            after = operation.step(state) if operation.sent < deadline else None
             if after is not None and after is not state:
                 changes.insert(0, (inf, (first, later, after)))
         stack += [reached for _, reached in changes if reached not in tried]
@@ -81,25 +70,21 @@ def search(
 
 
 def _advance(
-    known: Sequence[RecordedCall], pets: Sequence[int], configuration: Reached
+    known: Sequence[RecordedCall], configuration: Reached
 ) -> tuple[Reached, list[Change], float, RecordedCall | None]:
     """Take operations that change nothing as soon as they fit: later they would explain no more.
 
     Return what is left, the changes that may be next, by when one must be, and which one.
     """
     while True:
-        following, changes, deadline, urgent = _next(known, pets, *configuration)
+        following, changes, deadline, urgent = _next(known, *configuration)
         if following is None:
             return configuration, changes, deadline, urgent
         configuration = (*following, configuration[2])
 
 
 def _next(
-    known: Sequence[RecordedCall],
-    pets: Sequence[int],
-    first: int,
-    later: int,
-    state: tuple[State, ...],
+    known: Sequence[RecordedCall], first: int, later: int, state: State
 ) -> tuple[tuple[int, int] | None, list[Change], float, RecordedCall | None]:
     """Look at the operations that may be next.
 
@@ -119,7 +104,7 @@ def _next(
             break
         if operation.ended < deadline:
             deadline, urgent = operation.ended, operation
-        after = _after(operation, pets, state)
+        after = operation.step(state)
         if after is None:
             continue
         done_first, done_later = first, later | 1 << offset
@@ -130,19 +115,3 @@ def _next(
         changes.append((operation.sent, (operation.ended, (done_first, done_later, after))))
     ready = [change for sent, change in changes if sent <= deadline]
     return None, ready, deadline, urgent
-
-
-def _after(
-    operation: RecordedCall, pets: Sequence[int], state: tuple[State, ...]
-) -> tuple[State, ...] | None:
-    changed = None
-    for index, pet in enumerate(pets):
-        step = operation.steps.get(pet)
-        if step is None:
-            continue
-        after = step(state[index])
-        if after is None:
-            return None
-        if after is not state[index]:
-            changed = (*(changed or state)[:index], after, *(changed or state)[index + 1 :])
-    return changed or state

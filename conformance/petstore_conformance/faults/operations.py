@@ -29,31 +29,32 @@ cannot have got its response in this state."""
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A request: what it did to each pet that it is about, and when.
+    """A request: what it did to a pet, or has shown of it, and when.
+
+    A page is several of them, because it may show each item as it was at another moment.
 
     ended -- infinite if the outcome is unknown: it may take effect at any time, or never
     """
 
     sent: float
     ended: float
-    steps: dict[int, Step]
+    pet: int
+    step: Step
     attempt: Attempt
 
 
-def operations_of(
-    history: list[Attempt], *, pages_are_moments: bool = True
-) -> tuple[list[RecordedCall], list[str]]:
-    """Return the operations of a history, and what is wrong with the ids in it.
-
-    pages_are_moments -- whether a page shows one moment; if not, it counts as a read of each order
-    """
+def operations_of(history: list[Attempt]) -> tuple[list[RecordedCall], list[str]]:
+    """Return the operations of a history, and what is wrong with the ids in it."""
     ids, wrong = _ids(history)
-    pet_of: dict[int, int] = {}
+    pet_of = {
+        id_: attempt.id_
+        for attempt in history
+        if attempt.action == "place" and (id_ := ids.get(("place", attempt.key)))
+    }
     for item in _seen(history):
         if "petId" in item and pet_of.setdefault(item["id"], item["petId"]) != item["petId"]:
             wrong.append(f"order {item['id']} was of pet {pet_of[item['id']]}, now {item}")
     pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
-    own = {order: pet for order, pet in pet_of.items() if pet in pets}  # of this history's pets
     operations = []
     unknown: set[tuple[str, str, int, str]] = set()
     for attempt in sorted(history, key=lambda attempt: attempt.sent):
@@ -63,42 +64,36 @@ def operations_of(
                 continue
             unknown.add(write)
         ended = attempt.ended if attempt.response else inf
-        if attempt.response and attempt.action == "orders" and not pages_are_moments:
-            apart = [{own[order]: step} for order, step in _page_of_orders(attempt, own)]
-        else:
-            steps = _write(attempt, ids, pet_of)
-            if attempt.response:
-                steps |= _read(attempt, pet_of, pets)
-            apart = [steps] if steps else []
-        operations += [RecordedCall(attempt.sent, ended, steps, attempt) for steps in apart]
+        steps = [*_write(attempt, ids, pet_of)]
+        if attempt.response:
+            steps += _read(attempt, pet_of, pets)
+        operations += [RecordedCall(attempt.sent, ended, *step, attempt) for step in steps]
     return operations, wrong
 
 
 def _write(
     attempt: Attempt, ids: dict[tuple[str, str], int], pet_of: dict[int, int]
-) -> dict[int, Step]:
-    """Return what a write did to its pet; without an id and a response it did nothing."""
+) -> Iterator[tuple[int, Step]]:
+    """Yield what a write did to its pet; without an id and a response it did nothing."""
     id_ = ids.get((attempt.action, attempt.key), 0)
     match attempt.action:
         case "create" if id_:
-            return {id_: _create(attempt)}
+            yield id_, _create(attempt)
         case "place" if id_ or attempt.response:
-            return {attempt.id_: _place(attempt, id_)}
+            yield attempt.id_, _place(attempt, id_)
         case "close" if attempt.id_ in pet_of:
-            return {pet_of[attempt.id_]: _close(attempt)}
-    return {}
+            yield pet_of[attempt.id_], _close(attempt)
 
 
-def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> dict[int, Step]:
-    """Return what a read has shown of each pet."""
+def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[tuple[int, Step]]:
+    """Yield what a read has shown of each pet."""
     match attempt.action:
         case "pet" if attempt.id_ in pets:
-            return {attempt.id_: _get_pet(attempt)}
+            yield attempt.id_, _get_pet(attempt)
         case "order" if attempt.id_ in pet_of:
-            return {pet_of[attempt.id_]: _get_order(attempt)}
+            yield pet_of[attempt.id_], _get_order(attempt)
         case "pets" | "orders":
-            return dict(_page(attempt, pets))
-    return {}
+            yield from _page(attempt, pet_of, pets)
 
 
 def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]:
@@ -197,33 +192,20 @@ def _get_order(attempt: Attempt) -> Step:
     return lambda state: None if any(i == attempt.id_ for i, _ in state.orders) else state
 
 
-def _page(attempt: Attempt, pets: set[int]) -> Iterator[tuple[int, Step]]:
+def _page(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[tuple[int, Step]]:
     """Yield what a page shows of each pet: it begins after `id_` and is filtered by `value`."""
     assert attempt.response is not None
     items: list[Item] = json.loads(attempt.response.content)
     last = items[-1]["id"] if attempt.response.more else inf
+    shown = {item["id"]: item["status"] for item in items}
     if attempt.action == "pets":
-        shown = {item["id"]: item["status"] for item in items}
         for pet in pets:
             if attempt.id_ < pet <= last:
                 yield pet, _shows_pet(shown.get(pet, ""), attempt.value)
     else:
-        orders = defaultdict(set)
-        for item in items:
-            orders[item["petId"]].add((item["id"], item["status"]))
-        for pet in pets:
-            yield pet, _shows_orders(orders[pet], attempt.value, attempt.id_, last)
-
-
-def _page_of_orders(attempt: Attempt, pet_of: dict[int, int]) -> Iterator[tuple[int, Step]]:
-    """Yield what a page shows of each order, which may be that of another moment."""
-    assert attempt.response is not None
-    items: list[Item] = json.loads(attempt.response.content)
-    last = items[-1]["id"] if attempt.response.more else inf
-    shown = {item["id"]: item["status"] for item in items}
-    for order in pet_of:
-        if attempt.id_ < order <= last:
-            yield order, _shows_order(order, shown.get(order, ""), attempt.value)
+        for order, pet in pet_of.items():
+            if pet in pets and attempt.id_ < order <= last:
+                yield pet, _shows_order(order, shown.get(order, ""), attempt.value)
 
 
 def _shows_order(order: int, status: str, only: str) -> Step:
@@ -240,15 +222,3 @@ def _shows_pet(status: str, only: str) -> Step:
     if status:
         return lambda state: state if state.status == status else None
     return lambda state: state if not state.status or (only and state.status != only) else None
-
-
-def _shows_orders(shown: set[tuple[int, str]], only: str, after: float, last: float) -> Step:
-    def step(state: State) -> State | None:
-        listed = {
-            (id_, status)
-            for id_, status in state.orders
-            if after < id_ <= last and (not only or status == only)
-        }
-        return state if listed == shown else None
-
-    return step

@@ -52,13 +52,10 @@ class RoundOutcome(Struct):
     slow: list[str] = field(default_factory=list)
 
 
-def judge(
-    race: Race, *, ended: bool, moments: bool = False, confirmed: bool = False
-) -> tuple[Findings, int]:
+def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings, int]:
     """Return the violations of a race by kind, and how many searches were given up.
 
     ended -- whether it came to its end, so that `race.final` is what was stored then
-    moments -- whether a page must show one moment, which the contract does not promise
     confirmed -- whether only acknowledged writes are judged: reads and refusals may have followed
         from writes that were never confirmed, and are gone
     """
@@ -83,26 +80,20 @@ def judge(
         found.add("not linearizable", *histories.wrong_statuses(pets, orders))
         found.add("otherwise wrong", *histories.listed_twice(pets, orders))
     undecided = 0
-    wrong, parts = searches(history, pages_are_moments=moments)
+    wrong, parts = searches(history)
     found.add("otherwise wrong", *wrong)
-    for pets_, operations, verdict, stuck in parts:
+    for pet, operations, verdict, stuck in parts:
         undecided += verdict is None
         if verdict is False:
-            if len(pets_) == 1:
-                piece = "\n".join(f"  {line}" for line in shorten(operations, pets_, stuck))
-                found.add("not linearizable", f"pet {pets_[0]}:\n{piece}")
-            else:  # one page may contradict many pairs: the shortest piece of each would take long
-                text = stuck.attempt if stuck else "no requests"
-                found.add("not linearizable", f"pets {pets_[0]} and {pets_[1]}: {text} <- here")
+            piece = "\n".join(f"  {line}" for line in shorten(operations, stuck))
+            found.add("not linearizable", f"pet {pet}:\n{piece}")
     return found, undecided
 
 
 SHOWN: Final = 24
 
 
-def shorten(
-    operations: list[RecordedCall], pets: list[int], stuck: RecordedCall | None
-) -> list[str]:
+def shorten(operations: list[RecordedCall], stuck: RecordedCall | None) -> list[str]:
     """Return the shortest piece of a history that cannot be explained, a line for each request.
 
     What was sent after the request at which the search got stuck is dropped, and then each request
@@ -111,10 +102,10 @@ def shorten(
     kept = operations
     if stuck is not None:
         until = [o for o in operations if o.sent <= stuck.ended]
-        kept = until if search(until, pets)[0] is False else operations
+        kept = until if search(until)[0] is False else operations
     for operation in [o for o in kept if _changes_nothing(o) and o is not stuck]:
         fewer = [o for o in kept if o is not operation]
-        if search(fewer, pets)[0] is False:
+        if search(fewer)[0] is False:
             kept = fewer
     begin = kept[0].sent if kept else 0
     lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]

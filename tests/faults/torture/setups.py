@@ -71,9 +71,7 @@ def one_redis(directory: Path, run: Run) -> Outcomes:
         yield from rounds(set_up, run, directory, front)
 
 
-def replicated(
-    group: Group, settings: RedisSettings, *, lossless: bool = True, moments: bool = True
-) -> Topology:
+def replicated(group: Group, settings: RedisSettings, *, lossless: bool = True) -> Topology:
     """Return a set-up on masters and replicas: a replica takes over from a master that is killed.
 
     A master, or all replicas, are suspended, so that they lag and confirm no write.
@@ -102,7 +100,6 @@ def replicated(
         stalled=stalled,
         masters=masters,
         lossless=lossless,
-        moments=moments,
     )
 
 
@@ -117,7 +114,7 @@ def on_a_cluster(partitions: int, directory: Path, run: Run) -> Outcomes:
     """Run rounds on a cluster, over this number of partitions."""
     with cluster(directory, *AOF, replicas=2) as group:
         settings = RedisSettings(url_of(group), wait_replicas=1, partitions=partitions)
-        yield from rounds(replicated(group, settings, moments=partitions == 1), run, directory)
+        yield from rounds(replicated(group, settings), run, directory)
 
 
 def one_postgres(directory: Path, run: Run) -> Outcomes:

@@ -70,7 +70,6 @@ class Topology(Struct, frozen=True, kw_only=True):
     cut_off -- cuts a server off from the others, and ends that: the fault cut-off
     masters -- returns who is master: if that changes, only what was acknowledged must last
     lossless -- whether that much lasts if it changes
-    moments -- whether a page shows one moment
     timeout_seconds -- how long a call, and the recovery after a fault, may take
     """
 
@@ -86,7 +85,6 @@ class Topology(Struct, frozen=True, kw_only=True):
     cut_off: Callable[[Random], object] | None = None
     masters: Callable[[], list[str]] = list
     lossless: bool = True
-    moments: bool = True
     timeout_seconds: float = 10
 
 
@@ -157,7 +155,7 @@ class TortureStage(Stage):
             found.add("wrong error", *race.failed)
             found.add("given out twice", *given_twice(race.history))
             return found, Counter({"lost acknowledged writes": gone})
-        found, undecided = judge(race, ended=ended, moments=set_up.moments, confirmed=replaced)
+        found, undecided = judge(race, ended=ended, confirmed=replaced)
         broken = race.target.lost - len(race.target.late)
         if broken and not {"kill-service", "kill-worker", "kill-workers", EMPTY} & {*self.happened}:
             text = f"{broken} connections broke, though the service was not killed"
