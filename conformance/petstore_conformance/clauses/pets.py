@@ -172,8 +172,9 @@ class PetClauses(Kit):
             await repository.restore(items=pets)  # equal, so skipped
         for pet_id, order_status in zip(available, OrderStatus, strict=True):
             token = make_token(f"place {pet_id}", pet_id)
-            placings = [repository.place_order(pet_id=pet_id, at=AT, token=token) for _ in range(2)]
-            receipts = [await placing for placing in placings]
+            receipts = [
+                await repository.place_order(pet_id=pet_id, at=AT, token=token) for _ in range(2)
+            ]
             check_types(receipts)
             id_ = receipts[0].id
             orders.append(await repository.update_order(order_id=id_, status=order_status))
