@@ -1,10 +1,10 @@
 """Clauses of locations that several processes open, and of processes that are killed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from petstore.contract import (
     Repository,
     UnavailableError,
 )
+from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.orders import add_pet, check_agreement
 from petstore_conformance.clauses.records import record_of
 from petstore_conformance.clauses.restore import HIGHEST
@@ -29,7 +30,6 @@ from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.harness.served import open_new
 from petstore_conformance.model.calls import (
-    Stored,
     created,
     measure,
     read_all,
@@ -53,15 +53,6 @@ MEETINGS: Final = 20
 FIRST_MEETINGS: Final = 3
 """How often two processes are the first to open a location."""
 
-Read = Callable[[Repository], Awaitable[Any]]
-
-
-async def _change(repository: Repository, read: Read, before: Any) -> Any:
-    """Read until there is something else than before, and return that."""
-    while (found := await read(repository)) == before:
-        pass
-    return found
-
 
 async def write_each_kind(
     repository: Repository, name: str, restored_id: int
@@ -82,18 +73,6 @@ async def write_each_kind(
     for item in (sold, order):
         yield item
     assert await send(repository, REX, token) == Receipt(restored_id, replayed=True)
-
-
-def check_acknowledged(items: Sequence[Pet | Order], stored: Stored) -> None:
-    """Check that items are stored; their statuses may have changed after they were acknowledged."""
-    found_items: list[Any] = [*stored.pets, *stored.orders]
-    by_id = {(type(item), item.id): item for item in found_items}
-    for item in items:
-        found = by_id.get((type(item), item.id))
-        assert found is not None, f"{item} is gone"
-        assert found == replace(item, status=found.status)
-        if isinstance(item, Order):
-            assert item.status in (OrderStatus.PLACED, found.status)
 
 
 class ProcessClauses(Kit):
@@ -213,30 +192,9 @@ class ProcessClauses(Kit):
 
     async def _kill_while_it_reads(self, location: Location) -> None:
         """Kill a process as soon as a call shows what it is writing: that must be stored."""
-        reads: tuple[Read, ...] = (
-            lambda repository: repository.get_pet(pet_id),
-            lambda repository: repository.list_pets(PetQuery(0, 9999)),
-            lambda repository: repository.list_pets(PetQuery(0, 9999, PetStatus.PENDING)),
-            lambda repository: repository.list_orders(OrderQuery(0, 9999)),
-            lambda repository: repository.list_orders(OrderQuery(0, 9999, OrderStatus.PLACED)),
-        )
-        for name in ("first", "second"):
+        for _ in range(2):
             async with child(location) as killed:
-                pet_id = await add_pet(killed)
-                token = make_token(name, pet_id)
-                changes = [_change(killed, read, await read(killed)) for read in reads]
-                orders = [killed.place_order(pet_id, AT, token) for _ in range(2)]
-                tasks = [asyncio.create_task(call) for call in (*orders, *changes)]
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                await killed.kill()
-            found = await asyncio.gather(*tasks, return_exceptions=True)
-            for error in found:
-                if isinstance(error, Exception) and not isinstance(error, UnavailableError):
-                    raise error
+                seen = await read_what_is_written(killed, [await add_pet(killed)])
             async with location.open() as repository:
-                after = [await read(repository) for read in reads]
-                again = await repository.place_order(pet_id, AT, token)
-            shown = any(not isinstance(result, Exception) for result in found)
-            assert again.replayed or not shown, "it was shown, and is gone"
-            for before, stored in zip(found[2:], after, strict=True):
-                assert before == stored or isinstance(before, UnavailableError)
+                check_acknowledged(seen, await read_all(repository))
+                await check_agreement(repository)
