@@ -273,22 +273,25 @@ def test_workers_end_if_their_parent_is_killed_while_they_start(
                 os.kill(worker, signal.SIGKILL)
 
 
-def test_a_worker_that_replaces_another_needs_neither_the_key_file_nor_the_directory(
+def test_a_worker_that_replaces_another_needs_neither_files_nor_the_directory(
     tmp_path: Path, file: Path
 ) -> None:
-    """It has the keys that the others have by then, not those of the start."""
+    """It has the settings of the start, and the keys that the others have by then."""
     assert WATCH_SECONDS < 5
+    config = tmp_path / "petstore.toml"
+    config.write_text('PETSTORE_ROOT_PATH = "/shop"\n')
     gone = tmp_path / "gone"
     gone.mkdir()
     script = f"import os; os.chdir({str(gone)!r}); from petstore import cli; cli.main()"
     paths = {"api_keys_file": "../keys", "sqlite_path": "../pets.sqlite"}
-    with served(tmp_path, script=script, **paths) as live:
+    with served(tmp_path, script=script, config=str(config), **paths) as live:
         before = live.workers()
         replace(file, key_line("new", "new").encode())
         with client_of_each(live, "old") as clients:
             until(lambda: {client.get("/v1/pets").status_code for client in clients} == {401})
         time.sleep(WATCH_SECONDS)  # the parent has no port to ask
         file.unlink()
+        config.unlink()
         gone.rmdir()
         line = f"cannot read the key file {file} of"
         until(lambda: live.log.read_text().count(line) == WORKERS)
@@ -300,21 +303,6 @@ def test_a_worker_that_replaces_another_needs_neither_the_key_file_nor_the_direc
         until(lambda: live.log.read_text().count(line) == WORKERS + 1)
         assert live.stop() == 0
     assert "Traceback" not in live.log.read_text()
-
-
-@pytest.mark.slow
-def test_a_worker_that_replaces_another_has_the_settings_of_the_start(tmp_path: Path) -> None:
-    """It read the file of PETSTORE_CONFIG again, and served with other keys than the others."""
-    config = tmp_path / "petstore.toml"
-    config.write_text('PETSTORE_ROOT_PATH = "/shop"\n')
-    with served(tmp_path, config=str(config)) as live:
-        config.write_text('PETSTORE_ROOT_PATH = "/other"\n')
-        before = live.workers()
-        os.kill(before[0], signal.SIGKILL)
-        until(lambda: len({*live.workers()} - {*before}) == 1)
-        with client_of_each(live) as clients:
-            links = [client.post("/v1/pets", json=REX).headers["location"] for client in clients]
-        assert all(link.startswith("/shop/v1/pets/") for link in links)
 
 
 CANNOT_REPLACE = """
