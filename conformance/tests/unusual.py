@@ -75,28 +75,29 @@ class Wrapped(Forwarding):
         return await method(*arguments, **named)
 
 
-class Jittery(Wrapped):
-    """A request, and then its response, each takes 0 to 10 ms on its way."""
-
-    seconds = 0.01
-
-    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        await asyncio.sleep(self.random.uniform(0, self.seconds))
-        result = await method(*arguments, **named)
-        await asyncio.sleep(self.random.uniform(0, self.seconds))
-        return result
-
-
 class Distant(Wrapped):
-    """Every call takes 50 ms."""
+    """Every call takes 50 ms: half of it until it is made, and half until the result is back."""
 
     seconds = 0.05
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        await asyncio.sleep(self.seconds / 2)
+        await asyncio.sleep(self.one_way())
         result = await method(*arguments, **named)
-        await asyncio.sleep(self.seconds / 2)
+        await asyncio.sleep(self.one_way())
         return result
+
+    def one_way(self) -> float:
+        """Return how many seconds a request or its response takes."""
+        return self.seconds / 2
+
+
+class Jittery(Distant):
+    """A request, and then its response, each takes 0 to 10 ms on its way."""
+
+    seconds = 0.01
+
+    def one_way(self) -> float:
+        return self.random.uniform(0, self.seconds)
 
 
 class FarAway(Distant):
@@ -105,33 +106,48 @@ class FarAway(Distant):
     seconds = 0.14
 
 
-class Locked(FarAway):
-    """One lock for all: a call at a time, and each takes 140 ms."""
+class Limited(Distant):
+    """So many connections, for which calls wait."""
+
+    connections = 1
 
     def __init__(self, inner: Repository, random: Random) -> None:
         super().__init__(inner, random)
-        self.lock = asyncio.Lock()
+        self.free = asyncio.Semaphore(self.connections)
 
     async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        async with self.lock:
+        async with self.free:
             return await super().call(method, *arguments, **named)
 
 
-class ListsSlowly(Distant):
-    """Every page takes 40 ms, and other calls half a millisecond.
+class Locked(Limited, FarAway):
+    """One lock for all: a call at a time, and each takes 140 ms."""
+
+
+class PartlySlow(Distant):
+    """Calls whose names begin like this take long, and other calls half a millisecond."""
+
+    slow: tuple[str, ...]
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        if method.startswith(self.slow):
+            return await super().forward(method, *arguments, **named)
+        await asyncio.sleep(0.0005)
+        return await getattr(self.inner, method)(*arguments, **named)
+
+
+class ListsSlowly(PartlySlow):
+    """Every page takes 40 ms.
 
     pages -- how many were read of all its repositories
     """
 
-    seconds = 0.04
+    seconds, slow = 0.04, ("list",)
     pages: ClassVar[int] = 0
 
-    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        if method.startswith("list"):
-            ListsSlowly.pages += 1
-            return await super().forward(method, *arguments, **named)
-        await asyncio.sleep(0.0005)
-        return await getattr(self.inner, method)(*arguments, **named)
+    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        ListsSlowly.pages += 1
+        return await super().call(method, *arguments, **named)
 
 
 class RestoresSlowly(Distant):
@@ -145,40 +161,20 @@ class RestoresSlowly(Distant):
         return await getattr(self.inner, method)(*arguments, **named)
 
 
-class WritesSlowly(Distant):
-    """A quorum stores each write, which takes 45 ms; others may overlap it. Reads take 0.5."""
+class WritesSlowly(PartlySlow):
+    """A quorum stores each write, which takes 45 ms; others may overlap it."""
 
-    seconds = 0.045
-
-    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
-        if method.startswith((*WRITES, "restore")):
-            return await super().forward(method, *arguments, **named)
-        await asyncio.sleep(0.0005)
-        return await getattr(self.inner, method)(*arguments, **named)
+    seconds, slow = 0.045, (*WRITES, "restore")
 
 
-class WritesInTurn(WritesSlowly):
+class WritesInTurn(Limited, WritesSlowly):
     """A write after the other, each of which takes 45 ms to reach the disk."""
 
-    def __init__(self, inner: Repository, random: Random) -> None:
-        super().__init__(inner, random)
-        self.lock = asyncio.Lock()
 
-    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        async with self.lock:
-            return await super().call(method, *arguments, **named)
-
-
-class Pooled(Jittery):
+class Pooled(Limited, Jittery):
     """Two connections, for which calls wait; each call is delayed at random."""
 
-    def __init__(self, inner: Repository, random: Random) -> None:
-        super().__init__(inner, random)
-        self.connections = asyncio.Semaphore(2)
-
-    async def call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        async with self.connections:
-            return await super().call(method, *arguments, **named)
+    connections = 2
 
 
 class Reserving(Jittery):
