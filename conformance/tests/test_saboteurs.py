@@ -86,7 +86,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "read", dict)
     monkeypatch.setattr(calls, "SLOW_SECONDS", 60)  # try all values
     monkeypatch.setattr(costs, "COMPARED_SECONDS", 0.5)
-    monkeypatch.setattr(costs, "FILL_SECONDS", 3)
+    monkeypatch.setattr(costs, "FILL_SECONDS", 10)
     monkeypatch.setattr(calls, "LATER_SECONDS", 2)
     monkeypatch.setattr(processes, "KILLING_SECONDS", 30)
     monkeypatch.setattr(restore, "RESTORING_SECONDS", 500)
