@@ -1,6 +1,7 @@
 """Calls of one or several repositories, each of them compared with the model."""
 
 import asyncio
+import re
 import sys
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -28,6 +29,7 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, within
+from petstore_conformance.harness.forwarding import Forwarding
 from petstore_conformance.harness.kit import Kit, Location
 from petstore_conformance.harness.signals import Cleanup
 from petstore_conformance.model.calls import (
@@ -42,10 +44,38 @@ from petstore_conformance.model.calls import (
 from petstore_conformance.model.model import Model, Payload, Write, matching, send
 from petstore_conformance.model.values import TIMES
 
-_CANCELLED: Final = (
-    "These calls were cancelled before, or in flight while the repository was closed. If one of"
-    " them took effect later than it would have otherwise, begin with [cancelled-write]:"
-)
+_NAMES: Final = ("one", "two", "three")
+"""What a program calls the handles."""
+
+_PROGRAM: Final = """\
+The writes that led to it, and the call after them, as a program for `python -m asyncio`:
+from msgspec import UNSET
+from petstore.contract import *
+import datetime
+async with backend.scratch(settings) as place, {handles}:
+    {calls}
+If a call that was cancelled took effect later than otherwise, begin with [cancelled-write]."""
+
+
+class Recorded(Forwarding):
+    """Notes the calls of a repository as lines of a program, without reads before other calls.
+
+    name -- the variable of the repository
+    """
+
+    def __init__(self, inner: Repository, name: str, lines: list[str]) -> None:
+        self.store = inner.store
+        self._inner, self._name, self._lines = inner, name, lines
+
+    async def forward(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Note the call, make it and return its result."""
+        __tracebackhide__ = True
+        given = [*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items())]
+        given = [re.sub(r"<(\w+\.\w+): '\w+'>", r"\1", text) for text in given]  # an enum's member
+        if self._lines and re.match(r"await \w+\.(get|list)_", self._lines[-1]):
+            self._lines.pop()
+        self._lines.append(f"await {self._name}.{method}({', '.join(given)})")
+        return await getattr(self._inner, method)(*arguments, **named)
 
 
 class Comparison(RuleBasedStateMachine):
@@ -77,7 +107,7 @@ class Comparison(RuleBasedStateMachine):
         self._model = Model()
         self._length = Length()
         self._steps = 0
-        self._cancelled: list[Any] = []
+        self._lines: list[str] = []
 
     @property
     def idle(self) -> bool:
@@ -93,10 +123,12 @@ class Comparison(RuleBasedStateMachine):
         targets = [self._handles[drawn[-1] % len(self._handles)] for drawn in drawn_calls]
 
         async def together() -> None:
+            self._lines.append(f"# the next {len(calls)} calls overlap")
             pairs = zip(calls, targets, strict=True)
             tasks = [asyncio.create_task(call.run(target)) for call, target in pairs]
             await self._length.wait(tenth)
             if cancelled:
+                self._lines.append(f"# the first {cancelled} of these {len(calls)} are cancelled")
                 await cancel(tasks[:cancelled])
             async with within(CANCEL_SECONDS + 50 * self._length.seconds, "a call"):
                 await asyncio.gather(*tasks[cancelled:])
@@ -106,7 +138,6 @@ class Comparison(RuleBasedStateMachine):
 
     def _explain(self, calls: list[Call]) -> None:
         """Find an order that explains the results; continue from the model after it."""
-        self._cancelled += [call.what for call in calls if call.unknown]
         if any(call.unknown for call in calls):
             stored = self._run(settle(self._repository, self._length))
         else:
@@ -120,9 +151,11 @@ class Comparison(RuleBasedStateMachine):
         if isinstance(failure, Exception | pytest.fail.Exception) and not isinstance(
             failure, HypothesisException
         ):
-            if self._cancelled:
-                calls = "".join(f"\n  {what}" for what in self._cancelled)
-                failure.add_note(f"{_CANCELLED}{calls}")
+            opened = (
+                f"backend.open(place, Expected()) as {n}" for n in _NAMES[: len(self._handles)]
+            )
+            calls = "\n    ".join(self._lines)
+            failure.add_note(_PROGRAM.format(handles=", ".join(opened), calls=calls))
             type(self).failure = failure
 
         async def close() -> None:
@@ -148,10 +181,13 @@ class Comparison(RuleBasedStateMachine):
 
     async def _reopen(self, index: int) -> None:
         manager = self._location.open()
-        self._handles[index : index + 1] = [await manager.__aenter__()]
+        handle = Recorded(await manager.__aenter__(), _NAMES[index], self._lines)
+        self._handles[index : index + 1] = [handle]
         self._managers[index] = manager
 
     async def _close(self, index: int, failure: BaseException | None = None) -> None:
+        how = f" with {failure!r}" if failure else ""
+        self._lines.append(f"# {_NAMES[index]} is closed{how}, and opened again")
         manager, self._managers[index] = self._managers[index], None
         if manager is not None:
             await manager.__aexit__(type(failure) if failure else None, failure, None)
