@@ -132,6 +132,7 @@ def test_the_clauses_are_in_an_order_of_breadth() -> None:
     [
         (["scratch-apart", "durable-orders"], (), "durable-orders"),  # times cut when reopened
         (["token-deleted", "token-expired"], (), "token-expired"),
+        (["restore-exact", "order-exact"], (), "order-exact"),  # the year 999
         (["token-atomic", "after-cancellation"], (), "after-cancellation"),
         (["no-aliasing", "durable-reads"], ["no-aliasing"], "durable-reads"),
     ],
