@@ -26,6 +26,7 @@ PANELS: Final = {
     "tokens": ["create with key"],
     "keys": ["get"],
     "services": ["get", "create", "server idle, ms/s", "connections"],
+    "topologies": ["get", "deep page", "create"],
 }
 """What is drawn against a number. Of the other questions, one figure is drawn as bars."""
 REQUESTS: Final = {*PANELS["pets"], "first page", "complete"}

@@ -52,11 +52,16 @@ def pets(most: int, seconds: int) -> Iterator[Case]:
                     figures[name] = m.cost([running], where, text, seconds)
                 figures["MiB after"] = m.mib(running)
                 figures["stop s"] = m.stop(running)
+            if backend != "memory":
+                with where.service(WORKERS="2") as running:
+                    m.first_response(running)
+                    figures["replace s"] = m.replace(running)
         return figures
 
     for backend in ("sqlite", "postgres", "memory", "redis"):
-        top = (3 if backend in ("sqlite", "postgres") else 1) * MILLION  # those fill quickly
-        for count in sizes(most, 1000, 100_000, top):
+        many = backend in ("sqlite", "postgres")  # they fill quickly, and on disk
+        large = (3 * MILLION, 30 * MILLION) if many else (MILLION,)
+        for count in sizes(most, 1000, 100_000, *large):
             yield backend, count, partial(measure, backend, count)
 
 
@@ -143,22 +148,31 @@ def keys(most: int, seconds: int) -> Iterator[Case]:
 
 def services(_: int, seconds: int) -> Iterator[Case]:
     """Show what more services of one store, with 48 clients each, take."""
-
-    def measure(backend: str, count: int) -> Figures:
-        with filled(backend, 10_000) as (where, _), ExitStack() as stack:
-            running = []
-            for number in range(count):  # one after the other, for they share a core
-                running.append(stack.enter_context(where.service(number)))
-                m.first_response(running[-1])
-            before, begin = m.scheduled_ms(where.server), time.monotonic()
-            time.sleep(4)
-            idle = (m.scheduled_ms(where.server) - before) / (time.monotonic() - begin)
-            used = m.costs(running, where, m.some(10_000), seconds)
-            return used | {"server idle, ms/s": idle, "connections": m.established(where)}
-
     for backend in ("redis", "postgres"):
         for count in (1, 2, 4, 8):
-            yield backend, count, partial(measure, backend, count)
+            yield backend, count, partial(many, seconds, backend, count)
+
+
+def topologies(_: int, seconds: int) -> Iterator[Case]:
+    """Show what PgBouncer, and a Cluster with partitions, take with more services."""
+    for kind in ("redis", "cluster-1", "cluster-2", "cluster-4", "postgres", "pgbouncer"):
+        for count in (1, 2, 4) if kind.startswith("cluster") else (1, 2, 4, 8):
+            yield kind, count, partial(many, seconds, kind, count)
+
+
+def many(seconds: int, kind: str, count: int) -> Figures:
+    """Return what so many services of one store take."""
+    with filled(kind, 10_000) as (where, _), ExitStack() as stack:
+        running = []
+        for number in range(count):  # one after the other, for they share a core
+            running.append(stack.enter_context(where.service(number)))
+            m.first_response(running[-1])
+        before, begin = sum(map(m.scheduled_ms, where.servers)), time.monotonic()
+        time.sleep(4)
+        idle = sum(map(m.scheduled_ms, where.servers)) - before
+        figures: Figures = {"server idle, ms/s": idle / (time.monotonic() - begin)}
+        figures |= m.costs(running, where, m.some(10_000), seconds)
+        return figures | {"connections": m.established(where)}
 
 
 def skew(most: int, seconds: int) -> Iterator[Case]:
@@ -201,7 +215,7 @@ QUESTIONS: Final[dict[str, Callable[[int, int], Iterator[Case]]]] = {
     "dear": dear.dear,
     "connections": connections,
     "moving": moving.moving,
-    **{one.__name__: one for one in (services, workers, tokens, keys, skew)},
+    **{one.__name__: one for one in (services, topologies, workers, tokens, keys, skew)},
 }
 TITLES: Final = {
     name: str(question.__doc__).strip().rstrip(".").removeprefix("Show ").capitalize()

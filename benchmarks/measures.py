@@ -2,17 +2,17 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from backends.postgres.tests.binaries import NEW
 from benchmarks.load import (
@@ -29,7 +29,7 @@ from benchmarks.load import (
     wrk,
 )
 from benchmarks.stores import DURABLE, RARE, Location, available
-from benchmarks.subjects import BUILD, KEY, Running, cpu_seconds, tree
+from benchmarks.subjects import BUILD, KEY, Running, tree
 
 MIB: Final = 2**20
 LIBRARIES: Final = {"LD_LIBRARY_PATH": str(NEW.parent / "lib")}  # of PostgreSQL's own programs
@@ -110,14 +110,13 @@ def cost(
     seconds: int = 1,
     connections: int = CONNECTIONS,
 ) -> list[float]:
-    """Return the CPU of a request in microseconds: of the services, and of the store's server.
+    """Return the CPU of a request in microseconds: of the services, and of the store's servers.
 
     connections -- of clients of each service
     """
 
     def used() -> tuple[float, float]:
-        service = sum(one.cpu_seconds() for one in running)
-        return service, cpu_seconds(where.server) if where.server else 0
+        return sum(one.cpu_seconds() for one in running), where.server_seconds()
 
     before = used()
     with ThreadPoolExecutor(len(running)) as threads:
@@ -129,10 +128,10 @@ def cost(
 
 
 def established(where: Location) -> int:
-    """Return how many connections the server of a store has."""
-    port = f":{urlsplit(where.url).port:04X}"
+    """Return how many connections the servers of a store have."""
+    ports = tuple(f":{int(port):04X}" for port in re.findall(r"127.0.0.1:(\d+)", where.url))
     lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-    return sum(local.endswith(port) and state == "01" for _, local, _, state, *_ in lines)
+    return sum(local.endswith(ports) and state == "01" for _, local, _, state, *_ in lines)
 
 
 def costs(
@@ -192,6 +191,22 @@ def stop(running: Running) -> float:
     return time.monotonic() - begin
 
 
+def replace(running: Running) -> float:
+    """Kill one of two workers; return how many seconds pass until another serves in its place."""
+    started = tree(running.process.pid)[1:]
+    one, other = (
+        pid for pid in started if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    os.kill(other, signal.SIGSTOP)  # so that only the new one can respond
+    os.kill(one, signal.SIGKILL)
+    begin, status = time.monotonic(), 0
+    while status != 200:
+        with suppress(OSError):
+            status = send(HTTPConnection("127.0.0.1", running.port, timeout=0.1), "GET", "/v1/pets")
+    os.kill(other, signal.SIGCONT)
+    return time.monotonic() - begin
+
+
 def peak_bytes(pid: int) -> int:
     """Return the largest resident size that a process has had, or 0 once it has ended."""
     text = Path(f"/proc/{pid}/status").read_text()
@@ -199,12 +214,12 @@ def peak_bytes(pid: int) -> int:
     return int(rest.split()[0]) * 1024 if rest else 0
 
 
-def scheduled_ms(pid: int | None, *, main: bool = False) -> float:
+def scheduled_ms(pid: int, *, main: bool = False) -> float:
     """Return how long a process and its descendants have been on a CPU, to the nanosecond.
 
     main -- only its main thread, which runs the event loop
     """
-    found = [pid] if main else tree(pid) if pid else []
+    found = [pid] if main else tree(pid)
     tasks = (task for one in found for task in Path(f"/proc/{one}/task").iterdir())
     chosen = (task for task in tasks if not main or task.name == str(pid))
     return sum(int((task / "schedstat").read_text().split()[0]) for task in chosen) / 1e6

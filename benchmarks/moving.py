@@ -17,7 +17,6 @@ from backends.postgres.tests.binaries import NEW, reachable
 from benchmarks.curves import Case, Figures
 from benchmarks.measures import LIBRARIES, MIB, peak_bytes
 from benchmarks.stores import DURABLE, Location, filled, location
-from benchmarks.subjects import cpu_seconds
 
 MOST: Final = {"sqlite": 3_000_000, "redis": 1_000_000, "postgres": 3_000_000}
 Command = Sequence[str | Path]
@@ -87,7 +86,7 @@ def engine(where: Location, other: Location) -> tuple[Command, Command, Path]:
 
 def run(command: Command, where: Location, source: Path = Path(os.devnull)) -> Figures:
     """Run a command on a store; return its CPU and the server's, its time and peak memory."""
-    before, begin, peak = cpu_seconds(where.server) if where.server else 0.0, time.monotonic(), 0
+    before, begin, peak = where.server_seconds(), time.monotonic(), 0
     environ = os.environ | where.environ | LIBRARIES
     with source.open("rb") as standard_input:
         process = subprocess.Popen(
@@ -99,6 +98,6 @@ def run(command: Command, where: Location, source: Path = Path(os.devnull)) -> F
     process.returncode = os.waitstatus_to_exitcode(ended[1])
     if process.returncode:
         raise RuntimeError(f"{command}: {process.returncode}")
-    server = cpu_seconds(where.server) - before if where.server else 0.0
+    server = where.server_seconds() - before
     own = ended[2].ru_utime + ended[2].ru_stime
     return {"CPU s": [own, server], "s": time.monotonic() - begin, "peak MiB": peak / MIB}

@@ -14,10 +14,12 @@ from typing import Final, NamedTuple
 
 import redis
 
+from backends.postgres.tests.pgbouncers import pgbouncer
 from backends.postgres.tests.servers import single as postgres_server
 from backends.redis.tests.servers import AOF, single
+from backends.redis.tests.topologies import cluster
 from benchmarks.backends import service
-from benchmarks.subjects import Running
+from benchmarks.subjects import Running, cpu_seconds
 from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
 from petstore.transfer.ndjson import MEMBERS, Transferred, encode, encode_end
 
@@ -31,12 +33,12 @@ NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class Location(NamedTuple):
-    """Where a store is: its backend's settings, its size in bytes, its server, its folder."""
+    """Where a store is: its backend's settings, its size in bytes, its servers, its folder."""
 
     backend: str
     settings: dict[str, str]
     stored: Callable[[], int]
-    server: int | None
+    servers: set[int]
     directory: Path
 
     @property
@@ -49,6 +51,10 @@ class Location(NamedTuple):
         """The settings as environment variables."""
         chosen = {"BACKEND": self.backend, **self.settings}
         return {f"PETSTORE_{name}": value for name, value in chosen.items()}
+
+    def server_seconds(self) -> float:
+        """Return the CPU time that its servers have used."""
+        return sum(map(cpu_seconds, self.servers))
 
     def service(self, number: int = 1, **settings: str) -> Running:
         """Start a service on it."""
@@ -65,40 +71,60 @@ class Location(NamedTuple):
         )
 
 
+def children() -> set[int]:
+    """Return the processes that the main thread has started."""
+    pid = os.getpid()
+    return {*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())}
+
+
 def file_bytes(directory: Path) -> int:
     """Return the size of the files in a directory."""
     return sum(file.stat().st_size for file in directory.iterdir())
 
 
 @contextmanager
-def location(backend: str) -> Iterator[Location]:
-    """Yield an empty location."""
+def location(kind: str) -> Iterator[Location]:
+    """Yield an empty location: of a backend, behind `pgbouncer`, or in a Cluster.
+
+    `cluster-2` has two partitions, and four masters, so that each partition has one of its own.
+    """
+    before = children()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        if backend == "memory":
-            yield Location(backend, {}, lambda: 0, None, directory)
-        elif backend == "sqlite":
+        if kind == "memory":
+            yield Location(kind, {}, lambda: 0, set(), directory)
+        elif kind == "sqlite":
             file = {"SQLITE_PATH": str(directory / "pets.sqlite")}
-            yield Location(backend, file, lambda: file_bytes(directory), None, directory)
-        elif backend == "redis":
-            server = stack.enter_context(single(directory, *AOF))
-            assert server.process is not None  # noqa: S101 - it is running
-            client = stack.enter_context(redis.Redis(port=server.port))
+            yield Location(kind, file, lambda: file_bytes(directory), set(), directory)
+        elif kind in {"postgres", "pgbouncer"}:
+            postgres = stack.enter_context(postgres_server("shared_buffers = 256MB"))
+            settings = {"POSTGRES_URL": postgres.url(sslmode="disable")}
+            if kind == "pgbouncer":
+                url = stack.enter_context(pgbouncer(postgres, size=20))
+                settings = {"POSTGRES_URL": url, "POSTGRES_PGBOUNCER": "true"}
+            size = "SELECT pg_database_size(current_database())"
             yield Location(
-                backend,
-                {"REDIS_URL": f"redis://127.0.0.1:{server.port}"},
-                lambda: int(client.info("memory")["used_memory"]),
-                server.process.pid,
+                "postgres",
+                settings,
+                lambda: int(postgres.fetch(size)[0][0]),
+                children() - before,
                 directory,
             )
         else:
-            postgres = stack.enter_context(postgres_server("shared_buffers = 256MB"))
-            assert postgres.process is not None  # noqa: S101 - it is running
+            if kind == "redis":
+                nodes = [stack.enter_context(single(directory, *AOF))]
+            else:
+                nodes = [*stack.enter_context(cluster(directory, *AOF, masters=4)).nodes]
+            _, _, partitions = kind.partition("-")
+            hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+            settings = {"REDIS_URL": f"redis{'+cluster' * bool(partitions)}://{hosts}"}
+            settings["REDIS_PARTITIONS"] = partitions or "1"
+            clients = [stack.enter_context(redis.Redis(port=node.port)) for node in nodes]
             yield Location(
-                backend,
-                {"POSTGRES_URL": postgres.url(sslmode="disable")},
-                lambda: int(postgres.fetch("SELECT pg_database_size(current_database())")[0][0]),
-                postgres.process.pid,
+                "redis",
+                settings,
+                lambda: sum(int(one.info("memory")["used_memory"]) for one in clients),
+                children() - before,
                 directory,
             )
 
@@ -158,11 +184,11 @@ def put(where: Location, items: Iterable[Transferred]) -> tuple[float, float]:
 
 
 @contextmanager
-def filled(backend: str, pets: int) -> Iterator[tuple[Location, dict[str, float]]]:
+def filled(kind: str, pets: int) -> Iterator[tuple[Location, dict[str, float]]]:
     """Yield a store with pets, a tenth as many orders and records, and what each of them takes."""
-    with location(backend) as where:
+    with location(kind) as where:
         found = dict[str, float]()
-        if backend != "memory":
+        if kind != "memory":
             found["bytes a pet"], seconds = put(where, animals(pets))
             found["imported/s"] = pets / seconds
             found["bytes an order"], _ = put(where, orders(pets))

@@ -23,16 +23,17 @@ unix_socket_dir =
 auth_type = trust
 auth_file = {directory}/users
 pool_mode = {mode}
-default_pool_size = 3
+default_pool_size = {size}
 logfile = {directory}/pgbouncer.log
 """
 
 
 @contextmanager
-def pgbouncer(server: Server, mode: str = "transaction") -> Iterator[str]:
-    """Run a PgBouncer with three server connections; yield its URL. Skip if there is none.
+def pgbouncer(server: Server, mode: str = "transaction", size: int = 3) -> Iterator[str]:
+    """Run a PgBouncer; yield its URL. Skip if there is none.
 
     mode -- what it pools: a session or a transaction
+    size -- how many connections to the server it has
     """
     found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
@@ -42,7 +43,12 @@ def pgbouncer(server: Server, mode: str = "transaction") -> Iterator[str]:
         file = directory / "pgbouncer.ini"
         file.write_text(
             CONFIGURATION.format(
-                host=server.host, server=server.port, port=port, directory=directory, mode=mode
+                host=server.host,
+                server=server.port,
+                port=port,
+                directory=directory,
+                mode=mode,
+                size=size,
             )
         )
         (directory / "users").write_text('"postgres" ""\n')
