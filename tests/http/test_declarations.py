@@ -4,14 +4,18 @@ Litestar's own dispatch serves no request, so any other option would be ignored.
 """
 
 import ast
+import importlib
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
+from litestar.config.app import AppConfig
 
 import petstore.http
+from petstore.http.routes import Routes
 
 IMPORTS: Final = {
     # What the routes are compiled from.
@@ -81,3 +85,13 @@ def test_every_option_that_is_declared_has_an_effect() -> None:
 )
 def test_one_that_has_none_is_named_with_what_to_do(source: str, name: str) -> None:
     assert [text for _, text in declared(ast.parse(source))] == [f"{name} {REMEDY}"]
+
+
+def test_what_litestar_would_import_in_vain_is_left_out_of_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugin = "litestar.plugins.opentelemetry"
+    monkeypatch.delitem(sys.modules, plugin, raising=False)
+    Routes(AppConfig())
+    assert plugin not in sys.modules
+    assert importlib.import_module(plugin)  # it can still be imported
