@@ -154,7 +154,7 @@ def services(_: int, seconds: int) -> Iterator[Case]:
 
 
 def topologies(_: int, seconds: int) -> Iterator[Case]:
-    """Show what PgBouncer, and a Cluster with partitions, take with more services."""
+    """Show more services in other topologies."""
     for kind in ("redis", "cluster-1", "cluster-2", "cluster-4", "postgres", "pgbouncer"):
         for count in (1, 2, 4) if kind.startswith("cluster") else (1, 2, 4, 8):
             yield kind, count, partial(many, seconds, kind, count)
