@@ -31,7 +31,6 @@ from petstore_conformance.clauses.orders import (
     check_agreement,
     place_at,
     place_orders,
-    watch,
 )
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
@@ -199,22 +198,25 @@ class ConcurrencyClauses(Kit):
             if not in_time():
                 return
             tried.append(number)
-            (order,) = await place_orders(repository)
+            reading, (order,) = True, await place_orders(repository)
+
+            async def read_again_and_again() -> None:
+                while reading:
+                    pet, found, pets, orders, _ = await views(order)
+                    ids = [item and item.id for item in (pet, *pets, found, *orders)]
+                    gone = "it is gone while it changes"
+                    assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
+                    await yield_to_others()  # a repository in memory may never wait
+
             length, _ = await measure(views(order))
-
-            async def read() -> None:
-                pet, found, pets, orders, _ = await views(order)
-                ids = [item and item.id for item in (pet, *pets, found, *orders)]
-                gone = "it is gone while it changes"
-                assert ids == [order.pet_id, order.pet_id, order.id, order.id], gone
-
-            async def update() -> tuple[Order, Any]:
-                await length.wait(number % 6 * 2)
-                changed = await repository.update_order(order.id, status)
-                return changed, await views(order)
-
+            readers = [asyncio.create_task(read_again_and_again()) for _ in range(readers_each)]
+            await yield_to_others(number % 12)
+            await length.wait(number % 6 * 2)
             status = FINAL_STATUSES[number // 6 % 2]
-            changed, (pet, found, pets, orders, placed) = await watch(update(), read, readers_each)
+            changed = await repository.update_order(order.id, status)
+            pet, found, pets, orders, placed = await views(order)
+            reading = False
+            await asyncio.gather(*readers)
             assert pet is not None
             assert pet.status is PET_STATUS_BY_ORDER[status]
             assert (pets, found, orders) == ([pet], changed, [changed])
