@@ -70,7 +70,7 @@ from petstore_conformance.model.values import (
     make_token,
 )
 
-READING_SECONDS: Final = 30
+REREAD_SECONDS: Final = 30
 """After this time, no further store is read: one that is slow takes ten seconds."""
 
 FAILURES: Final = (RaisedOnPurposeError, CancelledOnPurposeError, None, None)
@@ -278,7 +278,7 @@ class DurabilityClauses(Kit):
     @location_clause("durable-reads", needs="durable")
     async def test_what_was_read_is_there_after_reopening(self, location: Location) -> None:
         """A new pet or order is visible to reads before it is stored durably."""
-        in_time = time_limit(READING_SECONDS)
+        in_time = time_limit(REREAD_SECONDS)
         for number in range(5):
             if number and not in_time():
                 break

@@ -38,6 +38,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._listener: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving = set[asyncio.Task[None]]()
 
     def refuse(self) -> None:
         """Refuse new connections; open ones stay open."""
@@ -66,7 +67,7 @@ class Proxy:
             await close_server(listener)
 
     async def _listen(self) -> None:
-        self._listener = await asyncio.start_server(self._serve, HOST, self.port, ssl=self._tls)
+        self._listener = await asyncio.start_server(self._accept, HOST, self.port, ssl=self._tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _cut(self) -> None:
@@ -84,9 +85,15 @@ class Proxy:
         await self._cut()
         await _let_handlers_run()  # what was cut is closed
 
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # If a task that asyncio makes is cancelled, Python 3.11 logs an error.
+        self._writers.add(writer)
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
-        self._writers.add(writer)
         with suppress(OSError):
             responses, requests = await asyncio.open_connection(*self._server)
             writers.insert(0, requests)
