@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from itertools import permutations, repeat
+from itertools import permutations
 from typing import Any, Final
 
 import pytest
@@ -36,6 +36,7 @@ from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import (
     every_filter,
+    fill,
     kind,
     measure,
     one_effect,
@@ -159,6 +160,16 @@ async def only_read(reader: Repository, writer: Repository) -> None:
         assert after != before
 
 
+async def _add_pets(handles: Sequence[Repository], part: range) -> Sequence[int]:
+    return await asyncio.gather(*(add_pet(handles[number]) for number in part))
+
+
+async def _order(
+    handles: Sequence[Repository], pet_ids: Sequence[int], part: range
+) -> Sequence[Order]:
+    return await asyncio.gather(*(place_at(handles[n], AT, pet_ids[n]) for n in part))
+
+
 class SharingClauses(Kit):
     """Clauses of backends that claim to be shared."""
 
@@ -236,16 +247,15 @@ class SharingClauses(Kit):
             for handle in handles:
                 assert {pet.id for pet in await handle.list_pets(PetQuery(0, 99))} == ids
         async with location.open() as one, location.open() as other:
-            numbers = await sample(one, range(MANY_IDS), together=True)
-            handles = [handle for _ in numbers for handle in (one, other)]
-            pet_ids = await asyncio.gather(*(add_pet(handle) for handle in handles))
+            handles = [handle for _ in range(MANY_IDS) for handle in (one, other)]
+            pet_ids = await fill(len(handles), lambda part: _add_pets(handles, part))
             assert len(set(pet_ids)) == len(pet_ids), "an id is assigned twice"
             listed = await one.list_pets(PetQuery(0, 9999))
             assert await other.list_pets(PetQuery(0, 9999)) == listed
             assert {pet.id for pet in listed} == set(pet_ids)
-            placings = map(place_at, handles, repeat(AT), pet_ids)
-            orders = {order.id for order in await asyncio.gather(*placings)}
-            assert len(orders) == len(pet_ids), "the id of an order is assigned twice"
+            placed = await fill(len(pet_ids), lambda part: _order(handles, pet_ids, part))
+            orders = {order.id for order in placed}
+            assert len(orders) == len(placed), "the id of an order is assigned twice"
             (order,) = await place_orders(other)
             id_ = max(order.id, order.pet_id, *orders) + 1000
             cancelled = Order(id_, id_, OrderStatus.CANCELLED, AT)
