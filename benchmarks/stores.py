@@ -139,7 +139,7 @@ def available(pets: int) -> list[int]:
     return [id_ for id_ in range(pets // 10 + 1, pets + 1) if id_ % RARE]
 
 
-def animals(pets: int) -> Iterator[Pet]:
+def short_named(pets: int) -> Iterator[Pet]:
     """Yield pets with names of eight characters."""
     sold = few(pets)
     for id_ in range(1, pets + 1):
@@ -189,7 +189,7 @@ def filled(kind: str, pets: int) -> Iterator[tuple[Location, dict[str, float]]]:
     with location(kind) as where:
         found = dict[str, float]()
         if kind != "memory":
-            found["bytes a pet"], seconds = put(where, animals(pets))
+            found["bytes a pet"], seconds = put(where, short_named(pets))
             found["imported/s"] = pets / seconds
             found["bytes an order"], _ = put(where, orders(pets))
             found["bytes a record"], _ = put(where, records(pets // 10, int(time.time()) + DAY))
