@@ -160,11 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help=text, epilog=_SETTINGS, allow_abbrev=False)
     serve.add_argument(
         "--dev",
-        metavar="FILE",
-        nargs="?",
-        const="",
-        help="for trying out: the memory backend unless another is set, and a generated key;"
-        " with FILE, it begins with the pets and orders in it (NDJSON or JSON)",
+        action="store_true",
+        help="for trying out: the memory backend unless another is set, and a generated key",
     )
     serve.add_argument("--backend", metavar="NAME", help="PETSTORE_BACKEND")
     serve.add_argument("--listen", metavar="HOST:PORT", help="PETSTORE_LISTEN")
@@ -223,8 +220,7 @@ def _serve(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as behind "&"
         signal.signal(signal.SIGINT, lambda *_: os._exit(exit_status.INTERRUPTED))
-    dev = options.dev is not None
-    if not dev:  # a key file that changes during the start is reloaded soon after
+    if not options.dev:  # a key file that changes during the start is reloaded soon after
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from petstore.config.loading import configure
     from petstore.observability import logs
@@ -235,12 +231,8 @@ def _serve(options: argparse.Namespace) -> int:
         "PETSTORE_LISTEN": options.listen,
         "PETSTORE_WORKERS": options.workers,
     }
-    configuration = configure(os.environ, flags, dev=dev)
+    configuration = configure(os.environ, flags, dev=options.dev)
     _warn(configuration.warnings)
-    if options.dev:
-        from petstore.transfer.seed import seeded
-
-        configuration = seeded(configuration, options.dev)
     logs.set_up(configuration.settings.log, configuration.settings.log_level)
     serve.serve(configuration)
     return 0

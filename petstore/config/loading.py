@@ -20,7 +20,6 @@ class Configuration(Struct, frozen=True):
     """What to run.
 
     plugin, storage -- the chosen backend and its settings
-    dev -- whether it is for trying out (``--dev``)
     dev_key -- the key that was generated for this run, with ``--dev``
     warnings -- findings that do not prevent the start
     """
@@ -29,7 +28,6 @@ class Configuration(Struct, frozen=True):
     plugin: Plugin
     storage: Struct
     keys: Keys
-    dev: bool = False
     dev_key: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -86,7 +84,7 @@ def _configure(gathered: settings.Gathered, *, dev: bool, keyless: bool) -> Conf
     unknown = _unknown(gathered, plugin)
     keys, dev_key = _keys(chosen, dev=dev, keyless=keyless)
     warnings = unknown + keys.warnings
-    return Configuration(chosen, plugin, storage, keys, dev, dev_key, warnings)
+    return Configuration(chosen, plugin, storage, keys, dev_key, warnings)
 
 
 def _check_workers(workers: int, plugin: Plugin) -> None:

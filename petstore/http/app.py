@@ -18,13 +18,7 @@ from petstore.http.api.operations import OperationsController
 from petstore.http.api.orders import OrdersController
 from petstore.http.api.pets import PetsController
 from petstore.http.cors import Cors
-from petstore.http.guards import (
-    key_guard,
-    preferred_error_guard,
-    rate_guard,
-    read_only_guard,
-    slot_guard,
-)
+from petstore.http.guards import key_guard, rate_guard, read_only_guard, slot_guard
 from petstore.http.headers import Header
 from petstore.http.limits import RateLimiter, SharedCounters, shared_counters_bytes
 from petstore.http.openapi.document import encode_document
@@ -60,7 +54,6 @@ Shared = tuple[SharedStore, SharedCounters]
 def create_app(configuration: Configuration, shared: Shared | None = None) -> Application:
     """Build the application; it opens its storage in its lifespan and closes it there.
 
-    configuration -- if it is for trying out, clients may ask for errors, to test what they do then
     shared -- what several workers share; None if there is one
     """
     settings, keys = configuration.settings, configuration.keys
@@ -83,8 +76,6 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         guards.append(rate_guard(RateLimiter(settings.rate_limit, counters)))
     if settings.read_only:
         guards.append(read_only_guard)
-    if configuration.dev:
-        guards.append(preferred_error_guard)
     guards.append(slot_guard)
 
     def use(repository: Repository) -> None:
@@ -123,7 +114,6 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
         encode_document(routes.operations, settings.root_path),
         Shares(settings.max_in_flight, settings.max_body_bytes),
         StorageHealth(metrics),
-        dev=configuration.dev,
     )
     service = Service(
         routes,

@@ -88,7 +88,8 @@ def _check_head(scope: Any, limit: int) -> int:
             encoded = encoded or value.lower() != b"identity"
     type_ = types[0] if len(types) == 1 else b""
     if type_ != b"application/json" and (not _JSON.fullmatch(type_) or _CHARSET.search(type_)):
-        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, NOT_JSON, accepted(scope["method"]))
+        name = "accept-patch" if scope["method"] == "PATCH" else "accept"
+        raise ApiError(ErrorCode.UNSUPPORTED_MEDIA_TYPE, NOT_JSON, {name: "application/json"})
     if encoded:
         message = "Content-Encoding: not supported; send the body uncompressed."
         codings = {"accept-encoding": "identity"}
@@ -96,11 +97,6 @@ def _check_head(scope: Any, limit: int) -> int:
     if length > limit:
         raise _too_large(limit)
     return length
-
-
-def accepted(method: str) -> dict[str, str]:
-    """Return the header that says what the body of a request must be."""
-    return {"accept-patch" if method == "PATCH" else "accept": "application/json"}
 
 
 def decode(content: bytes, type_: Any) -> Any:

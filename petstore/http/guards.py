@@ -4,13 +4,10 @@ import re
 from typing import Any, Final
 
 from petstore.config.keys import Keys
-from petstore.http.body import accepted
 from petstore.http.errors import (
-    CODES,
     KEY_INVALID,
     KEY_MISSING,
     OVER_RATE_LIMIT,
-    RETRY_AFTER_SECONDS,
     ApiError,
     ErrorCode,
     Refusal,
@@ -18,12 +15,9 @@ from petstore.http.errors import (
 )
 from petstore.http.limits import RateLimiter
 from petstore.http.request import ServiceRequest
-from petstore.http.routes import Guard, Texts
+from petstore.http.routes import Guard
 
 _CHALLENGE: Final = 'Bearer realm="petstore"'
-_CODE: Final = re.compile(
-    rb'(?:^|,)[ \t]*code[ \t]*=[ \t]*"?([0-9]{3})"?[ \t]*(?:[,;]|$)', re.IGNORECASE
-)
 _BEARER: Final = re.compile(rb"bearer +([^ ]+) *", re.IGNORECASE)
 
 
@@ -85,27 +79,6 @@ def read_only_guard(request: ServiceRequest, _: Any) -> None:
             "The service is read-only for now, for instance because its data is being moved. Send"
             " the request again later, with the same Idempotency-Key if it has one."
         )
-
-
-def preferred_error_guard(request: ServiceRequest, handler: Any) -> None:
-    """Respond with the error that ``Prefer: code=503`` asks for; only with ``--dev``.
-
-    It may be any documented error of the operation. Other preferences are ignored (RFC 7240).
-    """
-    values = [value for name, value in request.scope["headers"] if name == b"prefer"]
-    if (found := _CODE.search(b",".join(values))) is None:
-        return
-    status = int(found[1])
-    if status in Texts(**handler.opt).statuses:
-        headers = {"preference-applied": f"code={status}"}
-        if status == 401:
-            headers["www-authenticate"] = _CHALLENGE
-        if status == 415:
-            headers |= accepted(request.scope["method"])
-        if status == 429:
-            headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-            request.limit_headers = ()  # they would say that more requests are left
-        raise ApiError(CODES[status], "The header Prefer asked for this error.", headers)
 
 
 def slot_guard(request: ServiceRequest, _: Any) -> None:

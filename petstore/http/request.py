@@ -24,7 +24,6 @@ class ServiceState:
     document -- the OpenAPI document, as JSON
     shares -- what each client holds of this process
     storage_health -- logs when the storage fails
-    dev -- whether clients may ask for errors, which the reference page then offers
     repository -- the open store, while the application's lifespan is active
     startup_error -- why the repository could not be opened
     clock -- returns the current time in UTC; tests replace it
@@ -40,14 +39,11 @@ class ServiceState:
         document: bytes,
         shares: Shares,
         storage_health: StorageHealth,
-        *,
-        dev: bool,
     ) -> None:
         self.root_path = root_path
         self.document = document
         self.shares = shares
         self.storage_health = storage_health
-        self.dev = dev
         self.startup_error: Exception | None = None
         self.clock: Callable[[], datetime] = partial(datetime.now, UTC)
         self.token_clock = TokenClock()

@@ -27,7 +27,6 @@ petstore in development mode; press Ctrl-C to stop. {kept}
   service    {api}
   reference  {base}/docs
   API key    {key}
-  errors     on demand: -H 'Prefer: code=503', or any other code that is documented
 
 Add a pet, in another terminal:
 

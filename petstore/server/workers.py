@@ -110,7 +110,7 @@ class Supervisor:
     ) -> None:
         self._settings = configuration.settings
         self._keys = configuration.keys
-        self._arguments = self._settings, configuration.storage, self._keys, configuration.dev, sock
+        self._arguments = self._settings, configuration.storage, self._keys, sock
         self._sock = sock
         self._pids = pids
         self._memory = Memory.create(self._settings.workers)
@@ -288,14 +288,13 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
     settings: Settings,
     storage: Struct,
     keys: Keys,
-    dev: bool,  # noqa: FBT001
     sock: socket.socket,
     memory: Memory,
     report: "Connection[int, int]",
 ) -> None:
     """Serve as one of several workers, until SIGTERM or until the parent has gone.
 
-    settings, storage, keys, dev -- as in `Configuration`
+    settings, storage, keys -- as in `Configuration`
     sock -- that of the supervisor
     memory -- what it shares with the other workers
     report -- is sent the process id once the worker serves
@@ -315,7 +314,7 @@ def work(  # noqa: PLR0913, PLR0917 - what a process is given
         with thread_errors():
             Thread(target=_stop_with_parent, daemon=True).start()
             plugin = discovery.find(settings.backend or "")
-            app = create_app(Configuration(settings, plugin, storage, keys, dev), memory.shared)
+            app = create_app(Configuration(settings, plugin, storage, keys), memory.shared)
             Server(app, settings, ready, keys.reload_soon, memory.turns).run([sock])
     except (StorageError, ConfigurationError) as error:  # the parent may try again
         _log.error("a worker cannot start: %s", error)

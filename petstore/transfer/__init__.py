@@ -1,1 +1,1 @@
-"""``petstore export``, ``import`` and ``verify``, and the file of ``serve --dev``."""
+"""``petstore export``, ``import`` and ``verify``."""

@@ -119,14 +119,11 @@ def _item(found: _Line, line: bytes) -> Transferred:
     raise AssertionError
 
 
-def read(
-    file: BinaryIO, name: str, max_line: int, *, needs_end: bool = True
-) -> Iterator[tuple[int, bytes, Transferred]]:
+def read(file: BinaryIO, name: str, max_line: int) -> Iterator[tuple[int, bytes, Transferred]]:
     """Yield the number, the bytes and the item of each line but the last.
 
     name -- the name of the file in messages
     max_line -- the maximum length of a line in bytes, including the line feed
-    needs_end -- whether the last line of an export may not be missing
 
     Raises `InvalidLineError` for the first malformed line, and at the end for a wrong last one.
     """
@@ -147,7 +144,7 @@ def read(
         counts[type(item)] += 1
         yield number, line, item
     end = encode_end(counts)
-    if (line or needs_end) and (line != end or file.readline(1)):
+    if line != end or file.readline(1):
         raise InvalidLineError(
             f"{name}, line {number}: expected {end.decode().strip()} and nothing after it; the"
             " export was cut off or changed"

@@ -23,7 +23,7 @@ from petstore.http.errors import ErrorCode
 from tests.browser.chromium import log
 from tests.browser.reference import SECONDS, WIDE, Page, operations, show
 from tests.support.environments import program
-from tests.support.services import KEY, Live, Start, environment
+from tests.support.services import Live, environment
 
 pytestmark = pytest.mark.slow
 
@@ -277,20 +277,6 @@ def test_the_sample_stays_in_view(service: Live, browser: Chrome) -> None:
     browser.execute_script(f"document.querySelector('{block} .field').scrollIntoView()")
     page.wait.until(lambda _: browser.execute_script(top, f"{block} .description") < 0)
     assert browser.execute_script(top, f"{block} legend") >= 0
-
-
-def test_with_dev_an_error_can_be_chosen(start: Start, service: Live, browser: Chrome) -> None:
-    Page(browser, service)
-    assert not browser.find_elements(By.NAME, "Prefer")
-    live = start("--dev", api_keys=KEY)
-    page = Page(browser, live)
-    page.key(KEY)
-    for name, operation in operations(live).items():
-        offered = page.texts(f"#{name} [name=Prefer] option:not([value=''])")
-        assert offered == list(operation["responses"])[1:]
-    page.click(f"{page.open('createPet')} [value='code=413']")
-    assert page.send("createPet") == "413"
-    assert live.client.get("/v1/pets").json() == []
 
 
 def test_bodies_are_sent_and_shown_byte_for_byte(fresh: Live, browser: Chrome) -> None:

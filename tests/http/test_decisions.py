@@ -75,48 +75,25 @@ class TestOtherPaths:
             assert "//" not in page.text.replace("<!doctype", "")
             parts = re.findall('(?:href|src)="(docs/[^"]+)"', page.text)
             assert len(parts) == 3
-            for part in parts:
-                # Another version comes from the page of another release, during an update.
-                for url, caching in (
-                    (f"/{part}", "public, max-age=31536000, immutable"),
-                    (f"/{part}0", "no-cache"),
-                    (f"/{part.partition('?')[0]}", "no-cache"),
-                ):
-                    response = client.get(url)
-                    assert response.status_code == 200
-                    assert response.headers["cache-control"] == caching
+            assert {client.get(f"/{part}").status_code for part in parts} == {200}
 
     @pytest.mark.parametrize("method", ["GET", "HEAD"])
     @pytest.mark.parametrize(
         "path", ["/openapi.json", "/docs", "/docs/reference.js", "/docs/reference.css"]
     )
-    def test_what_caches_may_store_is_compressed_and_tagged(
+    def test_what_caches_may_store_has_a_validator(
         self, service: Live, method: str, path: str
     ) -> None:
-        def send(accepted: str, known: str = "") -> httpx.Response:
-            headers = {"Accept-Encoding": accepted, "If-None-Match": known}
-            return service.client.request(method, path, headers=headers)
+        def send(known: str = "") -> httpx.Response:
+            return service.client.request(method, path, headers={"If-None-Match": known})
 
-        tags: dict[str | None, str] = {}
-        for accepted, coding in (
-            ("gzip, deflate, br", "gzip"),
-            ("br, GZIP;q=0.5", "gzip"),
-            ("identity", None),
-            ("gzip;q=0", None),
-            ("gzip; q=0.0", None),
-            ("br", None),
-        ):
-            found = send(accepted)
-            assert found.headers.get("content-encoding") == coding
-            if method == "GET":
-                assert len(found.content) > int(found.headers["content-length"]) or coding is None
-            tag = tags.setdefault(coding, found.headers["etag"])
-            assert tag == found.headers["etag"]
-            for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
-                again = send(accepted, known)
-                assert (again.status_code, again.content) == (304, b"")
-                assert "content-type" not in again.headers
-                for name in ("cache-control", "etag", "vary"):
-                    assert again.headers[name] == found.headers[name]
-            assert send(accepted, '"x"').status_code == 200
-        assert tags["gzip"] != tags[None]
+        found = send()
+        tag = found.headers["etag"]
+        assert found.headers["cache-control"] == "no-cache"
+        for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+            again = send(known)
+            assert (again.status_code, again.content) == (304, b"")
+            assert "content-type" not in again.headers
+            for name in ("cache-control", "etag"):
+                assert again.headers[name] == found.headers[name]
+        assert send('"x"').status_code == 200

@@ -192,7 +192,7 @@ def test_beyond_the_total_only_who_has_read_everything_gets_a_response_and_no_la
 ) -> None:
     monkeypatch.setattr(shares, "UNREAD_BYTES", MEGABYTE)
     with (
-        in_thread(Settings(drain_seconds=0), dev=True) as fresh,  # its reference is large
+        in_thread(Settings(drain_seconds=0)) as fresh,
         fresh.new_client(OTHER_KEY) as other,
         fresh.anonymous() as anonymous,
     ):
@@ -204,8 +204,7 @@ def test_beyond_the_total_only_who_has_read_everything_gets_a_response_and_no_la
             assert other.get("/v1/pets/1").status_code == 200
             assert other.post("/v1/pets", json=REX).status_code == 201
             check_error(other.get("/v1/pets?limit=100"), 503, "unavailable")
-            large = anonymous.get("/docs", headers={"Accept-Encoding": "identity"})
-            assert (large.status_code, len(large.content) > 64 * 1024) == (200, True)
+            assert anonymous.get("/docs").status_code == 200
         until(lambda: other.get("/v1/pets?limit=100").status_code == 200)
 
 

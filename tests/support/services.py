@@ -162,7 +162,6 @@ def in_thread(
     backend: str = BACKEND,
     storage: Struct | None = None,
     *,
-    dev: bool = False,
     turns: Turns | None = None,
 ) -> Iterator[Live]:
     """Run a service in a thread: on an empty place of a backend, or on the plugin's repository.
@@ -175,7 +174,7 @@ def in_thread(
         values = environment(**place(plugin.name, directory))
         storage = storage or discovery.configure(plugin, values)
         keys = Keys([KEY, OTHER_KEY])
-        application = app.create_app(Configuration(settings, plugin, storage, keys, dev))
+        application = app.create_app(Configuration(settings, plugin, storage, keys))
         with _served(application, settings, turns) as live:
             yield live
 

@@ -1,9 +1,6 @@
 """What operators and developers need: outside /v1 and without a key."""
 
 import asyncio
-import gzip
-import re
-from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from typing import Final
@@ -26,12 +23,9 @@ _PARTS: Final = {
     "favicon.svg": "image/svg+xml",
 }
 """What the reference page loads, and its media types."""
-_LINK: Final = re.compile(f'({"|".join(map(re.escape, _PARTS))})(?=")')
-_ZERO: Final = re.compile(rb"q=0(\.0*)?")
 
 _CACHEABLE: Final = {"cacheable": True}
 _NO_CACHE: Final[Header] = (b"cache-control", b"no-cache")
-_IMMUTABLE: Final[Header] = (b"cache-control", b"public, max-age=31536000, immutable")
 
 # The page loads only what this service serves.
 _PAGE_HEADERS: Final[tuple[Header, ...]] = (
@@ -81,85 +75,47 @@ class OperationsController(Controller):
     @get("/openapi.json", operation_id="openapi", opt=_CACHEABLE)
     async def document(self, request: ServiceRequest) -> Response[bytes]:
         """Return the OpenAPI document."""
-        return await _validated(request, request.service.document, JSON, _NO_CACHE)
+        return _validated(request, request.service.document, JSON)
 
     @get("/docs", operation_id="docs", opt=_CACHEABLE)
     async def reference(self, request: ServiceRequest) -> Response[bytes]:
         """Return the page of the interactive reference."""
-        page = await asyncio.to_thread(_page, request.service.document, request.service.dev)
-        return await _validated(request, page, "text/html", _NO_CACHE, *_PAGE_HEADERS)
+        page = await asyncio.to_thread(_page, request.service.document)
+        return _validated(request, page, "text/html", *_PAGE_HEADERS)
 
     @get("/docs/{name:str}", operation_id="docsAsset", opt=_CACHEABLE)
     async def asset(self, request: ServiceRequest, name: FromPath[str]) -> Response[bytes]:
-        """Return a part of the reference page, for good if the URL has its version.
-
-        With another version, it comes from the page of another release, during an update.
-        """
+        """Return a part of the reference page."""
         if name not in _PARTS:
             raise not_found("Path")
-        part = await asyncio.to_thread(_part, name)
-        current = request.scope["query_string"] == b"v=" + _version(part).encode()
-        return await _validated(request, part, _PARTS[name], _IMMUTABLE if current else _NO_CACHE)
+        return _validated(request, await asyncio.to_thread(_part, name), _PARTS[name])
 
 
-async def _validated(
+def _validated(
     request: ServiceRequest, content: bytes, media_type: str, *headers: Header
 ) -> Response[bytes]:
-    """Return the content, compressed if the client accepts that, or 304 if the client has it.
+    """Return the content, or 304 if the client has it.
 
     The entity tags are compared weakly (RFC 9110, section 13.1.2).
     """
-    sent = request.scope["headers"]
-    compressed = _accepts_gzip(_items(sent, b"accept-encoding"))
-    content, etag = await asyncio.to_thread(_encoded, content, compressed)
-    own = [*headers, (b"etag", etag), (b"vary", b"accept-encoding")]
-    known = _items(sent, b"if-none-match")
-    if b"*" in known or etag in [tag.removeprefix(b"W/") for tag in known]:
+    own = [_NO_CACHE, *headers, (b"etag", etag := _entity_tag(content))]
+    values = [value for name, value in request.scope["headers"] if name == b"if-none-match"]
+    known = [tag.strip().removeprefix(b"W/") for tag in b",".join(values).split(b",")]
+    if b"*" in known or etag in known:
         return Response(b"", own, 304)
-    if compressed:
-        own.append((b"content-encoding", b"gzip"))
-    own.append((b"content-type", media_type.encode()))
-    return Response(content, own)
+    return Response(content, [*own, (b"content-type", media_type.encode())])
 
 
 @cache
-def _encoded(content: bytes, compressed: bool) -> tuple[bytes, bytes]:  # noqa: FBT001 - called in a thread
-    """Return a form of the content, and the entity tag of this form."""
-    if compressed:
-        content = gzip.compress(content, mtime=0)
-    return content, f'"{_version(content)}"'.encode()
+def _entity_tag(content: bytes) -> bytes:
+    return f'"{sha256(content).hexdigest()[:32]}"'.encode()
 
 
 @cache
-def _version(content: bytes) -> str:
-    return sha256(content).hexdigest()[:32]
-
-
-def _items(headers: Iterable[Header], name: bytes) -> list[bytes]:
-    """Return the items of a list in a header, which may be repeated."""
-    values = [value for field, value in headers if field == name]
-    return [item.strip() for item in b",".join(values).split(b",")]
-
-
-def _accepts_gzip(codings: list[bytes]) -> bool:
-    """Return whether an ``Accept-Encoding`` names gzip, and not to exclude it."""
-    for coding in codings:
-        name, _, weight = coding.lower().partition(b";")
-        if name.strip() == b"gzip":
-            return not _ZERO.fullmatch(weight.strip())
-    return False
-
-
-@cache
-def _page(document: bytes, dev: bool) -> bytes:  # noqa: FBT001 - called in a thread
-    return _linked(render_page(document, dev=dev))
+def _page(document: bytes) -> bytes:
+    return render_page(document).encode()
 
 
 @cache
 def _part(name: str) -> bytes:
-    return _linked((PARTS / name).read_text())
-
-
-def _linked(text: str) -> bytes:
-    """Return a page or a part of it with the versions of the parts that it refers to."""
-    return _LINK.sub(lambda link: f"{link[1]}?v={_version(_part(link[1]))}", text).encode()
+    return (PARTS / name).read_bytes()

@@ -12,10 +12,8 @@ PARTS = Path(__file__).parent / "page"
 """The folder of the template, and of what the page loads."""
 
 
-def render_page(document: bytes, *, dev: bool) -> str:
+def render_page(document: bytes) -> str:
     """Return the page that describes an encoded OpenAPI document.
-
-    dev -- whether it offers to ask for errors
 
     ``$SERVER`` stands for the base URL, which only the browser knows.
     """
@@ -53,7 +51,6 @@ def render_page(document: bytes, *, dev: bool) -> str:
     }
     page = environment.get_template("reference.html").render(
         api=api,
-        dev=dev,
         guide=markdown.renderer.render(guide, markdown.options, {}),
         topics=topics,
         operations=[
