@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPMethod
 from itertools import count
-from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +43,6 @@ from petstore.http.request import Response, ServiceRequest, ServiceState
 from petstore.http.routes import Operation, Routes
 from petstore.http.shares import SMALL_BODY_BYTES
 from petstore.observability.logs import RequestLine, request_log
-from petstore.observability.storage_health import SLOW_REQUEST_SECONDS
 
 if TYPE_CHECKING:
     from petstore.observability.metrics import Metrics
@@ -93,7 +91,7 @@ class Service:
             await self._routes.app(scope, receive, send)
             return
         observed = self._metrics is not None or request_log.on
-        begin = called = perf_counter() if observed else 0.0
+        begin = perf_counter() if observed else 0.0
         if self._metrics is not None:
             self._metrics.begin()
         path = scope["path"] = scope["raw_path"].decode("latin-1")
@@ -102,7 +100,6 @@ class Service:
         request = ServiceRequest(scope, receive, send, self._state)
         status = 0  # of the response, once there is one
         failure: ApiError | None = None
-        sending: Awaitable[None] | None = None
         try:
             if operation is None:
                 code, headers = self._unrouted(scope["method"], path)
@@ -121,9 +118,7 @@ class Service:
                 if operation.body is not None:
                     content = read_body(request, operation.max_body_bytes)
                     if not isinstance(content, bytes):
-                        called = inf  # if the body never comes, it is the client that took long
                         content = await content
-                        called = perf_counter()
                     arguments["data"] = decode(content, operation.body)
                 result = await operation.function(**arguments)
                 code, headers, fixed = operation.status, [], operation.fixed
@@ -135,7 +130,8 @@ class Service:
                 body = operation.encode(result)
                 if len(body) > SMALL_BODY_BYTES and request.slot and operation.body is None:
                     self._state.shares.unread.check(scope["auth"], len(body))  # it may have waited
-            if (sending := self._send(request, code, headers, body, fixed)) is not None:
+            sending = self._send(request, code, headers, body, fixed)
+            if sending is not None:
                 await sending
             status = code
         except asyncio.CancelledError:  # the time for requests in flight is over
@@ -157,15 +153,8 @@ class Service:
                 request.release()
             if observed:
                 name = "unknown" if operation is None else operation.id
-                end = perf_counter()
                 status = status or 500  # that of the server
-                self._observe(scope, name, status, end - begin, failure)
-                # Without a key, nothing was asked of the storage; `sending` waits for the client; a
-                # failure has a line of its own.
-                slow = end - called > SLOW_REQUEST_SECONDS and failure is None
-                if slow and sending is None and scope.get("auth"):
-                    id_ = scope["request_id"].decode()
-                    self._state.storage_health.slow(name, end - called, id_)
+                self._observe(scope, name, status, perf_counter() - begin, failure)
 
     def _unrouted(self, method: str, path: str) -> tuple[int, list[Header]]:
         """Return the response to OPTIONS: the methods of a path, or of all (RFC 9110, 9.3.7).

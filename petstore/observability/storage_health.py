@@ -13,10 +13,7 @@ LOG_SECONDS: Final = 1
 """Failed writes, and failed reads, are logged once in this time; those in between are counted."""
 
 REPEAT_SECONDS: Final = 60
-"""The same for those with one reason, and for slow requests, so that an outage fills no disk."""
-
-SLOW_REQUEST_SECONDS: Final = 1
-"""A request of the storage that takes longer is slow."""
+"""The same for those with one reason, so that an outage fills no disk."""
 
 _MAX_REASONS: Final = 100
 
@@ -34,8 +31,6 @@ class StorageHealth:
         # When a reason was last logged, of writes and of reads.
         self._logged: dict[bool, dict[str, float]] = {True: {}, False: {}}
         self._unlogged = 0
-        self._slow_logged = float("-inf")
-        self._slow = 0  # since then
         self._refusing = False  # the log says that the storage accepts no writes
 
     def failed(self, reason: str, request_id: str, *, write: bool) -> None:
@@ -53,19 +48,6 @@ class StorageHealth:
         """Log that the storage cannot be read, unless a failure has just been logged."""
         if self._due(reason, write=False):
             _log.warning("not ready: %s", reason)
-
-    def slow(self, operation: str, seconds: float, request_id: str) -> None:
-        """Log that a request of the storage took long, unless that has just been logged."""
-        self._slow += 1
-        if (now := time.monotonic()) - self._slow_logged >= REPEAT_SECONDS:
-            others, self._slow, self._slow_logged = self._slow - 1, 0, now
-            _log.warning(
-                "%s took %.1f s: the storage was slow, or this worker had too much to do%s",
-                operation,
-                seconds,
-                f" (and {count(others, 'more slow request')})" if others else "",
-                extra={"request_id": request_id},
-            )
 
     def _due(self, reason: str, *, write: bool) -> bool:
         """Return whether to log a failure now."""

@@ -3,12 +3,8 @@
 import asyncio
 import logging
 import re
-import socket
-import time
-from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from petstore_memory import MemoryRepository
 
@@ -32,15 +28,12 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from petstore.http import service as service_module
 from petstore.http.errors import TABLE
 from petstore.observability import storage_health
-from petstore.observability.logs import request_log
 from tests.support.pets import REX
 from tests.support.plugins import plugin_of
-from tests.support.raw_http import begin_body
 from tests.support.responses import check_error
-from tests.support.services import in_thread, receive_all
+from tests.support.services import in_thread
 
 EXPECTED: dict[type[StorageError], tuple[int, str]] = {
     StorageError: (500, "internal_error"),
@@ -114,40 +107,6 @@ def test_an_error_that_the_controller_does_not_map_gets_the_status_of_the_table(
         repository.error = None
         assert live.client.post("/v1/pets", json=REX).status_code == 201
         assert live.client.get("/readyz").status_code == 200
-
-
-def dripping() -> Iterator[bytes]:
-    """Yield a body slowly."""
-    yield b" "
-    time.sleep(0.1)
-    yield msgspec.json.encode(REX)
-
-
-def test_a_slow_request_is_logged_once_a_minute_and_the_others_are_counted(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service_module, "SLOW_REQUEST_SECONDS", 0.05)
-    repository = Failing()
-    with in_thread(plugin=plugin_of(repository)) as live, caplog.at_level(logging.INFO, "petstore"):
-        monkeypatch.setattr(request_log, "on", True)  # nothing is timed if nobody asks for it
-        live.client.post(
-            "/v1/pets", content=dripping(), headers={"Content-Type": "application/json"}
-        )
-        with begin_body(live, "Content-Length: 9") as connection:
-            time.sleep(0.1)
-            connection.shutdown(socket.SHUT_WR)
-            assert receive_all(connection).startswith(b"HTTP/1.1 400 ")
-        assert live.client.get("/livez").status_code == 200  # by now, the request has ended
-        assert not caplog.records, "a client that sends slowly is not the storage's fault"
-        repository.seconds = 0.1
-        for _ in range(3):
-            live.client.get("/v1/pets")
-        monkeypatch.setattr(storage_health, "REPEAT_SECONDS", 0)
-        live.client.get("/v1/pets")
-    slow = r"listPets took 0\.\d s: the storage was slow, or this worker had too much to do"
-    [first, second] = [record.getMessage() for record in caplog.records]
-    assert re.fullmatch(slow, first)
-    assert re.fullmatch(rf"{slow} \(and 2 more slow requests\)", second)
 
 
 def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
