@@ -74,7 +74,7 @@ class Exchange:
     _body: bytes | bytearray = b""  # what has arrived of it and was not received yet
     _delivered = False  # whether the application has received the end of the body
     _start: dict[str, Any] | None = None  # the first of two messages
-    _receiving: tuple["asyncio.Future[None]", ...] = ()  # what each `receive` waits for
+    _news: asyncio.Event | None = None  # what each `receive` waits for
 
     def __init__(
         self,
@@ -119,24 +119,26 @@ class Exchange:
             self._body += data
         if len(self._body) > HIGH_WATER_BYTES:
             self._connection.pause_reading()
-        if self._receiving:
-            self._wake()
+        if self._news:
+            self._news.set()
 
     def end(self) -> None:
         """Mark the request as complete."""
         self.more_body = False
-        if self._receiving:
-            self._wake()
+        if self._news:
+            self._news.set()
 
     def disconnect(self) -> None:
         """Mark the client as gone, or its request as rejected."""
         self.disconnected = True
-        self._wake()
+        if self._news:
+            self._news.set()
 
     def half_close(self) -> None:
         """Mark the end of what the client sends: it may be gone, or still reading."""
         self.half_closed = True
-        self._wake()
+        if self._news:
+            self._news.set()
 
     async def receive(self) -> dict[str, Any]:
         """Return the next ASGI event: a part of the body, or ``http.disconnect``.
@@ -155,13 +157,9 @@ class Exchange:
             if self.half_closed:
                 break
             self._connection.resume_reading()
-            news = asyncio.get_running_loop().create_future()
-            self._receiving = (*self._receiving, news)
-            try:
-                await news
-            except CancelledError:
-                self._receiving = tuple(other for other in self._receiving if other is not news)
-                raise
+            self._news = self._news or asyncio.Event()
+            self._news.clear()
+            await self._news.wait()
         return {"type": "http.disconnect"}
 
     def take_body(self, most: int) -> bytes | None:
@@ -220,8 +218,8 @@ class Exchange:
             body = b""
         self.complete = True
         self._body = b""
-        if self._receiving:
-            self._wake()
+        if self._news:
+            self._news.set()
         if self.disconnected:
             return
         if len(body) < _LARGE_BYTES:
@@ -247,13 +245,6 @@ class Exchange:
                 sent = dict(self._start["headers"])
                 length = int(sent.get(b"content-length", len(message["body"])))
             self.respond(self._start["status"], headers, message["body"], length=length)
-
-    def _wake(self) -> None:
-        """Let each `receive` continue."""
-        receiving, self._receiving = self._receiving, ()
-        for news in receiving:
-            if not news.done():  # it may have been cancelled
-                news.set_result(None)
 
 
 def _encode(header: tuple[bytes, bytes]) -> bytes:
