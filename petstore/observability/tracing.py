@@ -18,9 +18,6 @@ from petstore.config.errors import ConfigurationError
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _SANITIZE: Final = "OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SANITIZE_FIELDS"
 
-_CHECK_SECONDS: Final = 2
-"""How long `Tracing.can_send` tries."""
-
 _SHUTDOWN_SECONDS: Final = 0.5
 """How long the end of the process waits for a collector that does not respond."""
 
@@ -82,14 +79,6 @@ class Tracing:
         except Exception as error:  # noqa: BLE001 - whatever its variables lead to
             reason = str(error) or repr(error)
             raise ConfigurationError(f"OpenTelemetry cannot start: {reason}") from None
-
-    @staticmethod
-    def can_send() -> bool:
-        """Send an empty batch; return whether the collector accepts it. The log says why not."""
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.trace.export import SpanExportResult
-
-        return OTLPSpanExporter(timeout=_CHECK_SECONDS).export([]) is SpanExportResult.SUCCESS
 
     def trace_id(self) -> str | None:
         """Return the id of the current trace as 32 hexadecimal digits, or None outside a trace."""

@@ -21,7 +21,6 @@ from petstore import exit_status
 from petstore.config.errors import ConfigurationError
 from petstore.config.loading import Configuration, configure
 from petstore.contract import (
-    MAX_ID,
     Access,
     Expected,
     Order,
@@ -52,9 +51,6 @@ BATCH_BYTES: Final = 2**20
 
 _RETRIED: Final = "; without records of idempotency keys, a retry after the move takes effect again"
 _MOMENT: Final = "; it shows one moment only if nobody wrote meanwhile (see PETSTORE_READ_ONLY)"
-
-FEW_IDS: Final = 2**40
-"""How many ids must be left for new items, or a warning says how many there are."""
 
 _Numbered = tuple[int, Transferred]
 """An item, and the number of its line."""
@@ -225,40 +221,27 @@ class _Lines:
         """Check all lines before the first is stored, then rewind."""
         begin = self._opened.tell()
         with Progress("checked", self.size) as progress:
-            for _ in self.watched(progress, warn=True):
+            for _ in self.watched(progress):
                 pass
         self._opened.seek(begin)
 
-    def watched(self, progress: Progress, *, warn: bool = False) -> Iterator[_Numbered]:
+    def watched(self, progress: Progress) -> Iterator[_Numbered]:
         """Yield the items, and show how many bytes were read."""
-        for number, line, item in self.read(warn=warn):
+        for number, line, item in self.read():
             progress.add([item], len(line))
             yield number, item
 
-    def read(self, *, warn: bool = False) -> Iterator[tuple[int, bytes, Transferred]]:
+    def read(self) -> Iterator[tuple[int, bytes, Transferred]]:
         """Yield what `ndjson.read` does.
-
-        warn -- whether to warn at the end if few ids are left: new ones follow the highest
 
         Raises `InvalidLineError` also for a record that contradicts an earlier one of its token.
         """
-        highest = dict.fromkeys(ndjson.MEMBERS, 0)
         for number, line, item in ndjson.read(self._opened, self.name, self._max_line):
             if isinstance(item, TokenRecord) and not self.records.add(item, number):
                 raise InvalidLineError(
                     f"{self.name}, line {number}: an earlier line has another record of its token"
                 )
-            highest[type(item)] = max(highest[type(item)], item.id)
             yield number, line, item
-        for type_ in (Pet, Order):
-            if warn and (left := MAX_ID - highest[type_]) < FEW_IDS:
-                word = ndjson.MEMBERS[type_]
-                report(
-                    f"the highest {word} id in {self.name} is {highest[type_]}: it leaves"
-                    f" {count(left, 'id') if left else 'none'} for new {word}s. If that is too few,"
-                    f" give its {word}s lower ids, and import it into a new store",
-                    logging.WARNING,
-                )
 
 
 @contextmanager
@@ -311,7 +294,7 @@ def _import(lines: _Lines, runner: Runner, repository: Repository) -> None:
             batch.clear()
 
         try:
-            for number, line, item in lines.read(warn=lines.size is None):
+            for number, line, item in lines.read():
                 batch.append((number, item))
                 size += len(line)
                 if len(batch) == BATCH_ITEMS or size >= BATCH_BYTES:

@@ -17,7 +17,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from petstore import __version__, exit_status
 from petstore.observability.tracing import Tracing
 from tests.support.command import run_command
-from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, process
 from tests.support.serving import serving
 from tests.support.waiting import until
@@ -112,23 +111,6 @@ def test_a_collector_that_never_responds_delays_neither_responses_nor_the_end(
         with process(tmp_path, drain_seconds="0") as live:
             assert live.client.get("/v1/pets").status_code == 200
             assert live.stop() == 0
-
-
-def test_check_says_whether_traces_can_be_sent(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ok = "ok: the collector accepts traces\n"
-    warning = "petstore: warning: traces cannot be sent; check the OTEL_EXPORTER_OTLP_ variables\n"
-    assert ok not in run_command("check", backend="memory").stdout
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    outcome = run_command("check", backend="memory", api_keys=KEY)
-    assert (outcome.status, outcome.stderr) == (0, "")
-    assert outcome.stdout.endswith(ok)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    outcome = run_command("check", backend="memory")
-    assert (outcome.status, ok in outcome.stdout) == (0, False)
-    assert "onnection refused" in outcome.stderr
-    assert outcome.stderr.endswith(warning)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from petstore import exit_status
-from petstore.contract import MAX_ID, Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
+from petstore.contract import Order, OrderStatus, Pet, PetStatus, Repository, TokenRecord
 from petstore.transfer import ndjson
-from tests.support.command import error_message, in_process, run_command, run_streams
+from tests.support.command import error_message, in_process, run_streams
 from tests.support.transfer import AT, DURABLE, contents, export_of, place_settings, with_repository
 
 PETS = [Pet(pet_id, f"Rex {pet_id}", 7, PetStatus.PENDING) for pet_id in range(1, 1001)]
@@ -177,27 +177,6 @@ def test_items_that_are_already_stored_are_skipped(tmp_path: Path) -> None:
     file.write_bytes(export_of(GOOD))
     assert in_process("import", str(file), **chosen).status == 0
     assert with_repository(chosen, contents) == (PETS, ORDERS)
-
-
-def test_a_file_that_leaves_few_ids_causes_a_warning(tmp_path: Path) -> None:
-    chosen, file = place_settings(DURABLE[0], tmp_path / "place"), tmp_path / "file"
-    file.write_bytes(export_of([*GOOD, ndjson.encode(Pet(MAX_ID, "Rex", 7))]))
-    warning = (
-        "petstore: warning: the highest pet id in {} is 9007199254740991: it leaves none for new"
-        " pets. If that is too few, give its pets lower ids, and import it into a new store\n"
-    )
-    outcome = in_process("import", str(file), **chosen)
-    assert outcome.status == 0
-    assert outcome.stderr.startswith(warning.format(file)), "before anything is stored"
-    assert outcome.stderr.count("warning") == 1
-    done = run_streams("import", settings=chosen, input=file.read_bytes())
-    assert done.stderr.decode().startswith(warning.format("standard input"))
-    outcome = run_command("import", str(file), **chosen, log="json", bakend="x")
-    levels = [json.loads(line)["level"] for line in outcome.stderr.splitlines()]
-    assert levels == ["warning", "warning", "info"]
-    assert "warning" not in in_process("verify", str(file), **chosen).stderr
-    file.write_bytes(export_of(GOOD))
-    assert "warning" not in in_process("import", str(file), **chosen).stderr
 
 
 def test_unusable_files_are_reported(tmp_path: Path) -> None:
