@@ -129,11 +129,7 @@ def create_app(configuration: Configuration, shared: Shared | None = None) -> Ap
 
 def api_router(guards: Sequence[Guard] = ()) -> Router:
     """Return the router of the interface: everything below /v1."""
-    return Router(
-        API_PREFIX,
-        route_handlers=[PetsController, OrdersController],
-        guards=guards,
-    )
+    return Router(API_PREFIX, route_handlers=[PetsController, OrdersController], guards=guards)
 
 
 def document(root_path: str) -> bytes:

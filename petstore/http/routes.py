@@ -28,10 +28,6 @@ from petstore.http.request import Response
 API_PREFIX: Final = "/v1"
 """The prefix of all paths of the interface."""
 
-_ALWAYS: Final = (401, 429, 500, 503)
-"""The statuses of the errors that every operation has."""
-
-
 _ENCODE: Final[dict[Any, Callable[[Any], bytes]]] = {bytes: bytes, str: str.encode}
 """How content that is not JSON is encoded."""
 
@@ -56,11 +52,6 @@ class Texts(Struct, frozen=True):
     deprecation: Deprecation | None = None
     experimental: bool = False
     cacheable: bool = False
-
-    @property
-    def statuses(self) -> list[int]:
-        """The statuses of all errors that are documented."""
-        return sorted({*_ALWAYS, *self.errors})
 
 
 class Operation(Struct, frozen=True, eq=False):

@@ -341,5 +341,5 @@ def _reason(
     elif isinstance(item, Order):
         found = runner.run(repository.get_order(item.id))
     if found is None:
-        return ndjson.why_refused(item, refusal)
+        return f"the {ndjson.MEMBERS[type(item)]} with id {item.id} is refused: {refusal}"
     return f"a different item is stored: {shorten(ndjson.encode(found).decode().strip(), 200)}"

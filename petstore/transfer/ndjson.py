@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from petstore.config.errors import ConfigurationError
-from petstore.contract import Order, Pet, RefusedError, TokenRecord
+from petstore.contract import Order, Pet, TokenRecord
 from petstore.text.mismatch import explain
 from petstore.text.strict_json import check_depth, check_members, why_malformed
 
@@ -71,11 +71,6 @@ _DECODER: Final = msgspec.json.Decoder(_Line)
 def encode(item: Transferred) -> bytes:
     """Return the line of an item, including the line feed."""
     return _ENCODER.encode({MEMBERS[type(item)]: item}) + b"\n"
-
-
-def why_refused(item: Transferred, refusal: RefusedError) -> str:
-    """Return which item the storage refuses, and why."""
-    return f"the {MEMBERS[type(item)]} with id {item.id} is refused: {refusal}"
 
 
 def encode_end(counts: Mapping[type[Transferred], int]) -> bytes:

@@ -24,6 +24,7 @@ from petstore.http.pagination import DEFAULT_LIMIT, MAX_LIMIT, Collection, encod
 from petstore.http.routes import API_PREFIX, Operation
 
 _LIMITS: Final = ("RateLimit-Policy", "RateLimit")
+_ALWAYS: Final = (401, 429, 500, 503)  # the errors that every operation has
 _ITEMS: Final = (Pet, Order)
 _UNDERSCORE: Final = re.compile("_([a-z])")
 
@@ -111,7 +112,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
                 str(status): _error(
                     status, messages[status], [*accepted.get(status, ()), *announced]
                 )
-                for status in stated.statuses
+                for status in sorted({*_ALWAYS, *stated.errors})
             },
         },
     }
