@@ -67,7 +67,6 @@ BACKGROUND: Final = {
     **dict.fromkeys(
         (
             "petstore/server/connection.py run",
-            "petstore/http/api/operations.py _encoded",
             "petstore/http/api/operations.py _page",
             "petstore/http/api/operations.py _part",
             "backends/redis/petstore_redis/batches.py self._dispatch",
