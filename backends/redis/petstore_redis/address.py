@@ -1,10 +1,11 @@
 """`PETSTORE_REDIS_URL`: the servers, how to connect to them, and the login."""
 
 import asyncio
+import re
 import ssl
 from enum import Enum
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -16,6 +17,8 @@ URL_FORMS: Final = (
     " unix://[user:password@]/path[?db=number],"
     " redis+sentinel://host[:port],.../service[/db] or redis+cluster://host[:port],..."
 )
+_URL: Final = re.compile(r"([a-z+]+)://(?:([^/?#\s]*)@)?([^/?#@\s]*)(/[^?#@\s]*)?(?:\?([^#@\s]*))?")
+"""Scheme, login, hosts, path and query."""
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 
@@ -72,78 +75,58 @@ class Target(Struct, frozen=True):
 
 def parse(url: str) -> Target:
     """Parse the URL. Raises `SettingsError`, without a password in it, if it is not valid."""
-    parts, options = _split(url)
-    secure = parts.scheme.startswith("rediss")
-    if (topology := _TOPOLOGIES.get(parts.scheme.replace("rediss", "redis", 1))) is None:
+    if (found := _URL.fullmatch(url)) is None:
+        raise _error(
+            "it is not a URL, or in a user, password or name a '/', '?', '#', '@' or space is not"
+            " written as %2F, %3F, %23, %40 or %20"
+        )
+    scheme, login, hosts, path, query = found.groups(default="")
+    secure = scheme.startswith("rediss")
+    if (topology := _TOPOLOGIES.get(scheme.replace("rediss", "redis", 1))) is None:
         raise _error("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
     known = [
         *(_TLS_OPTIONS if secure else ()),
         *(_SENTINEL_OPTIONS if topology is Topology.SENTINEL else ()),
-        *(("db",) if parts.scheme == "unix" else ()),
+        *(("db",) if scheme == "unix" else ()),
     ]
+    options = dict(parse_qsl(query, keep_blank_values=True))
     for option in options:
         if option not in known:
             raise _error(f"the option {option!r} is unknown (known: {', '.join(known) or 'none'})")
-    login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = (unquote(part) for part in login.partition(":"))
     if login and not password:
         raise _error("a user needs a password; a password without a user is :password@")
-    path = [unquote(part) for part in parts.path.split("/")[1:]]
-    service = path.pop(0) if path and topology is Topology.SENTINEL else ""
+    parts = [unquote(part) for part in path.split("/")[1:]]
+    service = parts.pop(0) if parts and topology is Topology.SENTINEL else ""
     if topology is Topology.SENTINEL and not service:
         raise _error("the path must begin with the name of the master that Sentinel monitors")
-    if parts.scheme == "unix":
-        if hosts or not parts.path:
+    if scheme == "unix":
+        if hosts or not path:
             raise _error("the path of the socket must begin with a slash: unix:///path")
-        addresses, path = [(unquote(parts.path), 0)], [options.get("db", "0")]
+        addresses, parts = [(unquote(path), 0)], [options.get("db", "0")]
     else:
         addresses = [_address(part, topology) for part in hosts.split(",")]
         if topology is Topology.SINGLE and len(addresses) > 1:
             raise _error("only redis+sentinel:// and redis+cluster:// take several hosts")
+    masked = f"{login.partition(':')[0]}:***@" if login else ""
+    shown = (f"{name}={'***' if 'password' in name else options[name]}" for name in options)
     return Target(
-        name=f"redis at {_masked(parts, options)}",
+        name=f"redis at {scheme}://{masked}{hosts}{path}{'?' * bool(options)}{'&'.join(shown)}",
         topology=topology,
         addresses=tuple(addresses),
         service=service,
         user=user,
         password=password,
-        db=_db(path, topology),
+        db=_db(parts, topology),
         sentinel_user=options.get("sentinel_username", ""),
         sentinel_password=options.get("sentinel_password", ""),
         tls=_tls(options) if secure else None,
     )
 
 
-def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
-    try:
-        # On Python 3.14, urlsplit takes brackets only around the whole host.
-        parts = urlsplit(url.replace("[", "%5B").replace("]", "%5D"))
-        netloc = parts.netloc.replace("%5B", "[").replace("%5D", "]")
-        for host in netloc.rpartition("@")[2].split(","):
-            urlsplit(f"//{host}")
-        parts = parts._replace(netloc=netloc)
-        strict = bool(parts.query)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=strict))
-    except ValueError:
-        raise _error("it is not a URL") from None
-    if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.fragment:
-        raise _error(
-            "write '/', '?', '#' and '@' in a user, password or name as %2F, %3F, %23, %40"
-        )
-    return parts, options
-
-
-def _masked(parts: SplitResult, options: dict[str, str]) -> str:
-    """Return the URL without its passwords."""
-    login, at, hosts = parts.netloc.rpartition("@")
-    shown = (f"{name}={'***' if 'password' in name else options[name]}" for name in options)
-    user = f"{login.partition(':')[0]}:***@" if at else ""
-    return parts._replace(netloc=user + hosts, query="&".join(shown)).geturl()
-
-
 def _address(text: str, topology: Topology) -> ServerAddress:
     try:
-        parts: SplitResult = urlsplit(f"//{text}")
+        parts = urlsplit(f"//{text}")
         host, port = parts.hostname or "", parts.port
         usable = host.isprintable() and host.encode("idna") and port != 0
     except ValueError:

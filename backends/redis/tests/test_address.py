@@ -74,7 +74,7 @@ def test_a_url_has_the_login_and_the_database() -> None:
 
 
 INVALID = [
-    ("db:6379", "does not begin"),
+    ("db:6379", "not a URL"),
     ("redis+://db", "does not begin"),
     ("redis://", "missing or not valid"),
     ("redis://a,b", "several hosts"),
@@ -82,7 +82,7 @@ INVALID = [
     ("redis://a\0b", "missing or not valid"),
     ("redis://db:65536", "port"),
     ("redis://db:\u0663", "port"),
-    ("redis://[::1", "not a URL"),
+    ("redis://[::1", "missing or not valid"),
     ("redis://db/x", "database"),
     ("redis://db/\u00b2", "database"),
     ("redis+cluster://db/1", "only database 0"),
@@ -90,7 +90,7 @@ INVALID = [
     ("unix://run/x", "path of the socket"),
     ("redis://db?ssl_ca_certs=x", "'ssl_ca_certs' is unknown (known: none)"),
     ("rediss://db?ssl_ca_certs=/none", "(/none): No such file"),
-    ("redis://db?x", "not a URL"),
+    ("redis://db?x", "'x' is unknown"),
     ("redis://user:@db", "a user needs a password"),
     ("redis+sentinel://u:1/hunter2@db", "%2F"),
     ("redis://u:1?hunter2=1@db", "%3F"),
