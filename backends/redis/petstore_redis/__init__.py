@@ -73,7 +73,7 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
     async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
         store = RedisStore(masters, scripts, partition_keys, settings.wait_replicas)
         try:
-            await masters.start()
+            await masters.start(store.check_connection)
             await store.open(expected)
             if settings.check and settings.wait_replicas and expected.access is not Access.READ:
                 await store.check_replicas()

@@ -73,6 +73,12 @@ class Target(Struct, frozen=True):
         return lambda protocol: loop.create_connection(protocol, host, port, ssl=self.tls)
 
 
+def server_name(address: ServerAddress) -> str:
+    """Return the name of a server in messages."""
+    host, port = address
+    return f"redis at {host}:{port}" if port else f"redis at {host}"
+
+
 def parse(url: str) -> Target:
     """Parse the URL. Raises `SettingsError`, without a password in it, if it is not valid."""
     if (found := _URL.fullmatch(url)) is None:

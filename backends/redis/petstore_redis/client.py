@@ -17,6 +17,7 @@ import hiredis
 
 from petstore.contract import StorageError, UnavailableError
 from petstore_redis.packing import pack
+from petstore_redis.replies import handshake_error
 
 RECONNECT_SECONDS: Final = 0.1
 """How long to wait before reconnecting to a server that has failed."""
@@ -197,7 +198,8 @@ class RedisClient:
     """A client of one server. It connects on the first call, and again after each failure.
 
     connect -- opens a connection for a protocol
-    handshake -- prepares a new connection; raises `StorageError` if the server cannot be used
+    handshake -- prepares a new connection; raises `StorageError` if the server cannot be used, may
+        raise `ReplyError`, and `ValueError` for a reply that cannot be read
     name -- the server's name in messages
     seconds -- how long connecting may take, and how long a reply, see `Connection`
     replicas -- how many replicas must confirm a write before its reply is returned (WAIT)
@@ -361,8 +363,10 @@ class RedisClient:
         )
         try:
             await self._handshake(connection.call)
-        except BaseException:
+        except BaseException as error:
             connection.close("the handshake failed")
+            if isinstance(error, (hiredis.ReplyError, ValueError)):
+                raise handshake_error(self._name, error) from None
             raise
         if connection.failure is not None:  # lost right after the handshake
             raise connection.failure
@@ -385,6 +389,12 @@ class RedisClient:
         self._failure = failure
         futures, self._futures, self._packed = self._futures, [], []
         _fail_all(futures, failure)
+
+
+async def authenticate(call: Callable[..., Reply], user: str, password: str) -> None:
+    """Log in on a new connection, if there is a password."""
+    if password:
+        await call("AUTH", *((user, password) if user else (password,)))
 
 
 def _failure(name: str, reason: str | UnavailableError) -> UnavailableError:

@@ -2,15 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import hiredis
 
 from petstore.contract import SettingsError, StorageError, UnavailableError
-from petstore_redis.address import ServerAddress, Target, Topology
-from petstore_redis.client import RedisClient, Reply
-from petstore_redis.replies import DENIED, authenticate, server_name, storage_error
+from petstore_redis.address import ServerAddress, Target, Topology, server_name
+from petstore_redis.client import RedisClient, authenticate
+from petstore_redis.replies import DENIED, storage_error
 
 MOST_ASKED: Final = 8
 """How many nodes of a cluster are asked at a time, chosen at random: of many, all would cost too
@@ -159,15 +159,12 @@ class MasterLocator:
         """Send commands to one of them, together; return the replies."""
         name = server_name(address)
         if (client := self._clients.get(address)) is None:
-
-            async def handshake(call: Callable[..., Reply]) -> None:
-                try:
-                    await authenticate(call, *login)
-                except hiredis.ReplyError as error:
-                    raise storage_error(name, error) from None
-
-            client = RedisClient(self._target.connect(address), handshake, name, self._seconds)
-            self._clients[address] = client
+            client = self._clients[address] = RedisClient(
+                self._target.connect(address),
+                lambda call: authenticate(call, *login),
+                name,
+                self._seconds,
+            )
         try:
             return await asyncio.gather(*(client.call(*command) for command in commands))
         except hiredis.ReplyError as error:

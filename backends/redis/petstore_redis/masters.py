@@ -10,16 +10,10 @@ from typing import Any, Final
 import hiredis
 
 from petstore.contract import StorageError, UnavailableError
-from petstore_redis.address import ServerAddress, Target, Topology
-from petstore_redis.client import ASKING, RedisClient, Reply
+from petstore_redis.address import ServerAddress, Target, Topology, server_name
+from petstore_redis.client import ASKING, RedisClient, Reply, authenticate
 from petstore_redis.locator import MasterLocator
-from petstore_redis.replies import (
-    TRANSIENT,
-    UnusableError,
-    authenticate,
-    server_name,
-    storage_error,
-)
+from petstore_redis.replies import TRANSIENT, storage_error
 from petstore_redis.servers import check_role, parse_info
 
 TOPOLOGY_REFRESH_SECONDS: Final = 1.0
@@ -41,7 +35,7 @@ class Master:
 
     seconds -- how long a reply may take
     replicas -- how many must confirm a write
-    check -- checks each new connection, see `Masters.check`
+    check -- checks each new connection, see `Masters.start`
     name -- the server's name in messages
     reads -- a separate client if there are replicas, so that no read waits for replication
     pages -- a separate client, so that nothing else waits while a large page is arriving; it is
@@ -49,24 +43,25 @@ class Master:
     """
 
     def __init__(
-        self, target: Target, address: ServerAddress, seconds: float, replicas: int, check: Check
+        self,
+        target: Target,
+        address: ServerAddress,
+        seconds: float,
+        replicas: int,
+        check: Check | None,
     ) -> None:
         connect = target.connect(address)
         name = target.name if target.topology is Topology.SINGLE else server_name(address)
 
         async def handshake(call: Callable[..., Reply]) -> None:
-            try:  # no PING: a server that cannot save refuses it, although it can be read
-                await authenticate(call, target.user, target.password)
-                info = parse_info(await call("INFO"))
-                check_role(target, name, info)  # first: a Sentinel knows no SELECT
-                if target.db:
-                    await call("SELECT", target.db)
+            # No PING: a server that cannot save refuses it, although it can be read.
+            await authenticate(call, target.user, target.password)
+            info = parse_info(await call("INFO"))
+            check_role(target, name, info)  # first: a Sentinel knows no SELECT
+            if target.db:
+                await call("SELECT", target.db)
+            if check is not None:
                 await check(self, call, info)
-            except (hiredis.ReplyError, ValueError) as error:
-                failure = storage_error(name, error)
-                if not isinstance(failure, UnavailableError):
-                    failure = UnusableError(*failure.args)
-                raise failure from None
 
         self.address = address
         self.name = name
@@ -101,9 +96,6 @@ class Masters:
     """The masters of all partitions. Call `start` before use and `close` after it.
 
     owners -- the master of each partition, as far as is known
-    check -- called with the master, `call` and the INFO of each new connection, once it is set;
-        raises `UnavailableError` if the server must not be used, may raise `ReplyError`, and
-        `ValueError` for a reply that cannot be read
     target -- where to find them
     slots -- the hash slot of each partition
     seconds, replicas -- as for `Master`
@@ -111,8 +103,8 @@ class Masters:
 
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
         self.owners: list[Master] = []
-        self.check: Check | None = None
         self.target = target
+        self._check: Check | None = None
         self._slots = slots
         self._seconds = seconds
         self.replicas = replicas
@@ -121,8 +113,13 @@ class Masters:
         self._watcher: asyncio.Task[None] | None = None
         self._suspicion = asyncio.Event()
 
-    async def start(self) -> None:
-        """Find the masters. Raises `UnavailableError` or `SettingsError`."""
+    async def start(self, check: Check | None = None) -> None:
+        """Find the masters. Raises `UnavailableError` or `SettingsError`.
+
+        check -- called with the master, `call` and the INFO of each new connection; raises what a
+            handshake does
+        """
+        self._check = check
         await self._locate()
         if self.target.topology is not Topology.SINGLE:
             self._watcher = asyncio.create_task(self._watch())
@@ -216,10 +213,6 @@ class Masters:
             except Exception:  # noqa: BLE001 - no reply may end the watch: it would miss failovers
                 _log.exception("the masters could not be determined")
 
-    async def _check_connection(self, master: Master, *found: Any) -> None:
-        if self.check is not None:
-            await self.check(master, *found)
-
     async def _locate(self) -> None:
         """Find the masters, and close the connections to former ones."""
         if self.target.topology is Topology.SINGLE:
@@ -233,8 +226,6 @@ class Masters:
 
     def _master(self, address: ServerAddress) -> Master:
         if (found := self._known.get(address)) is None:
-            found = Master(
-                self.target, address, self._seconds, self.replicas, self._check_connection
-            )
+            found = Master(self.target, address, self._seconds, self.replicas, self._check)
             self._known[address] = found
         return found

@@ -1,12 +1,9 @@
-"""What error replies of servers mean, and what servers are called in messages."""
+"""What error replies of servers mean."""
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from petstore.contract import StorageError, UnavailableError
-from petstore_redis.address import ServerAddress
-from petstore_redis.client import Reply
 
 DENIED: Final = re.compile(
     "^(NOAUTH|WRONGPASS|NOPERM|DENIED)|AUTH|unauthenticated"
@@ -52,13 +49,7 @@ def storage_error(name: str, error: Exception) -> StorageError:
     return StorageError(f"{name}: {error}")
 
 
-def server_name(address: ServerAddress) -> str:
-    """Return the name of a server in messages."""
-    host, port = address
-    return f"redis at {host}:{port}" if port else f"redis at {host}"
-
-
-async def authenticate(call: Callable[..., Reply], user: str, password: str) -> None:
-    """Log in on a new connection, if there is a password."""
-    if password:
-        await call("AUTH", *((user, password) if user else (password,)))
+def handshake_error(name: str, error: Exception) -> UnavailableError:
+    """Return what an error of a handshake means: none lasts, for the server was usable before."""
+    failure = storage_error(name, error)
+    return failure if isinstance(failure, UnavailableError) else UnusableError(*failure.args)

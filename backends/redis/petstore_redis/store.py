@@ -123,7 +123,6 @@ class RedisStore:
         self._notes: Notes | None = None
         self._noted: list[dict[int, _Noted]] = []
         self._wrong_since: float | None = None
-        masters.check = self._check_connection
 
     async def open(self, expected: Expected) -> None:
         """Find the store; create or upgrade it if that is allowed and necessary.
@@ -282,7 +281,7 @@ class RedisStore:
             return error
         return None
 
-    async def _check_connection(
+    async def check_connection(
         self, master: Master, call: Callable[..., Reply], info: dict[str, str]
     ) -> None:
         """Check a new connection to a master, which may be another one than before."""

@@ -51,11 +51,8 @@ async def connected(
 
     async def handshake(call: Callable[..., Reply]) -> None:
         await asyncio.sleep(pause)
-        try:
-            await call("HELLO")
-            await asyncio.sleep(pause)
-        except hiredis.ReplyError as error:
-            raise storage_error("it", error) from None
+        await call("HELLO")
+        await asyncio.sleep(pause)
 
     def connect(protocol: Callable[[], asyncio.Protocol]) -> Any:
         loop = asyncio.get_running_loop()
