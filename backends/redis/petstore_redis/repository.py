@@ -219,7 +219,7 @@ class RedisRepository(Repository):
         return TokenPage([record for record in records if record.until > now], following)
 
     async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
-        """Raise all counters to the ids of the items, then store each item with its own script.
+        """Raise all counters to the ids of the items, then store each item.
 
         Batches are small enough that the last item does not time out. The items of one partition
         are stored in the order given, so a pet comes before its orders; if an item is refused,
@@ -235,24 +235,12 @@ class RedisRepository(Repository):
             // size
             for kind in (Pet, Order)
         ]
-        lowest = sized(*(b"%d" % count for count in counts))
-        raising = (self._run(p, self._scripts.raise_counters, *lowest) for p in range(size))
+        lowest = sized(b"counters", *(b"%d" % count for count in counts))
+        raising = (self._run(p, self._scripts.restore, *lowest) for p in range(size))
         await asyncio.gather(*raising)
         elsewhere = await self._find_restored(items) if size > 1 else {}
         restoring = (self._restore(item, elsewhere) for item in items)
-        outcomes = await asyncio.gather(*restoring, return_exceptions=True)
-        pet_ids = set[int]()
-        for item, outcome in zip(items, outcomes, strict=True):
-            if isinstance(item, Pet):
-                pet_ids.add(item.id)
-            elif (
-                isinstance(item, Order)
-                and isinstance(outcome, NotFoundError)
-                and item.pet_id in pet_ids
-            ):
-                # The server did not know the script for pets, which was sent again after the order.
-                await self._restore(item, elsewhere)
-                continue
+        for outcome in await asyncio.gather(*restoring, return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
@@ -291,12 +279,12 @@ class RedisRepository(Repository):
         """Restore an item; see `_find_restored`."""
         if isinstance(item, TokenRecord):
             partition = elsewhere.get(item.value, self._home(item.value))
-            arguments = sized(item.value, item.fingerprint, b"%d" % item.until, b"%d" % item.id)
-            await self._run(partition, self._scripts.restore_token, *arguments)
+            numbers = b"%d" % item.until, b"%d" % item.id
+            arguments = sized(b"token", item.value, item.fingerprint, *numbers)
         elif isinstance(item, Pet):
+            partition = self._partition(item.id)
             head, tail = encode_pet(item)
-            arguments = sized(b"%d" % item.id, head + b"%d" % item.id + tail)
-            await self._run(self._partition(item.id), self._scripts.restore_pet, *arguments)
+            arguments = sized(b"pet", b"%d" % item.id, head + b"%d" % item.id + tail)
         else:
             partition = self._partition(item.pet_id)
             if elsewhere.get(item.id, partition) != partition:
@@ -304,8 +292,8 @@ class RedisRepository(Repository):
             head, tail = encode_order(item.status, item.pet_id, item.placed_at)
             row = head + b"%d" % item.id + tail
             pet_status = PET_STATUS_BY_ORDER[item.status].encode()
-            arguments = sized(b"%d" % item.id, row, b"%d" % item.pet_id, pet_status)
-            await self._run(partition, self._scripts.restore_order, *arguments)
+            arguments = sized(b"order", b"%d" % item.id, row, b"%d" % item.pet_id, pet_status)
+        await self._run(partition, self._scripts.restore, *arguments)
 
     def _partition(self, id_: int) -> int:
         return (id_ - 1) % self._size

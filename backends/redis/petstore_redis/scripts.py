@@ -86,12 +86,9 @@ class Scripts:
             "update_order", ["store", "items"], ["meta", "pets", "orders", "live"]
         )
         self.list_tokens = self._load("list_tokens", ["store", "ids"], ["meta", "tokens"])
-        self.restore_pet = self._load("restore_pet", ["store", "items"], ["meta", "pets"])
-        self.restore_order = self._load(
-            "restore_order", ["store", "items"], ["meta", "pets", "orders", "live"]
+        self.restore = self._load(
+            "restore", ["store", "items"], ["meta", "pets", "orders", "live", *tokens[:2]]
         )
-        self.restore_token = self._load("restore_token", ["store"], ["meta", *tokens[:2]])
-        self.raise_counters = self._load("raise_counters", ["store"], ["meta"])
         self.reserve = self._load("reserve", ["store", "reservations", "tokens"], ["meta", *tokens])
         self.confirm = self._load("confirm", ["store", "reservations"], ["meta", *tokens[1:]])
         self.release = self._load("release", ["store", "reservations"], ["meta", *tokens[1:]])

@@ -26,7 +26,7 @@ class Partition:
 
     def restored(self, highest: int) -> None:
         """Raise the counter as a restored pet does."""
-        self._run("raise_counters", (highest + self.place[0] - 1) // self.place[0], 0)
+        self._run("restore", "counters", (highest + self.place[0] - 1) // self.place[0], 0)
 
     def assign(self) -> int | None:
         """Return the id of a new pet, None if none is left."""

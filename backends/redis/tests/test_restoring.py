@@ -48,17 +48,6 @@ async def test_of_two_orders_with_one_id_the_first_is_restored(valkey: Server) -
             assert [order.id for order in stored].count(orders[0].id) == 1
 
 
-async def test_an_order_does_not_overtake_its_pet_if_the_server_forgot_a_script(
-    valkey: Server,
-) -> None:
-    async with opened(valkey, partitions=2) as repository:
-        await repository.restore(PETS[:1])
-        valkey.call("SCRIPT", "FLUSH")
-        await repository.restore([Order(1, 1, OrderStatus.PLACED, AT)])  # known from now on
-        await repository.restore([PETS[1], Order(2, 2, OrderStatus.PLACED, AT)])
-        assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
-
-
 @pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (3, 2)])
 async def test_records_move_from_any_partitions_to_any_others(
     valkey: Server, sizes: tuple[int, int]
