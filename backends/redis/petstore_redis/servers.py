@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import hiredis
@@ -13,8 +14,6 @@ from petstore_redis.client import Reply
 from petstore_redis.replies import UnusableError
 
 _log = logging.getLogger("petstore.redis")
-
-_UNKNOWN: Final = "unknown"
 
 _warned: Final[set[tuple[str, str]]] = set()
 """What this process has warned of, so that a new connection does not repeat it: the run id of a
@@ -86,21 +85,21 @@ async def warn_of_losses(
         return
     replicated = replicas > 0 or info.get("connected_slaves", "0") != "0"
     too = "; if it restarts before a failover, its replicas lose them too" * replicated
-    power = f"a power failure may lose the last two seconds{too}"
+    power = "a power failure may lose the last two seconds"
     if aof is None:
-        _log.warning(
-            "%s does not say whether it has an AOF (INFO): without one, acknowledged writes may be"
-            " lost when it stops%s",
-            name,
-            too,
+        loss = (
+            "does not say whether it has an AOF (INFO): without one, acknowledged writes may be"
+            " lost when it stops"
         )
     elif aof != "1":
-        _log.warning("%s has no AOF: acknowledged writes may be lost when it stops%s", name, too)
-    elif sync == _UNKNOWN:
+        loss = "has no AOF: acknowledged writes may be lost when it stops"
+    elif not sync:
         unknown = "it allows no CONFIG GET appendfsync: unless that is always"
-        _log.warning("%s does not say whether it syncs each write; %s, %s", name, unknown, power)
-    elif sync != "always":
-        _log.warning("%s does not sync each write (appendfsync is not always): %s", name, power)
+        loss = f"does not say whether it syncs each write; {unknown}, {power}"
+    else:
+        loss = f"does not sync each write (appendfsync is not always): {power}"
+    if sync != "always":
+        _log.warning("%s %s%s", name, loss, too)
     if "maxmemory_policy" not in info:
         _log.warning(
             "%s does not say whether it evicts keys (INFO): pets and orders may vanish unless its"
@@ -110,8 +109,8 @@ async def warn_of_losses(
 
 
 async def _appendfsync(call: Callable[..., Reply]) -> str:
-    try:
+    """Return how the server syncs its AOF, or the empty string if it does not say."""
+    with suppress(hiredis.ReplyError):  # managed servers may not allow CONFIG
         found: Any = await call("CONFIG", "GET", "appendfsync")
-    except hiredis.ReplyError:  # managed servers may not allow CONFIG
-        return _UNKNOWN
-    return str(found[1].decode()) if found else _UNKNOWN
+        return str(found[1].decode()) if found else ""
+    return ""
