@@ -1,7 +1,7 @@
 """The store: which one it is, how it is created or upgraded, and whether it is still the same."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from multiprocessing import parent_process
 from secrets import token_hex
@@ -78,12 +78,12 @@ class _Level:
     What it had for `CRASH_LOSS_SECONDS` must still be there. A replica that has taken over may be
     behind: its level begins anew.
 
+    master -- a digest of its address
     required -- the counters that must be reached
     """
 
-    def __init__(self, address: ServerAddress, required: _Counters) -> None:
-        self.address = address
-        self.digest = _digest(address)
+    def __init__(self, master: bytes, required: _Counters) -> None:
+        self.master = master
         self.required = self._next = required
         self._next_at = monotonic() + CRASH_LOSS_SECONDS
 
@@ -95,12 +95,8 @@ class _Level:
         self._next = tuple(map(min, self._next, counters))
 
 
-class _Expected(NamedTuple):
-    """A partition before its check: its meta, its level, and the counters that it must reach."""
-
-    meta: str
-    level: _Level
-    floor: _Counters
+_Expected = tuple[str, _Level, _Counters]
+"""A partition before its check: its meta, its level, and the counters that it must reach."""
 
 
 class RedisStore:
@@ -261,7 +257,7 @@ class RedisStore:
         """Return why a master must not be used; the handshake of its next connection tells, too."""
         call = master.reads.call
         expected = self._expected(master)
-        metas = (call("HMGET", one.meta, "store", *_COUNTERS) for one in expected)
+        metas = (call("HMGET", meta, "store", *_COUNTERS) for meta, _, _ in expected)
         info, *rows = await asyncio.gather(call("INFO"), *metas, return_exceptions=True)
         try:
             if isinstance(info, BaseException):
@@ -299,9 +295,9 @@ class RedisStore:
         `appendfsync always` a write syncs it all before a read can return it.
         """
         expected = self._expected(master)
-        metas = (call("HMGET", one.meta, "store", *_COUNTERS) for one in expected)
+        metas = (call("HMGET", meta, "store", *_COUNTERS) for meta, _, _ in expected)
         self._compare(master, expected, await asyncio.gather(*metas, return_exceptions=True))
-        syncing = (call("HINCRBY", one.meta, "revision", 1) for one in expected)
+        syncing = (call("HINCRBY", meta, "revision", 1) for meta, _, _ in expected)
         await asyncio.gather(*syncing, return_exceptions=True)  # a full server can still be read
 
     def _expected(self, master: Master) -> list[_Expected]:
@@ -310,7 +306,7 @@ class RedisStore:
         for number, owner in enumerate(self._masters.owners):
             if owner.address == master.address:
                 level = self._level(number, master.address)
-                expected.append(_Expected(self._keys[number]["meta"], level, level.required))
+                expected.append((self._keys[number]["meta"], level, level.required))
         return expected
 
     def _compare(self, master: Master, expected: Sequence[_Expected], rows: Sequence[Any]) -> None:
@@ -331,25 +327,21 @@ class RedisStore:
             level.raise_to(counters)
 
     def _level(self, number: int, address: ServerAddress) -> _Level:
+        """Return the level of a partition on this master: at first the highest that is noted."""
+        master = blake2b(repr(address).encode(), digest_size=8).digest()
         level = self._levels.get(number)
-        if level is None or level.address != address:
-            required = [one.required for one in self._noted_of(number, address)]
-            level = _Level(address, _highest([(0,) * len(_COUNTERS), *required]))
+        if level is None or level.master != master:
+            noted = [note[number] for note in self._noted if number in note]
+            counters = [(0,) * len(_COUNTERS)]
+            counters += [one.required for one in noted if one.master == master]
+            level = _Level(master, tuple(map(max, zip(*counters, strict=True))))
             self._levels[number] = level
         return level
 
-    def _noted_of(self, number: int, address: ServerAddress) -> Iterator[_Noted]:
-        """Yield what the processes of the service have noted of a partition on this master."""
-        for note in self._noted:
-            if number in note and note[number].master == _digest(address):
-                yield note[number]
-
     def _write_note(self) -> None:
         if self._notes is not None:
-            note = {
-                number: _Noted(level.digest, level.required)
-                for number, level in self._levels.items()
-            }
+            levels = self._levels.items()
+            note = {number: _Noted(level.master, level.required) for number, level in levels}
             self._notes.write(_ENCODER.encode(note))
 
     def _wrong(self, master: Master, what: str, meta: str) -> WrongStoreError:
@@ -358,15 +350,6 @@ class RedisStore:
             f"{master.name} {what} ({meta}). Restore its data, or"
             f" {use if len(self._keys) == 1 else _GIVE_UP}"
         )
-
-
-def _digest(address: ServerAddress) -> bytes:
-    return blake2b(repr(address).encode(), digest_size=8).digest()
-
-
-def _highest(counters: Sequence[_Counters]) -> _Counters:
-    """Return the highest of each counter; nothing of none."""
-    return tuple(map(max, zip(*counters, strict=True)))
 
 
 def _is_damaged(rows: Sequence[_Row]) -> bool:
