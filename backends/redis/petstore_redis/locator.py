@@ -39,6 +39,11 @@ class MasterLocator:
         self._epochs = [0] * len(slots)
         self._masters: set[ServerAddress] = set()
         sentinel = target.topology is Topology.SENTINEL
+        self._login = (
+            (target.sentinel_user, target.sentinel_password)
+            if sentinel
+            else (target.user, target.password)
+        )
         one = "for one server, PETSTORE_REDIS_URL is redis://host:port"
         self._refusals = {
             **({"unknown command": f"is not a Sentinel: {one}"} if sentinel else {}),
@@ -124,7 +129,6 @@ class MasterLocator:
         service = self._target.service
         found, fields = await self._call(
             address,
-            (self._target.sentinel_user, self._target.sentinel_password),
             ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service),
             ("SENTINEL", "MASTER", service),
         )
@@ -133,12 +137,7 @@ class MasterLocator:
         return [claim] * len(self._slots)  # it is the master of all partitions
 
     async def _ask_node(self, address: ServerAddress) -> list[Claim]:
-        ranges, nodes = await self._call(
-            address,
-            (self._target.user, self._target.password),
-            ("CLUSTER", "SLOTS"),
-            ("CLUSTER", "NODES"),
-        )
+        ranges, nodes = await self._call(address, ("CLUSTER", "SLOTS"), ("CLUSTER", "NODES"))
         epochs = {fields[0]: int(fields[6]) for fields in map(bytes.split, nodes.splitlines())}
         owners = {}
         for low, high, (host, port, identity, *_), *_ in ranges:
@@ -153,15 +152,13 @@ class MasterLocator:
             raise UnavailableError(f"{name}: it knows no master of slot {missing[0]}")
         return [owners[slot] for slot in self._slots]
 
-    async def _call(
-        self, address: ServerAddress, login: tuple[str, str], *commands: tuple[str, ...]
-    ) -> list[Any]:
+    async def _call(self, address: ServerAddress, *commands: tuple[str, ...]) -> list[Any]:
         """Send commands to one of them, together; return the replies."""
         name = server_name(address)
         if (client := self._clients.get(address)) is None:
             client = self._clients[address] = RedisClient(
                 self._target.connect(address),
-                lambda call: authenticate(call, *login),
+                lambda call: authenticate(call, *self._login),
                 name,
                 self._seconds,
             )
