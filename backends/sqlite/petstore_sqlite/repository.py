@@ -34,7 +34,7 @@ _PAGE: Final = "WHERE id > ? ORDER BY id LIMIT ?"
 _STATUS_PAGE: Final = "WHERE status = ? AND id > ? ORDER BY id LIMIT ?"
 _PET: Final = f"{rows.SELECT_PETS} WHERE id = ?"
 _PETS: Final = f"{rows.SELECT_PETS} {_PAGE}"
-_PETS_OF_STATUS: Final = f"{rows.SELECT_PETS_OF_STATUS} {_STATUS_PAGE}"
+_PETS_OF_STATUS: Final = f"{rows.SELECT_PETS} {_STATUS_PAGE}"
 _ORDER: Final = f"{rows.SELECT_ORDERS} WHERE id = ?"
 _ORDERS: Final = f"{rows.SELECT_ORDERS} {_PAGE}"
 _ORDERS_OF_STATUS: Final = f"{rows.SELECT_ORDERS} {_STATUS_PAGE}"
@@ -79,8 +79,9 @@ class SqliteRepository(Repository):
         """Read the page in the order of the primary key, or of the index by status."""
         if query.status is None:
             return await self._read(rows.to_pets, _PETS, (query.after, query.count))
-        convert = partial(rows.to_pets_of, query.status)
-        return await self._read(convert, _PETS_OF_STATUS, (query.status, query.after, query.count))
+        return await self._read(
+            rows.to_pets, _PETS_OF_STATUS, (query.status, query.after, query.count)
+        )
 
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None

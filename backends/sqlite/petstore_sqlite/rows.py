@@ -15,7 +15,6 @@ from petstore.contract import Order, OrderStatus, Pet, PetStatus, TokenRecord
 _Item = TypeVar("_Item")
 
 SELECT_PETS: Final = "SELECT id, name, category_id, status FROM pets"
-SELECT_PETS_OF_STATUS: Final = "SELECT id, name, category_id FROM pets"
 SELECT_ORDERS: Final = "SELECT id, pet_id, status, placed_at FROM orders"
 SELECT_TOKENS: Final = "SELECT token, fingerprint, until, id, number FROM tokens"
 
@@ -39,16 +38,6 @@ def to_pets(rows: Sequence[Any]) -> list[Pet]:
         ]
     except (KeyError, TypeError) as error:
         raise apsw.CorruptError(f"a pet has the status {error}") from error
-    return _complete(pets, rows)
-
-
-def to_pets_of(status: PetStatus, rows: Sequence[Any]) -> list[Pet]:
-    """Return rows of `SELECT_PETS_OF_STATUS` as pets. Raises `apsw.CorruptError`."""
-    pets = [
-        Pet(id_, name, category_id, status)
-        for id_, name, category_id in rows
-        if type(name) is str and type(category_id) is int
-    ]
     return _complete(pets, rows)
 
 
