@@ -6,7 +6,7 @@ import pytest
 from petstore_redis import RedisRepository
 
 from backends.redis.tests.servers import Server
-from backends.redis.tests.stores import fresh, opened
+from backends.redis.tests.stores import opened
 from petstore.contract import IdempotencyToken, OrderStatus, TokenReusedError
 from tests.support.repositories import AT, REX, make_token
 
@@ -42,15 +42,6 @@ async def test_one_jump_of_a_clock_removes_no_valid_record(valkey: Server) -> No
             assert (await repository.create_pet(REX, token(value, now))).replayed
         again = await repository.place_order(pet, AT, token(10, now))
         assert (again.id, again.replayed) == (order, True)
-
-
-async def test_records_that_are_expired_for_both_clocks_are_removed(valkey: Server) -> None:
-    prefix, now = fresh(), int(time.time())
-    async with opened(valkey, prefix=prefix) as repository:
-        await write(repository, range(20), now - 2 * DAY)
-        await write(repository, range(20, 30), now)
-        assert valkey.call("HLEN", f"{{{prefix}:0}}:tokens") == 10
-        assert valkey.call("ZCARD", f"{{{prefix}:0}}:expiries") == 10
 
 
 async def test_a_slow_clock_finds_the_latest_use_of_a_token(valkey: Server) -> None:
