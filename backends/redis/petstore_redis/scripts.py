@@ -76,19 +76,14 @@ class Scripts:
 
     def __init__(self) -> None:
         tokens = ("tokens", "expiries", "reservations")
+        items = ("meta", "pets", "orders", "live")
         write = ("store", "items", "ids", "reservations", "tokens")
         self.create_store = self._load("create_store", ["ids"], ["meta"])
-        self.create_pets = self._load("create_pets", write, ["meta", "pets", *tokens])
-        self.place_orders = self._load(
-            "place_orders", write, ["meta", "pets", "orders", "live", *tokens]
-        )
-        self.update_order = self._load(
-            "update_order", ["store", "items"], ["meta", "pets", "orders", "live"]
-        )
+        self.create_pets = self._load("create_pets", write, [*items[:2], *tokens])
+        self.place_orders = self._load("place_orders", write, [*items, *tokens])
+        self.update_order = self._load("update_order", ["store", "items"], items)
         self.list_tokens = self._load("list_tokens", ["store", "ids"], ["meta", "tokens"])
-        self.restore = self._load(
-            "restore", ["store", "items"], ["meta", "pets", "orders", "live", *tokens[:2]]
-        )
+        self.restore = self._load("restore", ["store", "items"], [*items, *tokens[:2]])
         self.reserve = self._load("reserve", ["store", "reservations", "tokens"], ["meta", *tokens])
         self.confirm = self._load("confirm", ["store", "reservations"], ["meta", *tokens[1:]])
         self.release = self._load("release", ["store", "reservations"], ["meta", *tokens[1:]])
