@@ -39,11 +39,6 @@ class Batches:
         self._waiting.append((arguments, future))
         return future
 
-    async def send(self, arguments: Arguments) -> Any:
-        """Send a call by itself, at once; return its result."""
-        (result,) = await self._send([arguments])
-        return result
-
     def _dispatch(self) -> None:
         calls, self._waiting = self._waiting, []
         size = self._size

@@ -127,16 +127,15 @@ class RedisRepository(Repository):
             _, *results = await self._run(partition, script, *chain.from_iterable(calls))
             return results
 
-        return [Batches(partial(send, number), CREATED_TOGETHER) for number in range(self._size)]
+        # If replicas must confirm it, each is by itself in the packet of all writes, for one WAIT.
+        together = 1 if self._masters.replicas else CREATED_TOGETHER
+        return [Batches(partial(send, number), together) for number in range(self._size)]
 
     async def _create(
         self, batches: Batches, arguments: Arguments, size: int = 0
     ) -> bytes | list[Any]:
         """Create an item; return what the script returns for it. Raises its error, if any."""
-        if self._masters.replicas:  # in the packet of the iteration's other writes, for one WAIT
-            result = await batches.send(arguments)
-        else:
-            result = await batches.call(arguments, size)
+        result = await batches.call(arguments, size)
         return result if isinstance(result, bytes) else checked(result)
 
     async def get_pet(self, pet_id: int) -> Pet | None:

@@ -54,7 +54,7 @@ class Stepped(RedisRepository):
 
     async def _create(self, batches: Batches, arguments: Arguments) -> bytes | list[Any]:
         """Run the script in the task of its caller, which is the one that waits."""
-        result = await batches.send(arguments)
+        [result] = await batches._send([arguments])  # noqa: SLF001 - without others
         return result if isinstance(result, bytes) else checked(result)
 
 
