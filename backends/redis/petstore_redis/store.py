@@ -160,18 +160,8 @@ class RedisStore:
         self._noted = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
         self.identity = await self._complete(rows, identity or token_hex(16))
         if expected.access is not Access.READ:  # the server asks for all rights before it runs this
-            probes = (
-                _call(
-                    self._masters,
-                    number,
-                    "EVAL",
-                    "return 1",
-                    len(names),
-                    *names.values(),
-                    write=False,
-                )
-                for number, names in enumerate(self._keys)
-            )
+            probe = Script("return 1", "", tuple(self._keys[0]))
+            probes = (self._evaluate(number, probe, write=False) for number in range(len(rows)))
             await asyncio.gather(*probes)
         for master in self._masters.all():
             await self._recognize(master, master.reads.call)
@@ -248,10 +238,12 @@ class RedisStore:
             await asyncio.gather(*marking)
         return identity
 
-    async def _evaluate(self, number: int, script: Script, *arguments: int | str) -> Any:
+    async def _evaluate(
+        self, number: int, script: Script, *arguments: int | str, write: bool = True
+    ) -> Any:
         named = [self._keys[number][name] for name in script.keys]
         command = "EVAL", script.text, len(named), *named, *arguments
-        return await _call(self._masters, number, *command)
+        return await _call(self._masters, number, *command, write=write)
 
     async def _check(self, master: Master) -> UnavailableError | None:
         """Return why a master must not be used; the handshake of its next connection tells, too."""
