@@ -70,25 +70,26 @@ class Master:
         self.reads.follower = self.pages
         if replicas:
             self.writes = RedisClient(connect, handshake, name, seconds, replicas)
+        self._clients = self.pages, self.reads, self.writes
 
     @property
     def down(self) -> bool:
         """Whether calls fail at the moment."""
-        return self.reads.down or self.writes.down or self.pages.down
+        return any(client.down for client in self._clients)
 
     @property
     def busy(self) -> bool:
         """Whether calls wait for a reply."""
-        return self.reads.busy or self.writes.busy or self.pages.busy
+        return any(client.busy for client in self._clients)
 
     def disconnect(self, reason: str | UnavailableError) -> None:
         """Close the connections; the handshake of the next ones checks the server again."""
-        for client in (self.reads, self.writes, self.pages):
+        for client in self._clients:
             client.disconnect(reason)
 
     def close(self, reason: str | UnavailableError) -> None:
         """Close the connections for good: every later call fails."""
-        for client in (self.pages, self.reads, self.writes):
+        for client in self._clients:
             client.close(reason)
 
 
