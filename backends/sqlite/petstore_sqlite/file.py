@@ -142,54 +142,37 @@ def check_name(path: str) -> None:
 
 
 def check_presence(path: str, expected: Expected) -> None:
-    """Check that there is a file, unless a new one may be created.
+    """Check that there is a file, unless a new one may be created, and that it has its WAL.
 
-    Raises `WrongStoreError` if a store is expected, or if there is only its WAL;
-    `ChangeNeededError` if none may be created.
+    Raises `WrongStoreError` if a store is expected and there is none, or if the file or its WAL was
+    deleted or moved while it was open; `ChangeNeededError` if none may be created.
     """
-    refuse_orphaned_wal(path)
+    base = os.path.realpath(path)
+    # Looked for first: a file that another process creates at this moment is there before its WAL.
+    wal = _identify(f"{base}-wal")
     if _identify(path):
-        _refuse_deleted_wal(path, expected)
+        # The last process that closes it writes to the file what is in the WAL. Then it removes the
+        # shared memory beside it, too.
+        known = expected.notes is not None and expected.notes.read()
+        if known and _identify(f"{base}-shm") and not _identify(f"{base}-wal"):
+            raise WrongStoreError(
+                f"sqlite at {path}: its log {base}-wal was deleted while it is open; it may be"
+                " opened again once no process has it open"
+            )
         return
+    if wal:  # SQLite would create an empty file, and delete the WAL
+        raise WrongStoreError(
+            f"sqlite at {path}: the file is missing, but its log {base}-wal is there. Put the file"
+            " back, or delete the log to start with an empty file"
+        )
     if expected.store is not None:
         raise WrongStoreError(
             f"sqlite at {path}: no file is found there; the store {expected.store} is expected in"
             " it. Check that the disk is mounted and that PETSTORE_SQLITE_PATH is right"
         )
-    folder = os.path.realpath(path).rpartition("/")[0]
     # Without a folder, opening explains it.
-    if expected.access is not Access.CREATE and _identify(folder):
+    if expected.access is not Access.CREATE and _identify(os.path.dirname(base)):  # noqa: PTH120
         raise ChangeNeededError(f"sqlite at {path}: there is no such file; it would be created")
-
-
-def refuse_orphaned_wal(path: str) -> None:
-    """Raise `WrongStoreError` if there is a WAL without its file.
-
-    Then the file was deleted or moved while it was open, or its process was killed before. SQLite
-    would create an empty file, and delete the WAL.
-    """
-    wal = f"{os.path.realpath(path)}-wal"
-    # Looked for first: a file that another process creates at this moment is there before its WAL.
-    if _identify(wal) and not _identify(path):
-        raise WrongStoreError(
-            f"sqlite at {path}: the file is missing, but its log {wal} is there. Put the file back,"
-            " or delete the log to start with an empty file"
-        )
-
-
-def _refuse_deleted_wal(path: str, expected: Expected) -> None:
-    """Raise `WrongStoreError` if the WAL was deleted while another process has the file open.
-
-    The last process that closes it writes to the file what is in the WAL. Then it removes the
-    shared memory beside it, too.
-    """
-    base = os.path.realpath(path)
-    known = expected.notes is not None and expected.notes.read()
-    if known and _identify(f"{base}-shm") and not _identify(f"{base}-wal"):
-        raise WrongStoreError(
-            f"sqlite at {path}: its log {base}-wal was deleted while it is open; it may be opened"
-            " again once no process has it open"
-        )
 
 
 def name_to_read(path: str) -> str:
