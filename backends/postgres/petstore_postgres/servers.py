@@ -29,25 +29,18 @@ _READ_ONLY: Final = (
     " PETSTORE_READ_ONLY=true"
 )
 
-_REFUSALS: Final = (
-    # What a server refuses until its settings or ours are changed.
-    asyncpg.InvalidAuthorizationSpecificationError,  # includes a wrong password
-    asyncpg.InvalidCatalogNameError,  # no such database
-    asyncpg.InsufficientPrivilegeError,
-    asyncpg.UndefinedObjectError,  # no such parameter
-    asyncpg.InvalidParameterValueError,
-    asyncpg.ProtocolViolationError,  # PgBouncer: no such parameter
-    asyncpg.FeatureNotSupportedError,
-    asyncpg.InterfaceError,  # asyncpg does not understand the URL
-)
+_TO_CHECK: Final = "check PETSTORE_POSTGRES_URL"
 _REMEDIES: Final = {
-    # What to do about a SQLSTATE while connecting.
+    # By SQLSTATE, what a server refuses until its settings or ours are changed, and what to do.
     "08P01": "behind PgBouncer, set PETSTORE_POSTGRES_PGBOUNCER=true, and no parameters in"
     " PETSTORE_POSTGRES_URL but those of TLS",
     "28000": "check the user in PETSTORE_POSTGRES_URL, and pg_hba.conf",
     "28P01": "check the user and the password in PETSTORE_POSTGRES_URL",
     "42704": "correct its name in PETSTORE_POSTGRES_URL, or leave it out",
     "3D000": "create it, or name another in PETSTORE_POSTGRES_URL",
+    "0A000": _TO_CHECK,  # a feature that it does not support
+    "22023": _TO_CHECK,  # the value of a parameter
+    "42501": _TO_CHECK,  # a privilege
 }
 
 _GONE: Final = (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError)
@@ -145,12 +138,9 @@ class Servers:
         if self._split_brain:
             raise UnavailableError(self._split_brain)
         tasks = [asyncio.ensure_future(self._connect(address)) for address in self._addresses]
-        found, failures, pending = (
-            list[asyncio.Task[ReachedServer]](),
-            list[StorageError](),
-            set(tasks),
-        )
-        best = None
+        found: list[asyncio.Task[ReachedServer]] = []
+        failures: list[StorageError] = []
+        pending, best = set(tasks), None
         try:
             while pending:
                 seconds = OTHERS_SECONDS if found else None
@@ -349,9 +339,16 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
             " damaged; restart the service with that release, or restore the store"
         ) from None
     except _ERRORS as error:
-        message = f"{name}: {_reason(error, seconds)}{_remedy(error) if opening else ''}"
-        if opening and (_is_refusal(error) or _lacks_tls(error)):
-            raise SettingsError(message) from None
+        message = f"{name}: {_reason(error, seconds)}"
+        if not opening:
+            raise UnavailableError(message) from None
+        if remedy := _remedy(error):
+            raise SettingsError(f"{message}; {remedy}") from None
+        if isinstance(error, ssl.SSLCertVerificationError):
+            message += (
+                "; correct it, or correct PETSTORE_POSTGRES_URL: the host, or the file of its"
+                " authority (sslrootcert=/path/ca.pem)"
+            )
         raise UnavailableError(message) from None
     except Exception as error:
         if not opening or isinstance(error, StorageError):
@@ -365,22 +362,12 @@ def translated_errors(name: str, seconds: float, *, opening: bool = False) -> It
 
 
 def _remedy(error: Exception) -> str:
-    """Return what to do about an error while connecting."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            "; correct it, or correct PETSTORE_POSTGRES_URL: the host, or the file of its authority"
-            " (sslrootcert=/path/ca.pem)"
-        )
-    if isinstance(error, asyncpg.PostgresError):
-        remedy = _REMEDIES.get(error.sqlstate)
-        return f"; {remedy}" if remedy else ""
-    if _lacks_tls(error):
-        return "; change sslmode in PETSTORE_POSTGRES_URL, or give the server a certificate"
-    return "; check PETSTORE_POSTGRES_URL" if _is_refusal(error) else ""
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, _REFUSALS) and not _is_lost(error)
+    """Return what to do about an error while connecting that will not pass, or the empty string."""
+    if isinstance(error, ConnectionError) and "rejected SSL" in str(error):
+        return "change sslmode in PETSTORE_POSTGRES_URL, or give the server a certificate"
+    if isinstance(error, asyncpg.InterfaceError) and not _is_lost(error):
+        return _TO_CHECK  # asyncpg does not understand it
+    return _REMEDIES.get(getattr(error, "sqlstate", None) or "", "")
 
 
 def _is_lost(error: Exception) -> bool:
@@ -388,11 +375,6 @@ def _is_lost(error: Exception) -> bool:
     return isinstance(error, asyncpg.InternalClientError) or (
         isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error)
     )
-
-
-def _lacks_tls(error: Exception) -> bool:
-    """Return whether the server has no TLS although `sslmode` requires it."""
-    return isinstance(error, ConnectionError) and "rejected SSL" in str(error)
 
 
 def _reason(error: Exception, seconds: float) -> str:
