@@ -25,10 +25,6 @@ _SQL: Final = """SELECT s.identity, s.version, s.tableoid::bigint,
     o.last_value - 1 + o.is_called::int, (SELECT coalesce(max(id), 0) FROM {schema}.orders)
     FROM {schema}.store s, {schema}.pet_ids p, {schema}.order_ids o"""
 
-_RAISE: Final = (
-    "SELECT {schema}.raise_ids('{schema}.{sequence}', (SELECT max(id) FROM {schema}.{table}))"
-)
-
 _log = logging.getLogger("petstore.postgres")
 
 
@@ -116,9 +112,9 @@ class Store:
                 state.version,
             )
         self._remember(state, before)
-        for sequence, table, assigned, highest in (
-            ("pet_ids", "pets", state.pet_ids, state.pets),
-            ("order_ids", "orders", state.order_ids, state.orders),
+        for sequence, assigned, highest in (
+            ("pet_ids", state.pet_ids, state.pets),
+            ("order_ids", state.order_ids, state.orders),
         ):
             if assigned < highest and self._writes:
                 _log.warning(
@@ -128,9 +124,8 @@ class Store:
                     assigned,
                     highest,
                 )
-                await fetch_row(
-                    _RAISE.format(schema=f'"{self.schema}"', sequence=sequence, table=table)
-                )
+                raise_ids = """SELECT {0}.raise_ids('{0}.{1}', {2})"""
+                await fetch_row(raise_ids.format(f'"{self.schema}"', sequence, highest))
 
     def _noted(self) -> tuple[_State | None, tuple[int, int]]:
         """Return what a process of the service has seen last, and the required ids."""
