@@ -1,8 +1,8 @@
 """The kit's search for an order of overlapping calls: what it must find, and what it must not."""
 
 import pytest
-from petstore_conformance.model.calls import Call, Stored, explain
-from petstore_conformance.model.model import Model, Write
+from petstore_conformance.model.calls import Call, explain
+from petstore_conformance.model.model import Model, Stored, Write
 
 from petstore.contract import (
     ConflictError,
@@ -33,8 +33,7 @@ async def never(_: Repository) -> None: ...
 def test_a_token_is_used_while_a_write_that_is_refused_is_in_flight(
     calls: list[tuple[Write, type[RefusedError]]], *, explained: bool
 ) -> None:
-    model = Model()
-    model.pets = PETS
+    model = Model(PETS, [])
     made = [Call(never, write, result, unknown=False) for write, result in calls]
     if explained:
         assert explain(model, made, Stored(PETS, [])).pets == PETS

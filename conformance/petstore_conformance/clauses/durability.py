@@ -45,7 +45,6 @@ from petstore_conformance.harness.kit import (
 )
 from petstore_conformance.model.calls import (
     Length,
-    Stored,
     cancel,
     check_no_late_effects,
     check_page,
@@ -58,7 +57,7 @@ from petstore_conformance.model.calls import (
     time_limit,
     yield_to_others,
 )
-from petstore_conformance.model.model import Payload, send
+from petstore_conformance.model.model import Payload, Stored, send
 from petstore_conformance.model.values import (
     AT,
     DAY_SECONDS,

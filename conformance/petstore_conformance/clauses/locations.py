@@ -40,12 +40,12 @@ from petstore_conformance.harness.kit import (
 )
 from petstore_conformance.model.calls import (
     AnyCall,
-    Stored,
     cancel,
     read_all,
     sample,
     yield_to_others,
 )
+from petstore_conformance.model.model import Stored
 from petstore_conformance.model.values import AT, REX, make_token
 
 SECONDS_FOR_LOCATIONS = 4

@@ -1,10 +1,9 @@
 """Calls that overlap or are cancelled, and the search for an order that explains their results."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import count
 from statistics import median
 from typing import Any, Final, TypeVar
 
@@ -13,6 +12,7 @@ from msgspec.structs import astuple, replace
 
 from petstore.contract import (
     ConflictError,
+    IdempotencyToken,
     NewPet,
     NotFoundError,
     Order,
@@ -29,7 +29,7 @@ from petstore.contract import (
 )
 from petstore_conformance.harness.alarm import CANCEL_SECONDS, OverdueError, stack
 from petstore_conformance.harness.effort import AT_A_TIME, current
-from petstore_conformance.model.model import Model, Write, matching
+from petstore_conformance.model.model import Model, Stored, Write, matching
 from petstore_conformance.model.values import BORDERS, MANY_SECONDS
 
 COUNTED_ITERATIONS = 200
@@ -77,10 +77,14 @@ def created(id_: int, new: NewPet) -> Pet:
     return Pet(id_, new.name, new.category_id, new.status)
 
 
+async def create(repository: Repository, new: NewPet, token: IdempotencyToken | None = None) -> Pet:
+    """Create a pet; return it as it must be stored."""
+    return created((await repository.create_pet(new, token)).id, new)
+
+
 async def create_all(repository: Repository, news: Sequence[NewPet]) -> list[Pet]:
     """Create pets at once; return them as they must be stored, in the same order."""
-    receipts = await asyncio.gather(*(repository.create_pet(new) for new in news))
-    return [created(receipt.id, new) for receipt, new in zip(receipts, news, strict=True)]
+    return await asyncio.gather(*(create(repository, new) for new in news))
 
 
 def one_effect(results: Sequence[object]) -> int:
@@ -257,25 +261,8 @@ async def check_pages(repository: Repository, items: Sequence[Any]) -> None:
     await read_each(repository, [*enumerate((*BORDERS, 9999, 40_000, 2**31, 2**63 - 1))], read)
 
 
-class Stored(Struct):
-    """All pets and orders of a repository, as two lists show them."""
-
-    pets: list[Pet]
-    orders: list[Order]
-
-    @property
-    def highest_id(self) -> int:
-        """The highest id of a pet or an order."""
-        return max([pet.id for pet in self.pets] + [order.id for order in self.orders])
-
-    def free_ids(self, above: int = 0) -> Iterator[int]:
-        """Yield ids above this one that neither a pet nor an order has, in ascending order."""
-        used = {pet.id for pet in self.pets} | {order.id for order in self.orders}
-        return (id_ for id_ in count(above + 1) if id_ not in used)
-
-
 async def read_all(repository: Repository) -> Stored:
-    """Return all pets and orders."""
+    """Return all pets and orders, as two lists show them."""
     pets = await repository.list_pets(PetQuery(0, 9999))
     return Stored(pets, await repository.list_orders(OrderQuery(0, 9999)))
 

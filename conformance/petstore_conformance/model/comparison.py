@@ -39,9 +39,10 @@ from petstore_conformance.model.calls import (
     check_types,
     explain,
     read_all,
+    read_page,
     settle,
 )
-from petstore_conformance.model.model import Model, Payload, Write, matching, send
+from petstore_conformance.model.model import AnyItem, Model, Payload, Write, send
 from petstore_conformance.model.values import TIMES
 
 _NAMES: Final = ("one", "two", "three")
@@ -104,7 +105,7 @@ class Comparison(RuleBasedStateMachine):
         self._managers: list[AbstractAsyncContextManager[Repository] | None] = []
         self._handles: list[Repository] = []
         self._repository: Repository
-        self._model = Model()
+        self._model = Model([], [])
         self._length = Length()
         self._steps = 0
         self._lines: list[str] = []
@@ -196,20 +197,16 @@ class Comparison(RuleBasedStateMachine):
         return self._runner.run(call)
 
     def _pet(self, index: int) -> Pet:
-        return self._model.pets[index % len(self._model.pets)]
+        return _choose(self._model.pets, index)
 
     def _order(self, index: int) -> Order:
-        return self._model.orders[index % len(self._model.orders)]
+        return _choose(self._model.orders, index)
 
     def _placed(self, index: int) -> Order:
-        orders = [order for order in self._model.orders if order.status is OrderStatus.PLACED]
-        orders = orders or self._model.orders
-        return orders[index % len(orders)]
+        return _choose(self._model.orders, index, OrderStatus.PLACED)
 
     def _available(self, index: int) -> Pet:
-        pets = [pet for pet in self._model.pets if pet.status is PetStatus.AVAILABLE]
-        pets = pets or self._model.pets
-        return pets[index % len(pets)]
+        return _choose(self._model.pets, index, PetStatus.AVAILABLE)
 
     def _timed(
         self, payload: Payload, name: str | None, behind: int, seconds: int, at: Any = TIMES[0]
@@ -295,13 +292,14 @@ class Comparison(RuleBasedStateMachine):
         else:
             assert self._run(call) == expected
 
-    def _check_orders(self, query: OrderQuery) -> None:
-        listed = self._run(self._repository.list_orders(query))
-        check_types(listed)
-        assert listed == matching(self._model.orders, query)[: query.count]
+    def _check_page(self, query: PetQuery | OrderQuery) -> list[Any]:
+        page: list[Any] = self._run(read_page(self._repository, query))
+        check_types(page)
+        assert page == self._model.page(query)
+        return page
 
-    def _check_pets(self, query: PetQuery) -> list[Pet]:
-        found: list[Pet] = self._run(self._repository.list_pets(query))
-        check_types(found)
-        assert found == matching(self._model.pets, query)[: query.count]
-        return found
+
+def _choose(items: Sequence[AnyItem], index: int, status: object = None) -> AnyItem:
+    """Return one of the items by an index, one that has a status if there is any."""
+    chosen = [item for item in items if status in (None, item.status)] or items
+    return chosen[index % len(chosen)]

@@ -105,7 +105,7 @@ class ModelMachine(Comparison):
         """Open an empty repository and store the first pets, orders and records."""
         if self.idle:
             return
-        self._model = Model(now, own_clock=self.kit.remote)
+        self._model = Model([], [], now=now, own_clock=self.kit.remote)
         self._runner.run(self._open(handles if self.kit.backend.shared else 1))
         for new in news:
             self._write(Write(new))
@@ -198,13 +198,13 @@ class ModelMachine(Comparison):
         for handle in self._handles:
             assert self._run(handle.get_pet(after or 1)) == self._model.pet(after or 1)
         for status in (None, *PetStatus):
-            self._check_pets(PetQuery(after, count, status))
+            self._check_page(PetQuery(after, count, status))
 
     @step(count=st.integers(1, 4), status=st.sampled_from([None, *PetStatus]), index=INDEXES)
     def walk(self, count: int, status: PetStatus | None, index: int) -> None:
         """Read all pages, one after the other; after the first, change something elsewhere."""
         after, reader = 0, self._repository
-        while found := self._check_pets(PetQuery(after, count, status)):
+        while found := self._check_page(PetQuery(after, count, status)):
             if after == 0:
                 self.choose(index)
                 self._write(Write(self._available(index).id))
@@ -250,7 +250,7 @@ class ModelMachine(Comparison):
         for order_id in (order.id, max(after, 1)):
             found = self._run(self._repository.get_order(order_id))
             assert found == self._model.order(order_id)
-        self._check_orders(OrderQuery(after, count, status))
+        self._check_page(OrderQuery(after, count, status))
 
     @precondition(lambda self: not self.kit.remote)
     @step(
@@ -289,5 +289,5 @@ class ModelMachine(Comparison):
             assert stored.orders == self._model.orders
             after = self._pet(self._steps).id if self._steps % 2 else 0
             number, most = self._steps % 3, 1 + self._steps % 4
-            self._check_pets(PetQuery(after, most, list(PetStatus)[number]))
-            self._check_orders(OrderQuery(after, most, list(OrderStatus)[number]))
+            self._check_page(PetQuery(after, most, list(PetStatus)[number]))
+            self._check_page(OrderQuery(after, most, list(OrderStatus)[number]))

@@ -1,7 +1,6 @@
 """The model: a store of plain lists, with which the machine compares a repository."""
 
-from collections.abc import Coroutine, Sequence
-from copy import copy
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
@@ -29,7 +28,7 @@ from petstore.contract import (
 )
 from petstore_conformance.model.values import AT, DAY_SECONDS, NOW, make_token
 
-_Item = TypeVar("_Item", Pet, Order)
+AnyItem = TypeVar("AnyItem", Pet, Order)
 
 Payload = NewPet | int
 """The content of a write with a token: a new pet, or an order of the pet with this id."""
@@ -65,8 +64,30 @@ def send(
     return repository.place_order(payload, at, token)
 
 
-class Model:
-    """Pets and orders in ascending id, and the records of tokens.
+class Stored(Struct):
+    """All pets and orders of a repository, in ascending id."""
+
+    pets: list[Pet]
+    orders: list[Order]
+
+    @property
+    def highest_id(self) -> int:
+        """The highest id of a pet or an order."""
+        return max([pet.id for pet in self.pets] + [order.id for order in self.orders])
+
+    def free_ids(self, above: int = 0) -> Iterator[int]:
+        """Yield ids above this one that neither a pet nor an order has, in ascending order."""
+        used = {pet.id for pet in self.pets} | {order.id for order in self.orders}
+        return (id_ for id_ in count(above + 1) if id_ not in used)
+
+    def page(self, query: PetQuery | OrderQuery) -> list[Any]:
+        """Return the page that a query asks for."""
+        items: list[Any] = [*(self.pets if isinstance(query, PetQuery) else self.orders)]
+        return matching(items, query)[: query.count]
+
+
+class Model(Stored):
+    """What must be stored, and the records of tokens.
 
     Ids are taken from the receipts of the repository.
 
@@ -78,21 +99,21 @@ class Model:
     own_clock -- whether the repository replaces the times of orders by its own
     """
 
-    def __init__(self, now: int = NOW, *, own_clock: bool = False) -> None:
-        self.own_clock = own_clock
-        self.pets: list[Pet] = []
-        self.orders: list[Order] = []
-        self.records: dict[tuple[type, str], tuple[int, Payload, int]] = {}
-        self.reserved: dict[tuple[type, str], tuple[Payload, ...]] = {}
-        self.now = now
-        self.restored = 0
+    records: dict[tuple[type, str], tuple[int, Payload, int]] = {}
+    reserved: dict[tuple[type, str], tuple[Payload, ...]] = {}
+    now: int = NOW
+    restored: int = 0
+    own_clock: bool = False
 
     def copy(self) -> "Model":
         """Return another model of the same state."""
-        other = copy(self)
-        other.pets, other.orders = [*self.pets], [*self.orders]
-        other.records, other.reserved = {**self.records}, {**self.reserved}
-        return other
+        return replace(
+            self,
+            pets=[*self.pets],
+            orders=[*self.orders],
+            records={**self.records},
+            reserved={**self.reserved},
+        )
 
     def clock(self, write: Write) -> int:
         """Return the clock of the caller of a write, which may be slow.
@@ -164,10 +185,9 @@ class Model:
 
         gap -- how far above all others it is, if so many ids are left; 0 means the lowest free id
         """
-        ids = {pet.id for pet in self.pets} | {order.id for order in self.orders}
-        if gap and max(ids) + gap < MAX_ID - 2**40:
-            return max(ids) + gap
-        return next(id_ for id_ in count(1) if id_ not in ids)
+        if gap and self.highest_id + gap < MAX_ID - 2**40:
+            return self.highest_id + gap
+        return next(self.free_ids())
 
     def restore(self, id_: int, new: NewPet, status: OrderStatus | None) -> list[Pet | Order]:
         """Store a pet of another store and an order of it, under the same id; return them.
@@ -200,7 +220,7 @@ class Model:
         self.pets[self.pets.index(pet)] = replace(pet, status=status)
 
 
-def matching(items: Sequence[_Item], query: PetQuery | OrderQuery) -> list[_Item]:
+def matching(items: Sequence[AnyItem], query: PetQuery | OrderQuery) -> list[AnyItem]:
     """Return the items that match a query, however many: the page is the first `count`."""
     filters = query.__struct_fields__[2:]
     wanted = [(name, value) for name in filters if (value := getattr(query, name)) is not None]
@@ -211,7 +231,7 @@ def matching(items: Sequence[_Item], query: PetQuery | OrderQuery) -> list[_Item
     ]
 
 
-def _insert(items: list[_Item], item: _Item) -> None:
+def _insert(items: list[AnyItem], item: AnyItem) -> None:
     assert item.id not in [other.id for other in items], "an id is assigned twice"
     items.append(item)
     items.sort(key=lambda other: other.id)
