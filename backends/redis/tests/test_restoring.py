@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from petstore_conformance.clauses.records import read_records, record_of
+from petstore_conformance.clauses.records import read_records
+from petstore_conformance.model.values import record_of
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import fresh, opened, unavailable

@@ -22,12 +22,11 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.methods import Given, attempt, calls_of, give, idle_calls_of
 from petstore_conformance.clauses.orders import add_pet, place_at
-from petstore_conformance.clauses.records import record_of
 from petstore_conformance.harness.alarm import OverdueError
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, location_clause
 from petstore_conformance.model.calls import AnyCall, sample, time_limit
-from petstore_conformance.model.values import AT, REX, make_token
+from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 HELD_SECONDS: Final = 0.1
 """How long a call may hold the event loop."""

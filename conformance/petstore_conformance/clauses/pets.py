@@ -25,7 +25,6 @@ from petstore.contract import (
     Repository,
 )
 from petstore_conformance.clauses.orders import FINAL_STATUSES, absent_ids, add_pet
-from petstore_conformance.clauses.records import record_of
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     check_page,
@@ -51,6 +50,7 @@ from petstore_conformance.model.values import (
     PET_STATUSES,
     REX,
     make_token,
+    record_of,
 )
 
 

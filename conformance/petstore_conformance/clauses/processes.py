@@ -22,7 +22,6 @@ from petstore.contract import (
 )
 from petstore_conformance.clauses.durability import check_acknowledged, read_what_is_written
 from petstore_conformance.clauses.orders import add_pet, check_agreement
-from petstore_conformance.clauses.records import record_of
 from petstore_conformance.clauses.restore import HIGHEST
 from petstore_conformance.clauses.sharing import only_read, sell_once, write_once
 from petstore_conformance.harness.child import child
@@ -36,7 +35,7 @@ from petstore_conformance.model.calls import (
     time_limit,
 )
 from petstore_conformance.model.model import send
-from petstore_conformance.model.values import AT, REX, make_token
+from petstore_conformance.model.values import AT, REX, make_token, record_of
 
 KILLS: Final = 20
 """How many processes are killed within their writes at most, if there is time for them.

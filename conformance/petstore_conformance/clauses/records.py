@@ -35,6 +35,7 @@ from petstore_conformance.model.values import (
     REX,
     SPANS,
     make_token,
+    record_of,
 )
 
 MANY_RECORDS = 2500
@@ -56,11 +57,6 @@ LIFE_SECONDS = 2
 """How long these records last, so that a backend's own clock does not hold up the clause."""
 
 RESTORED_ORDER = Order(2**42, 2**40, OrderStatus.COMPLETED, AT)
-
-
-def record_of(token: IdempotencyToken, id_: int) -> TokenRecord:
-    """Return what a store must remember of a write that was assigned this id."""
-    return TokenRecord(token.value, token.fingerprint, token.until, id_)
 
 
 def token_of(record: TokenRecord, now: int = NOW) -> IdempotencyToken:

@@ -17,10 +17,9 @@ from petstore.contract import (
     PetStatus,
     Receipt,
     Repository,
-    TokenRecord,
     TokenReusedError,
 )
-from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement
+from petstore_conformance.clauses.orders import absent_ids, add_pet, check_agreement, status_of
 from petstore_conformance.harness.kit import Kit, clause
 from petstore_conformance.model.calls import (
     Length,
@@ -45,6 +44,7 @@ from petstore_conformance.model.values import (
     REX,
     SPANS,
     make_token,
+    record_of,
 )
 
 
@@ -70,22 +70,25 @@ class TokenClauses(Kit):
     @clause("token-replayed")
     async def test_a_repeated_write_changes_nothing(self, repository: Repository) -> None:
         """The write takes effect again, or the receipt of another write is returned."""
-        first = await repository.create_pet(REX, make_token("create", REX))
-        placed = await repository.place_order(first.id, AT, make_token("place", first.id))
+        creating = make_token("create", REX)
+        first = await repository.create_pet(REX, creating)
+        placing = make_token("place", first.id)
+        placed = await repository.place_order(first.id, AT, placing)
         assert not first.replayed
         assert not placed.replayed
-        for status in (None, OrderStatus.COMPLETED):
-            if status is not None:
-                await repository.update_order(placed.id, status)
-            again = await repository.create_pet(REX, make_token("create", REX))
-            assert again == Receipt(first.id, replayed=True)
-            replayed = await repository.place_order(first.id, AT, make_token("place", first.id))
-            assert replayed == Receipt(placed.id, replayed=True)
-            check_types([again, replayed])
+
+        async def repeat_both() -> None:
+            again = await repository.create_pet(REX, creating)
+            assert again == replace(first, replayed=True)
+            placed_again = await repository.place_order(first.id, AT, placing)
+            assert placed_again == replace(placed, replayed=True)
+            check_types([again, placed_again])
+
+        await repeat_both()
+        await repository.update_order(placed.id, OrderStatus.COMPLETED)
+        await repeat_both()
         assert await count_stored(repository) == (1, 1)
-        sold = await repository.get_pet(first.id)
-        assert sold is not None
-        assert sold.status is PetStatus.SOLD
+        assert await status_of(repository, first.id) is PetStatus.SOLD
         receipts = await create_many(repository)
         for number in range(0, len(receipts), 37):  # some of them, from the first on
             again = await repository.create_pet(REX, make_token(f"many {number}", number))
@@ -204,8 +207,7 @@ class TokenClauses(Kit):
         delay -- after how many iterations of the event loop the next one begins
         """
         token = make_token(f"expired {type(payload)}", "the same", now)
-        expired = replace(token, now=now - DAY_SECONDS, until=now)
-        await send(repository, REX if payload == REX else await add_pet(repository), expired)
+        await repository.create_pet(REX, replace(token, now=now - DAY_SECONDS, until=now))
 
         async def write(number: int) -> Receipt:
             await yield_to_others(number * delay)
@@ -258,9 +260,9 @@ class ExpiryClauses(Kit):
         await self._expire_one_by_one(repository, PAST - 1)  # a time of nine digits, then of ten
         pet_id = await add_pet(repository)
         placed = await repository.place_order(pet_id, AT, make_token("place", pet_id))
-        for now in (NOW, NOW + DAY_SECONDS - 1):
-            again = await repository.place_order(pet_id, AT, make_token("place", pet_id, now))
-            assert again == replace(placed, replayed=True)
+        in_time = make_token("place", pet_id, NOW + DAY_SECONDS - 1)
+        again = await repository.place_order(pet_id, AT, in_time)
+        assert again == replace(placed, replayed=True)
         late = make_token("place", pet_id, NOW + DAY_SECONDS)
         for _ in range(2):  # a refused write must not revive the record
             with pytest.raises(ConflictError):
@@ -281,20 +283,13 @@ class ExpiryClauses(Kit):
 
         position -- how many of the others come first
         """
-        for payload in (REX, await add_pet(repository)):
-            expired = replace(make_token(f"expired {payload}", REX, begin), until=begin + 10)
-            receipt = await send(repository, payload, expired)
-            others: list[Payload] = [REX] * 3
-            if payload != REX:
-                await repository.update_order(receipt.id, OrderStatus.CANCELLED)
-                others = [await add_pet(repository) for _ in others]
-            writes = [
-                (other, make_token(f"slow {number} {payload}", REX, begin))
-                for number, other in enumerate(others)
-            ]
-            writes.insert(position, (payload, replace(expired, now=begin + 10, until=begin + 20)))
-            receipts = await asyncio.gather(*(send(repository, *write) for write in writes))
-            assert not any(receipt.replayed for receipt in receipts)
+        for payloads in ([REX] * 4, [await add_pet(repository) for _ in range(4)]):
+            expired = replace(make_token(f"expired {payloads}", REX, begin), until=begin + 10)
+            await repository.create_pet(REX, expired)
+            tokens = [make_token(f"slow {n} {payloads}", REX, begin) for n in range(3)]
+            tokens.insert(position, replace(expired, now=begin + 10, until=begin + 20))
+            writes = map(send, repeat(repository), payloads, tokens)
+            assert not any(receipt.replayed for receipt in await asyncio.gather(*writes))
 
     async def _expire_together(self, repository: Repository, begin: int) -> None:
         """Use hundreds of tokens again at once, of which the records have just expired."""
@@ -317,9 +312,7 @@ class ExpiryClauses(Kit):
             # Restored records expire, too.
             other = make_token(f"restored {seconds}", REX, begin)
             other = replace(other, until=token.until + max(SPANS))
-            await repository.restore(
-                [TokenRecord(other.value, other.fingerprint, other.until, id_)]
-            )
+            await repository.restore([record_of(other, id_)])
             used[seconds + max(SPANS)] = other, id_
         await asyncio.sleep(1.1)  # with a server's own time to live, the first would expire
         for seconds, (token, id_) in sorted(used.items()):

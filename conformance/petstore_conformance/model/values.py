@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from petstore.contract import MAX_ID, IdempotencyToken, NewPet, PetStatus
+from petstore.contract import MAX_ID, IdempotencyToken, NewPet, PetStatus, TokenRecord
 
 PET_STATUSES: Final[tuple[PetStatus | UnsetType, ...]] = (*PetStatus, UNSET)
 
@@ -161,6 +161,11 @@ SPANS: Final = (
 
 DAY_SECONDS: Final = 24 * 60 * 60
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
+
+
+def record_of(token: IdempotencyToken, id_: int) -> TokenRecord:
+    """Return what a store must remember of a write that was assigned this id."""
+    return TokenRecord(token.value, token.fingerprint, token.until, id_)
 
 
 def make_token(value: str | bytes, payload: object, now: int = NOW) -> IdempotencyToken:
