@@ -10,7 +10,6 @@ from petstore_conformance.clauses.pets import PageClauses, PetClauses
 from petstore_conformance.clauses.processes import ProcessClauses
 from petstore_conformance.clauses.records import RecordClauses
 from petstore_conformance.clauses.restore import RestoreClauses
-from petstore_conformance.clauses.restored_orders import RestoredOrderClauses
 from petstore_conformance.clauses.sequences import ModelClause
 from petstore_conformance.clauses.sharing import SharingClauses
 from petstore_conformance.clauses.stores import StoreClauses
@@ -39,7 +38,6 @@ class Conformance(
     LocationClauses,
     StoreClauses,
     RestoreClauses,
-    RestoredOrderClauses,
     RecordClauses,
     DurabilityClauses,
     SharingClauses,

@@ -235,10 +235,11 @@ class DurabilityClauses(Kit):
                 if number % 2 == 0:
                     restored = max(*pet_ids, *order_ids) + 10
                     # The highest is neither the last that is stored nor the last in the call.
-                    items = [*pet_and_order(restored), *pet_and_order(restored - 5)]
                     refused = Order(restored - 1, pet_ids[-1], OrderStatus.PLACED, AT)
                     with pytest.raises(ConflictError):
-                        await repository.restore([*items, refused])
+                        await repository.restore(
+                            [*pet_and_order(restored), *pet_and_order(restored - 5), refused]
+                        )
         for ids in (pet_ids, order_ids):
             assert len(set(ids)) == len(ids), "an id is assigned again"
         async with location.open() as repository:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from petstore.contract import (
     MAX_ID,
+    PET_STATUS_BY_ORDER,
     ConflictError,
     NewPet,
     NotFoundError,
@@ -28,7 +29,14 @@ from petstore.contract import (
     StorageError,
     UnavailableError,
 )
-from petstore_conformance.clauses.orders import add_pet, place_orders, status_of, watch
+from petstore_conformance.clauses.orders import (
+    absent_ids,
+    add_pet,
+    place_at,
+    place_orders,
+    status_of,
+    watch,
+)
 from petstore_conformance.clauses.tokens import count_stored
 from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import Kit, Location, clause, location_clause
@@ -37,6 +45,7 @@ from petstore_conformance.model.calls import (
     check_pages,
     check_shown,
     check_types,
+    create,
     created,
     every_filter,
     look_up,
@@ -46,6 +55,7 @@ from petstore_conformance.model.calls import (
     sample,
     yield_to_others,
 )
+from petstore_conformance.model.model import Stored
 from petstore_conformance.model.values import (
     AT,
     BORDERS,
@@ -90,6 +100,11 @@ ALL_ITEMS: Final = 41_000
 
 NOT_STORED: Final = "an item before the refused one is not stored"
 
+LIVE_STATUSES: Final = (OrderStatus.PLACED, OrderStatus.COMPLETED)
+
+DISTANCES: Final = (0, 5000, 2**31, 2**45)
+"""How far the id of a refused order is above the others: next to them, and with more digits."""
+
 RESTORED_PETS: Final = [
     Pet(3, "Rex", 7, PetStatus.AVAILABLE),
     Pet(4, "", -(2**63), PetStatus.PENDING),
@@ -101,14 +116,14 @@ RESTORED_PETS: Final = [
     Pet(2**40, "null", 7),
     Pet(HIGHEST, "Rex", 7, PetStatus.AVAILABLE),
 ]
-RESTORED_PET_IDS: Final = [pet.id for pet in RESTORED_PETS]
+PLACED: Final = Order(70, 4, OrderStatus.PLACED, AT.replace(year=1970, microsecond=0))
 RESTORED_ORDERS: Final = [
     # Any pet may have been in cancelled orders, also one without a status.
     *(
         Order(id_, pet.id, OrderStatus.CANCELLED, AT + timedelta(microseconds=id_ % 999_999))
         for id_, pet in zip((1, 2, 8, 500, 2**33, HIGHEST - 1), RESTORED_PETS, strict=False)
     ),
-    Order(70, 4, OrderStatus.PLACED, AT.replace(year=1970, microsecond=0)),
+    PLACED,
     Order(7, 9, OrderStatus.COMPLETED, AT.replace(year=2099, microsecond=999_999)),
     Order(HIGHEST, 70_001, OrderStatus.PLACED, AT),
 ]
@@ -119,25 +134,24 @@ def sort_by_id(items: Iterable[AnyRow]) -> list[AnyRow]:
     return sorted(items, key=lambda item: item.id)
 
 
-def restored_items() -> list[Pet | Order]:
-    """Return the pets and orders to restore, not sorted by id, each pet before its orders."""
-    return [*RESTORED_PETS[4:], *RESTORED_PETS[:4], *reversed(RESTORED_ORDERS)]
+# Not sorted by id, and each pet before its orders.
+RESTORED_ITEMS: Final[list[Pet | Order]] = [*reversed(RESTORED_PETS), *reversed(RESTORED_ORDERS)]
 
 
-def pet_and_order(id_: int) -> list[Pet | Order]:
+def pet_and_order(id_: int) -> tuple[Pet, Order]:
     """Return an available pet and a cancelled order of it, both with this id."""
     pet = Pet(id_, "Rex", 7, PetStatus.AVAILABLE)
-    return [pet, Order(id_, id_, OrderStatus.CANCELLED, AT)]
+    return pet, Order(id_, id_, OrderStatus.CANCELLED, AT)
 
 
 async def check_stored(
     repository: Repository, pets: Sequence[Pet], orders: Sequence[Order]
 ) -> None:
     """Check that exactly these are stored, in every list where they belong."""
-    pets, orders = sort_by_id(pets), sort_by_id(orders)
+    stored = Stored(sort_by_id(pets), sort_by_id(orders))
     for query in every_filter(0, 999):
-        await check_page(repository, query, pets if isinstance(query, PetQuery) else orders)
-    items: list[Any] = [*pets, *orders]
+        assert await read_page(repository, query) == stored.page(query)
+    items: list[Pet | Order] = [*pets, *orders]
     await read_each(repository, items, partial(check_shown, repository))
 
 
@@ -168,7 +182,7 @@ async def refuse_late(
         first_id = 2**30 * position  # free, and of other pets than the last time
         pairs = [pet_and_order(first_id + number) for number in range(LATE_ITEMS)]
         query: PetQuery | OrderQuery = PetQuery(first_id - 1, position)
-        items = [pet for pet, _ in pairs]
+        items: list[Any] = [pet for pet, _ in pairs]
         if isinstance(refused, Order):
             await repository.restore(items)
             items = [order for _, order in pairs]
@@ -188,29 +202,20 @@ class RestoreClauses(Kit):
         """New ids are assigned, filtered lists show restored items later, or times are cut."""
         await repository.restore([])
         await check_stored(repository, [], [])
-        await repository.restore(restored_items())
+        await repository.restore(RESTORED_ITEMS)
         await check_stored(repository, RESTORED_PETS, RESTORED_ORDERS)
-        order_ids = [order.id for order in RESTORED_ORDERS]
-        for id_ in range(1, 12):  # beside the first ones, too
-            assert (await repository.get_pet(id_) is None) == (id_ not in RESTORED_PET_IDS)
-            assert (await repository.get_order(id_) is None) == (id_ not in order_ids)
-        page = await repository.list_pets(PetQuery(0, 3))
-        listed = await repository.list_orders(OrderQuery(0, 3))
+        for id_ in absent_ids(*(pet.id for pet in RESTORED_PETS)):
+            assert await repository.get_pet(id_) is None
+        for id_ in absent_ids(*(order.id for order in RESTORED_ORDERS)):
+            assert await repository.get_order(id_) is None
+        first = await read_all(repository)
+        queries: list[PetQuery | OrderQuery] = [PetQuery(0, 3), OrderQuery(0, 3)]
+        ends = [(await read_page(repository, query))[-1].id for query in queries]
         pet, order = Pet(1, "later", 1), Order(3, 1, OrderStatus.CANCELLED, AT)
         await repository.restore([pet, order])  # lower than the end of these pages
-        next_pets = await repository.list_pets(PetQuery(page[-1].id, 3))
-        next_orders = await repository.list_orders(OrderQuery(listed[-1].id, 3))
-        assert next_pets == RESTORED_PETS[3:6]
-        assert next_orders[0].id == 8
-        # Restored orders can be updated, and restored pets ordered, like any others.
-        completed = await repository.update_order(70, OrderStatus.COMPLETED)
-        assert completed == replace(RESTORED_ORDERS[6], status=OrderStatus.COMPLETED)
-        assert await status_of(repository, 4) is PetStatus.SOLD
-        await repository.update_order(HIGHEST, OrderStatus.CANCELLED)
-        assert await status_of(repository, 70_001) is PetStatus.AVAILABLE
-        for pet_id in (3, 70_001):
-            await repository.place_order(pet_id, AT)
-            assert await status_of(repository, pet_id) is PetStatus.PENDING
+        for query, end in zip(queries, ends, strict=True):
+            following = replace(query, after=end)
+            assert await read_page(repository, following) == first.page(following)
         await self._restore_hostile_items(repository)
 
     async def _restore_hostile_items(self, repository: Repository) -> None:
@@ -226,8 +231,7 @@ class RestoreClauses(Kit):
         ]
         await repository.restore([*pets, *orders])
 
-        items: list[Any] = [*pets, *orders]
-        await read_each(repository, items, partial(check_shown, repository))
+        await read_each(repository, [*pets, *orders], partial(check_shown, repository))
         await self._read_meanwhile(repository)
         stored = await read_all(repository)
         check_types([*stored.pets, *stored.orders])
@@ -320,30 +324,29 @@ class RestoreClauses(Kit):
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
         """An equal item is refused like a different one, or its order takes effect again."""
-        await repository.restore([*RESTORED_PETS[5:], RESTORED_ORDERS[-1]])
+        await repository.restore(RESTORED_PETS)
         (order,) = await place_orders(repository)  # its id is above all of these
         pet = await repository.get_pet(order.pet_id)
         assert pet is not None
         pets, orders = [*RESTORED_PETS, pet], [*RESTORED_ORDERS, order]
         given: list[Pet | Order] = [*pets, *orders]
-        for part in (given[: len(given) // 2], given, given[::-1], given + given):
-            await repository.restore(part)
-        new: list[Any] = pet_and_order(2**45)
-        await repository.restore([*new, *new])  # the second time in the same call
-        assert await repository.get_pet(2**45) == new[0]
-        between: list[Any] = pet_and_order(2**45 + 1)
-        await repository.restore([given[0], between[0], given[1], between[1], given[-1]])
-        for pair in (new, between):
-            pets, orders = [*pets, pair[0]], [*orders, pair[1]]
-        await check_stored(repository, pets, orders)
+        for again in (given, given[::-1], [*given, *given]):
+            await repository.restore(again)
+        new_pet, new_order = pet_and_order(2**45)
+        await repository.restore([new_pet, new_order, new_pet, new_order])  # again in one call
+        assert await repository.get_pet(new_pet.id) == new_pet
+        other_pet, other_order = pet_and_order(2**45 + 1)
+        await repository.restore([pet, other_pet, order, other_order, pet])
+        pets += [new_pet, other_pet]
+        await check_stored(repository, pets, [*orders, new_order, other_order])
 
     @clause("restore-other")
     async def test_a_different_item_with_a_stored_id_is_refused(
         self, repository: Repository
     ) -> None:
         """The stored item is replaced, or not all items before the refused one are stored."""
-        await repository.restore(restored_items())
-        own = Pet(await add_pet(repository), "Rex", 7, PetStatus.AVAILABLE)
+        await repository.restore(RESTORED_ITEMS)
+        own = await create(repository, REX)
         pets, orders, free = [*RESTORED_PETS, own], [*RESTORED_ORDERS], count(2**45)
         given: list[Pet | Order] = [*pets, *orders]
         for item in given:
@@ -358,12 +361,11 @@ class RestoreClauses(Kit):
                 await repository.restore([one, replace(one, name="second")])
             pets.append(one)
         await check_stored(repository, pets, orders)
-        order = Order((await repository.place_order(own.id, AT)).id, own.id, OrderStatus.PLACED, AT)
-        pending = replace(own, status=PetStatus.PENDING)
-        given = [pending, order, RESTORED_PETS[1], RESTORED_ORDERS[6]]
+        order = await place_at(repository, AT, own.id)
+        given = [replace(own, status=PetStatus.PENDING), order, PLACED]
         await repository.restore(given)
-        for id_ in (order.id, RESTORED_ORDERS[6].id):
-            await repository.update_order(id_, OrderStatus.COMPLETED)
+        for placed in (order, PLACED):
+            await repository.update_order(placed.id, OrderStatus.COMPLETED)
         for old in given:  # what has changed since is a different item
             with pytest.raises(ConflictError):
                 await repository.restore([old])
@@ -374,7 +376,11 @@ class RestoreClauses(Kit):
     @clause("restore-next")
     async def test_later_ids_are_higher_than_restored_ones(self, repository: Repository) -> None:
         """The counter is not raised or set to the last id, or a write without an id half done."""
-        await self._restore_orders_alone(repository)
+        (order,) = await place_orders(repository)
+        far = replace(order, id=order.id + 1000, status=OrderStatus.CANCELLED)
+        await repository.restore([far])  # without a pet
+        (order,) = await place_orders(repository)
+        assert order.id > far.id, "the counter of orders is too low"
         highest, order_ids = 0, list[int]()
         for id_ in (50, 51, 5000, 200, 2**40, 7, HIGHEST - 200, HIGHEST, 77_777):
             if not await repository.get_pet(id_) and not await repository.get_order(id_):
@@ -392,15 +398,6 @@ class RestoreClauses(Kit):
         assert len(set(order_ids)) == len(order_ids)
         assert set(order_ids) <= {order.id for order in stored.orders}
         await self._write_when_no_id_is_left(repository)
-
-    async def _restore_orders_alone(self, repository: Repository) -> None:
-        """Restore orders, without pets, that are far above the last one."""
-        ordered = await repository.create_pet(NewPet("Rex", 7, PetStatus.SOLD))
-        for distance in (100, 1000):
-            order_id = (await place_orders(repository))[0].id + distance
-            await repository.restore([Order(order_id, ordered.id, OrderStatus.CANCELLED, AT)])
-            placed = (await place_orders(repository))[0].id
-            assert placed > order_id, "the counter of orders is too low"
 
     async def _restore_before_a_refusal(self, repository: Repository, distance: int) -> int:
         """Restore items before one that is refused: they count, too. Return the highest id."""
@@ -436,3 +433,74 @@ class RestoreClauses(Kit):
         assert await status_of(repository, pet_id) is PetStatus.AVAILABLE, half
         assert await repository.place_order(pet_id, AT, placing) == replace(placed, replayed=True)
         assert await repository.create_pet(REX, creating) == replace(created, replayed=True)
+
+    @clause("restore-order")
+    async def test_an_order_needs_its_pet(self, repository: Repository) -> None:
+        """Orders are stored without checking that the pet is, or one undoes what is before it."""
+        pet_id = await add_pet(repository)
+        for status in OrderStatus:
+            for absent in absent_ids(pet_id):
+                with pytest.raises(NotFoundError):
+                    await repository.restore([Order(9, absent, status, AT)])
+        before = Pet(2**44, "before", 7)
+        with pytest.raises(NotFoundError):
+            await repository.restore([before, Order(9, 2**45, OrderStatus.CANCELLED, AT)])
+        assert await repository.get_pet(before.id) == before, NOT_STORED
+        late = {2**45, 2**46}
+        for id_ in late:  # its pet comes too late in the same call
+            with pytest.raises(NotFoundError):
+                await repository.restore(pet_and_order(id_)[::-1])
+        assert await repository.list_orders(OrderQuery(0, 9)) == []
+        stored = {pet.id for pet in await repository.list_pets(PetQuery(0, 9))}
+        assert {pet_id, before.id} <= stored <= {pet_id, before.id} | late
+        await refuse_late(repository, Order(2**47, 2**47, OrderStatus.CANCELLED, AT), NotFoundError)
+
+    @clause("restore-live")
+    async def test_an_order_needs_the_matching_status_of_its_pet(
+        self, repository: Repository
+    ) -> None:
+        """An order is stored whose pet has another status, or is in another such order."""
+        ids = count(1000)
+        pets, orders = list[Pet](), list[Order]()
+
+        async def refuse(pet: Pet, status: OrderStatus) -> None:
+            for distance in DISTANCES:
+                with pytest.raises(ConflictError):
+                    await repository.restore([Order(next(ids) + distance, pet.id, status, AT)])
+
+        async def restore(order: Order) -> None:
+            await repository.restore([order])
+            orders.append(order)
+
+        for live in LIVE_STATUSES:
+            for status in PET_STATUSES:
+                pet = Pet(next(ids), "Rex", 7, status)
+                pets.append(pet)
+                await repository.restore([pet])
+                if status is PET_STATUS_BY_ORDER[live]:
+                    await restore(Order(next(ids), pet.id, live, AT))
+                    await refuse(pet, OrderStatus.PLACED)
+                    await refuse(pet, OrderStatus.COMPLETED)
+                await restore(Order(next(ids), pet.id, OrderStatus.CANCELLED, AT))
+                await refuse(pet, live)  # also if its last order is cancelled, and another is not
+            for between in (0, 200):  # two orders in one call, with so many items between them
+                pet = Pet(next(ids), "both at once", 7, PET_STATUS_BY_ORDER[live])
+                first, second = (Order(next(ids), pet.id, live, AT) for _ in range(2))
+                with pytest.raises(ConflictError):
+                    await repository.restore([pet, first, *[pet] * between, second])
+                pets.append(pet)
+                orders.append(first)
+        await check_stored(repository, pets, orders)
+        await self._restore_beside_placed_orders(repository)
+
+    async def _restore_beside_placed_orders(self, repository: Repository) -> None:
+        """Restore orders of pets that are in an order with a lower or a higher id."""
+        for order in await asyncio.gather(*(place_at(repository, AT) for _ in range(3))):
+            lower = replace(order, id=1)
+            higher = replace(order, id=min(order.id + 2**40, MAX_ID))
+            for restored in (lower, higher):
+                with pytest.raises(ConflictError):
+                    await repository.restore([restored])
+            await repository.update_order(order.id, OrderStatus.CANCELLED)
+            with pytest.raises(ConflictError):
+                await repository.restore([higher])
