@@ -38,6 +38,14 @@ class RecordedResponse:
         found: Item = json.loads(self.content)
         return found
 
+    @property
+    def items(self) -> list[Item]:
+        """The pets or orders in the body, if the request succeeded."""
+        if self.status not in {200, 201}:
+            return []
+        found: Any = json.loads(self.content)
+        return found if isinstance(found, list) else [found]
+
     def __str__(self) -> str:
         """Return it in one line."""
         replayed = ", replayed" if self.replayed else ""
@@ -68,6 +76,16 @@ class Attempt:
     def got(self, status: int) -> bool:
         """Return whether there was a response, with this status."""
         return self.response is not None and self.response.status == status
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a write, which may have changed something."""
+        return self.action in {"create", "place", "close"}
+
+    @property
+    def created(self) -> Item | None:
+        """The pet or the order that the response says its key has created."""
+        return self.response.item if self.response and self.got(201) else None
 
     def line(self, begin: float) -> str:
         """Return it in one line, its times in seconds after the beginning."""
@@ -111,8 +129,7 @@ def wrong_statuses(pets: list[Item], orders: list[Item]) -> Iterator[str]:
 
 def broken_promises(pets: list[Item], orders: list[Item], history: list[Attempt]) -> Iterator[str]:
     """Check that every response is still true, and that only requests closed orders."""
-    now = {("create", pet["id"]): pet for pet in pets}
-    now |= {("place", order["id"]): order for order in orders}
+    now = _by_action(pets, orders)
     requested = {(attempt.id_, attempt.value) for attempt in history if attempt.action == "close"}
     for order in orders:
         if order["status"] != "placed" and (order["id"], order["status"]) not in requested:
@@ -121,8 +138,7 @@ def broken_promises(pets: list[Item], orders: list[Item], history: list[Attempt]
         if attempt.action == "close" and attempt.response:
             if not _close_is_true(attempt, attempt.response, now.get(("place", attempt.id_), {})):
                 yield f"{attempt}, but now {now.get(('place', attempt.id_), 'it is lost')}"
-        elif attempt.response and attempt.got(201):
-            created = attempt.response.item
+        elif created := attempt.created:
             item = now.get((attempt.action, created["id"]), {})
             if created | {"status": item.get("status")} != item:  # the status may have changed
                 yield f"{attempt}, but now {item or 'it is lost'}"
@@ -144,44 +160,46 @@ def _is_as_sent(attempt: Attempt, created: Item) -> bool:
 
 def wrong_keys(pets: list[Item], orders: list[Item], history: list[Attempt]) -> Iterator[str]:
     """Check that a key has one effect and one response, and that each item has its key."""
-    returned: dict[str, list[int]] = {"create": [], "place": []}
     for (action, key), attempts in by_key(history).items():
-        created = [a.response for a in attempts if a.response and a.got(201)]
-        returned[action] += {response.item["id"] for response in created}
-        for text in wrong_responses(attempts, created):
+        for text in wrong_responses(attempts):
             yield f"{action} {key}: {text}"
-    for action, items in (("create", pets), ("place", orders)):
-        for id_ in {item["id"] for item in items} - set(returned[action]):
-            yield f"{action}: {id_} is stored, but was not returned for any key"
+    returned = {(a.action, item["id"]) for a in history if (item := a.created)}
+    for action, id_ in _by_action(pets, orders).keys() - returned:
+        yield f"{action}: {id_} is stored, but was not returned for any key"
     for name in repeated(pet["name"] for pet in pets):
         yield f"create {name}: it is stored twice"
 
 
 def given_twice(history: list[Attempt]) -> Iterator[str]:
     """Check that no id was given to two keys, even if the item that had it is lost."""
-    for action in ("create", "place"):
-        owners: dict[int, set[str]] = defaultdict(set)
-        for attempt in history:
-            if attempt.action == action and attempt.got(201) and attempt.response:
-                owners[attempt.response.item["id"]].add(attempt.key)
-        for id_, keys in owners.items():
-            if len(keys) > 1:
-                yield f"{action}: {id_} was returned for the keys {sorted(keys)}"
+    owners: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for attempt in history:
+        if item := attempt.created:
+            owners[attempt.action, item["id"]].add(attempt.key)
+    for (action, id_), keys in owners.items():
+        if len(keys) > 1:
+            yield f"{action}: {id_} was returned for the keys {sorted(keys)}"
 
 
 def lost(pets: list[Item], orders: list[Item], history: list[Attempt]) -> list[Attempt]:
     """Return the attempts whose pet or order was acknowledged and is gone."""
-    stored = {"create": {pet["id"] for pet in pets}, "place": {order["id"] for order in orders}}
+    stored = _by_action(pets, orders)
     return [
         attempt
         for attempt in history
-        if attempt.action in stored and attempt.got(201) and attempt.response
-        if attempt.response.item["id"] not in stored[attempt.action]
+        if (item := attempt.created) and (attempt.action, item["id"]) not in stored
     ]
 
 
-def wrong_responses(attempts: list[Attempt], created: list[RecordedResponse]) -> Iterator[str]:
-    """Check the attempts with one key, and those of their responses that are 201."""
+def _by_action(pets: list[Item], orders: list[Item]) -> dict[tuple[str, int], Item]:
+    """Return what is stored, by the action that makes it and its id."""
+    made = {("create", pet["id"]): pet for pet in pets}
+    return made | {("place", order["id"]): order for order in orders}
+
+
+def wrong_responses(attempts: list[Attempt]) -> Iterator[str]:
+    """Check the attempts with one key."""
+    created = [a.response for a in attempts if a.response and a.got(201)]
     unknown = sum(attempt.response is None for attempt in attempts)
     if unknown == len(attempts):
         yield "no response"
@@ -210,13 +228,4 @@ def by_key(history: list[Attempt]) -> dict[tuple[str, str], list[Attempt]]:
     for attempt in history:
         if attempt.key:
             found[attempt.action, attempt.key].append(attempt)
-    return found
-
-
-def placings(history: list[Attempt]) -> dict[int, tuple[str, list[Attempt]]]:
-    """Return for each order the key that it was placed with, and the attempts that got 201."""
-    found: dict[int, tuple[str, list[Attempt]]] = {}
-    for attempt in history:
-        if attempt.action == "place" and attempt.got(201) and attempt.response:
-            found.setdefault(attempt.response.item["id"], (attempt.key, []))[1].append(attempt)
     return found

@@ -1,11 +1,10 @@
 """The effects of each request of a history on each pet and its orders."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from petstore.contract import MAX_ID, PET_STATUS_BY_ORDER, OrderStatus
 from petstore_conformance.faults.histories import Attempt, Item, by_key
@@ -46,6 +45,7 @@ class RecordedCall:
 def operations_of(history: list[Attempt]) -> tuple[list[RecordedCall], list[str]]:
     """Return the operations of a history, and what is wrong with the ids in it."""
     ids, wrong = _ids(history)
+    pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
     pet_of = {
         id_: attempt.id_
         for attempt in history
@@ -54,7 +54,8 @@ def operations_of(history: list[Attempt]) -> tuple[list[RecordedCall], list[str]
     for item in _seen(history):
         if "petId" in item and pet_of.setdefault(item["id"], item["petId"]) != item["petId"]:
             wrong.append(f"order {item['id']} was of pet {pet_of[item['id']]}, now {item}")
-    pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
+    # Others may have been there before the history.
+    pet_of = {order: pet for order, pet in pet_of.items() if pet in pets}
     operations = []
     unknown: set[tuple[str, str, int, str]] = set()
     for attempt in sorted(history, key=lambda attempt: attempt.sent):
@@ -64,9 +65,7 @@ def operations_of(history: list[Attempt]) -> tuple[list[RecordedCall], list[str]
                 continue
             unknown.add(write)
         ended = attempt.ended if attempt.response else inf
-        steps = [*_write(attempt, ids, pet_of)]
-        if attempt.response:
-            steps += _read(attempt, pet_of, pets)
+        steps = _write(attempt, ids, pet_of) if attempt.writes else _read(attempt, pet_of, pets)
         operations += [RecordedCall(attempt.sent, ended, *step, attempt) for step in steps]
     return operations, wrong
 
@@ -86,14 +85,18 @@ def _write(
 
 
 def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[tuple[int, Step]]:
-    """Yield what a read has shown of each pet."""
-    match attempt.action:
-        case "pet" if attempt.id_ in pets:
-            yield attempt.id_, _get_pet(attempt)
-        case "order" if attempt.id_ in pet_of:
-            yield pet_of[attempt.id_], _get_order(attempt)
-        case "pets" | "orders":
-            yield from _page(attempt, pet_of, pets)
+    """Yield what a read has shown of each pet: its status, or the status of an order of it.
+
+    A page has only what is after `id_` and, if there is a `value`, has that status.
+    """
+    if attempt.response is None:
+        return
+    shown = {item["id"]: item["status"] for item in attempt.response.items}
+    last = max(shown) if attempt.response.more else inf
+    is_page, of_orders = attempt.action in {"pets", "orders"}, attempt.action.startswith("order")
+    for id_, pet in pet_of.items() if of_orders else ((pet, pet) for pet in pets):
+        if attempt.id_ < id_ <= last if is_page else id_ == attempt.id_:
+            yield pet, _shows(id_ if of_orders else 0, shown.get(id_, ""), attempt.value)
 
 
 def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]:
@@ -108,7 +111,7 @@ def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]
     keys = by_key(history)
     waiting: dict[int, list[str]] = defaultdict(list)
     for (action, key), attempts in keys.items():
-        found = {a.response.item["id"] for a in attempts if a.response and a.got(201)}
+        found = {item["id"] for attempt in attempts if (item := attempt.created)}
         if len(found) > 1:
             wrong.append(f"{action} {key}: had the ids {sorted(found)}")
         if found:
@@ -133,9 +136,7 @@ def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]
 def _seen(history: list[Attempt]) -> Iterator[Item]:
     """Yield the pets and orders in all responses."""
     for attempt in history:
-        if attempt.response and attempt.response.status in {200, 201}:
-            content: Any = json.loads(attempt.response.content)
-            yield from content if isinstance(content, list) else [content]
+        yield from attempt.response.items if attempt.response else ()
 
 
 def _create(attempt: Attempt) -> Step:
@@ -179,46 +180,17 @@ def _close(attempt: Attempt) -> Step:
     return step
 
 
-def _get_pet(attempt: Attempt) -> Step:
-    status = attempt.response.item["status"] if attempt.response and attempt.got(200) else ""
-    return lambda state: state if state.status == status else None
+def _shows(order: int, shown: str, only: str) -> Step:
+    """Return a read of the status of a pet, or of an order of it.
 
+    order -- the id of the order; 0 for the pet
+    shown -- the status; empty if it was not found, or not on the page
+    only -- what the page is filtered by
+    """
 
-def _get_order(attempt: Attempt) -> Step:
-    assert attempt.response is not None
-    if attempt.got(200):
-        seen = (attempt.id_, attempt.response.item["status"])
-        return lambda state: state if seen in state.orders else None
-    return lambda state: None if any(i == attempt.id_ for i, _ in state.orders) else state
-
-
-def _page(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[tuple[int, Step]]:
-    """Yield what a page shows of each pet: it begins after `id_` and is filtered by `value`."""
-    assert attempt.response is not None
-    items: list[Item] = json.loads(attempt.response.content)
-    last = items[-1]["id"] if attempt.response.more else inf
-    shown = {item["id"]: item["status"] for item in items}
-    if attempt.action == "pets":
-        for pet in pets:
-            if attempt.id_ < pet <= last:
-                yield pet, _shows_pet(shown.get(pet, ""), attempt.value)
-    else:
-        for order, pet in pet_of.items():
-            if pet in pets and attempt.id_ < order <= last:
-                yield pet, _shows_order(order, shown.get(order, ""), attempt.value)
-
-
-def _shows_order(order: int, status: str, only: str) -> Step:
     def step(state: State) -> State | None:
-        listed = next((s for id_, s in state.orders if id_ == order), "")
-        if status:
-            return state if listed == status else None
-        return state if not listed or (only and listed != only) else None
+        status = dict(state.orders).get(order, "") if order else state.status
+        left_out = not status or (only and status != only)
+        return state if (status == shown if shown else left_out) else None
 
     return step
-
-
-def _shows_pet(status: str, only: str) -> Step:
-    if status:
-        return lambda state: state if state.status == status else None
-    return lambda state: state if not state.status or (only and state.status != only) else None

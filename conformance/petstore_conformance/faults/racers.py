@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse, placings
+from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.wire import ClientConnection
 
@@ -154,7 +154,9 @@ class Client:
             for attempts in self._race.uncertain():
                 await self.repeat(attempts[0])
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
-            if {order["id"] for order in orders} <= placings(self._race.history).keys():
+            placed = [a for a in self._race.history if a.action == "place"]
+            known = {attempt.created["id"] for attempt in placed if attempt.created}
+            if known.issuperset(order["id"] for order in orders):
                 break
         self.close()
         return pets, orders

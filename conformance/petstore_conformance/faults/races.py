@@ -99,7 +99,7 @@ class Race:
 def is_write(attempt: Attempt) -> bool:
     """Return whether an attempt is a write that was acknowledged, or whose outcome is unknown."""
     acknowledged = attempt.response is None or attempt.response.status in {200, 201}
-    return attempt.action in {"create", "place", "close"} and acknowledged
+    return attempt.writes and acknowledged
 
 
 def is_lost(attempt: Attempt) -> bool:

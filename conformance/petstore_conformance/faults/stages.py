@@ -44,7 +44,6 @@ SERVER_FAULTS: Final = ("server-kill", "server-stop", *LAST)
 COMMAND_SECONDS: Final = 120
 """How long a shell command of the author's may take."""
 
-_READS: Final = {"pet", "order", "pets", "orders"}
 _POLL: Final = 0.01
 _REFUSING_SECONDS: Final = 2
 """For how long an older copy must be refused: a service checks its store once a second."""
@@ -373,7 +372,7 @@ class Stage:
         def recovered() -> bool:
             nonlocal position
             new, position = self.race.history[position:], len(self.race.history)
-            seen.update(a.action in _READS for a in new if a.response and a.sent >= since)
+            seen.update(a.writes for a in new if a.response and a.sent >= since)
             return seen == {True, False}
 
         seconds = self.options.timeout_seconds

@@ -115,6 +115,4 @@ def shorten(operations: list[RecordedCall], stuck: RecordedCall | None) -> list[
 
 def _changes_nothing(operation: RecordedCall) -> bool:
     attempt = operation.attempt
-    if attempt.action in {"create", "place", "close"}:
-        return attempt.got(404) or attempt.got(409)
-    return True
+    return not attempt.writes or attempt.got(404) or attempt.got(409)
