@@ -15,13 +15,8 @@ from petstore_conformance.faults.operations import RecordedCall, State, operatio
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
 
-Reached = tuple[int, int, State]
-"""The index of the first operation that has not taken effect, those after it that have as bits,
-and the state of the pet."""
-
-Change = tuple[float, Reached]
-"""The time by which an operation must have taken effect, and what follows if it is next."""
-
+Reached = tuple[int, State]
+"""The operations that have taken effect, as the bits of their indices, and the state of the pet."""
 
 Searched = tuple[int, list[RecordedCall], bool | None, RecordedCall | None]
 """A pet, the operations on it, and what `search` has found."""
@@ -48,70 +43,50 @@ def search(
     """
     known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
     unknown = [operation for operation in operations if operation.ended == inf]
-    stack: list[Reached] = [(0, 0, State())]
+    stack: list[Reached] = [(0, State())]
     tried = set(stack)
-    furthest, stuck = -1, None
+    most, stuck = -1, None
     while stack:
-        (first, later, state), changes, deadline, urgent = _advance(known, stack.pop())
-        if first == len(known):
+        done, state = stack.pop()
+        done, ready = _advance(known, done, state)
+        if not ready:
             return True, None
-        if not changes and first > furthest:
-            furthest, stuck = first, urgent
-        changes.sort(key=lambda change: -change[0])
-        for operation in unknown:
-            after = operation.step(state) if operation.sent < deadline else None
-            if after is not None and after is not state:
-                changes.insert(0, (inf, (first, later, after)))
-        stack += [reached for _, reached in changes if reached not in tried]
-        tried.update(stack)
+        ready.sort(key=lambda number: -known[number].ended)  # the last one is tried first
+        urgent = known[ready[-1]]
+        if done.bit_count() > most:
+            most, stuck = done.bit_count(), urgent
+        following = [(done, o.step(state)) for o in unknown if o.sent < urgent.ended]
+        following += [(done | 1 << number, known[number].step(state)) for number in ready]
+        new = [(after, s) for after, s in following if s is not None and s is not state]
+        stack += [reached for reached in new if reached not in tried]
+        tried.update(new)
         if len(tried) > budget:
             return None, None
     return False, stuck
 
 
-def _advance(
-    known: Sequence[RecordedCall], configuration: Reached
-) -> tuple[Reached, list[Change], float, RecordedCall | None]:
+def _advance(known: Sequence[RecordedCall], done: int, state: State) -> tuple[int, list[int]]:
     """Take operations that change nothing as soon as they fit: later they would explain no more.
 
-    Return what is left, the changes that may be next, by when one must be, and which one.
+    Return those that have taken effect then, and those that may be next.
     """
     while True:
-        following, changes, deadline, urgent = _next(known, *configuration)
-        if following is None:
-            return configuration, changes, deadline, urgent
-        configuration = (*following, configuration[2])
+        ready = _ready(known, done)
+        unchanging = [number for number in ready if known[number].step(state) is state]
+        if not unchanging:
+            return done, ready
+        done |= sum(1 << number for number in unchanging)
 
 
-def _next(
-    known: Sequence[RecordedCall], first: int, later: int, state: State
-) -> tuple[tuple[int, int] | None, list[Change], float, RecordedCall | None]:
-    """Look at the operations that may be next.
-
-    first -- the index of the first that has not taken effect
-    later -- which of those after it have, as bits
-
-    Return what is left after one that changes nothing, if there is one; the states after those
-    that change something; by when one must be next; and the one that must be.
-    """
-    deadline, urgent = inf, None
-    changes: list[tuple[float, Change]] = []
-    for offset in range(len(known) - first):
-        if later >> offset & 1:
+def _ready(known: Sequence[RecordedCall], done: int) -> list[int]:
+    """Return the operations that may be next: sent before any that is left had ended."""
+    found, deadline = [], inf
+    first_left = (~done & (done + 1)).bit_length() - 1
+    for number in range(first_left, len(known)):
+        if done >> number & 1:
             continue
-        operation = known[first + offset]
-        if operation.sent > deadline:
+        if known[number].sent > deadline:
             break
-        if operation.ended < deadline:
-            deadline, urgent = operation.ended, operation
-        after = operation.step(state)
-        if after is None:
-            continue
-        done_first, done_later = first, later | 1 << offset
-        while done_later & 1:
-            done_first, done_later = done_first + 1, done_later >> 1
-        if after is state:
-            return (done_first, done_later), [], deadline, urgent
-        changes.append((operation.sent, (operation.ended, (done_first, done_later, after))))
-    ready = [change for sent, change in changes if sent <= deadline]
-    return None, ready, deadline, urgent
+        deadline = min(deadline, known[number].ended)
+        found.append(number)
+    return found
