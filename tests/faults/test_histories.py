@@ -18,13 +18,14 @@ from petstore_conformance.faults.operations import operations_of
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.verdicts import judge, shorten
+from petstore_conformance.faults.wire import Endpoint
 
 CONFLICT = RecordedResponse(409, b"{}")
 
 
 def violations(pets: list[Item], orders: list[Item], history: list[Attempt]) -> list[str]:
     """Return all that is wrong with the final pets and orders, given this history."""
-    race = Race(RunningService("x", 1))
+    race = Race(Endpoint(RunningService("x", 1)))
     race.history, race.final = history, (pets, orders)
     found, _ = judge(race, ended=True)
     texts = [text for texts in found.values() for text in texts]
@@ -34,7 +35,7 @@ def violations(pets: list[Item], orders: list[Item], history: list[Attempt]) -> 
 
 def unexplained(history: list[Attempt]) -> tuple[list[str], int]:
     """Return what is wrong with a history itself, and how many searches were given up."""
-    race = Race(RunningService("x", 1))
+    race = Race(Endpoint(RunningService("x", 1)))
     race.history = history
     found, undecided = judge(race, ended=False)
     return [text for texts in found.values() for text in texts], undecided
@@ -162,7 +163,7 @@ def test_a_check_detects_that(fault: str) -> None:
 
 
 def test_what_an_order_does_not_find_is_lost() -> None:
-    race = Race(RunningService("x", 1))
+    race = Race(Endpoint(RunningService("x", 1)))
     missing = replace(refused("r2", 4, 30), response=RecordedResponse(404, b"{}"))
     race.history = [*HISTORY, missing]
     found, _ = judge(race, ended=False)
@@ -172,7 +173,7 @@ def test_what_an_order_does_not_find_is_lost() -> None:
 @pytest.mark.parametrize("stored", [[PETS[3]], []])
 def test_after_a_failover_only_what_was_acknowledged_must_last(stored: list[Item]) -> None:
     """An order was read and refused another one, but was never acknowledged, and is gone."""
-    race = Race(RunningService("x", 1))
+    race = Race(Endpoint(RunningService("x", 1)))
     race.quiet_since = 10
     race.history = [
         create(4),

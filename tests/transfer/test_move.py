@@ -11,6 +11,7 @@ import pytest
 from petstore_conformance.faults.racers import Client, play
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.verdicts import judge
+from petstore_conformance.faults.wire import Endpoint
 
 from tests.support.command import run_command
 from tests.support.services import Live, process
@@ -65,10 +66,10 @@ def test_a_service_moves_under_its_clients(tmp_path: Path) -> None:
                 await client.repeat(attempt)
             client.close()
 
-        race = Race(serve("first", **locations[0]), limit_seconds=5 * HANG_SECONDS)
-        race.reconnecting = 1  # an old service may close a connection that a read would use
+        # An old service may close a connection that a read would use.
+        race = Race(Endpoint(serve("first", **locations[0])), reconnecting=1)
         moves = [partial(move, *pair) for pair in pairwise(locations)]
-        asyncio.run(play(race, CLIENTS, SECONDS, moves))
+        asyncio.run(asyncio.wait_for(play(race, CLIENTS, SECONDS, moves), 5 * HANG_SECONDS))
     found, _ = judge(race, ended=True)
     assert found == {}
     reads = [a for a in race.history if a.action in {"pet", "order", "pets", "orders"}]

@@ -226,13 +226,13 @@ class Client:
 
 
 async def play(race: Race, clients: int, seconds: float, faults: Sequence[Fault]) -> None:
-    """Run a race in this event loop.
+    """Run a race in this event loop; the caller limits its time.
 
     faults -- called one after the other: each disturbs the service, and returns when the cause
         of that is over
     """
     race.clients = clients
-    async with asyncio.timeout(race.limit_seconds), asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as group:
         first = Client(race, -1)
         for _ in range(race.offered):
             created = await first.post("create", 0)

@@ -4,65 +4,54 @@ It knows a service only by its address, so it works with any backend.
 """
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from petstore_conformance.faults.histories import Attempt, Item, by_key
-from petstore_conformance.faults.services import RunningService
-from petstore_conformance.faults.wire import Endpoint
+from petstore_conformance.faults.wire import Endpoint, set_event
 
 STOCK = 8
 """How many pets are on offer: a client that makes one unavailable for good adds another."""
 
 
+@dataclass
 class Race:
     """The pets and orders that the clients of a race share, and the history that they record.
 
     seed -- determines what the clients choose
-    abandoned -- the share of writes whose response the client does not read
-    limit_seconds -- how long the race may take at most
-    clients -- how many compete
     offered -- how many pets are on offer
-    stock -- their ids
+    abandoned -- the share of writes whose response the client does not read
+    reconnecting -- the share of its actions before which a client closes its connections
+    clients -- how many compete
+    stock -- the ids of the pets on offer
     placed -- the ids of the orders that clients have placed
     wrong -- what was wrong with single responses
     failed -- the responses with a status of 500 or more, except 503
     gone_at -- when everything stored was gone: requests need no response after that. What ended
         later is not judged, except that no id may be given out again
-    reconnecting -- the share of its actions before which a client closes its connections
     going -- while it is not set, clients begin no more actions
     busy -- how many clients are in an action
     quiet_since -- when the clients had ended, and no fault was left
     final -- the pets and the orders then
     """
 
-    def __init__(
-        self,
-        live: RunningService,
-        *,
-        seed: str = "",
-        abandoned: float = 0,
-        limit_seconds: float = 60,
-    ) -> None:
-        self.target = Endpoint(live)
-        self.seed = seed
-        self.abandoned = abandoned
-        self.limit_seconds = limit_seconds
-        self.clients = 0
-        self.over = False
-        self.reconnecting = 0.0
-        self.going = asyncio.Event()
-        self.going.set()
-        self.busy = 0
-        self.gone_at = inf
-        self.history: list[Attempt] = []
-        self.wrong: list[str] = []
-        self.failed: list[str] = []
-        self.offered = STOCK
-        self.stock: list[int] = []
-        self.placed: list[int] = []
-        self.quiet_since = inf
-        self.final: tuple[list[Item], list[Item]] = ([], [])
+    target: Endpoint
+    seed: str = ""
+    offered: int = STOCK
+    abandoned: float = 0
+    reconnecting: float = 0
+    clients: int = 0
+    over: bool = False
+    stock: list[int] = field(default_factory=list)
+    placed: list[int] = field(default_factory=list)
+    history: list[Attempt] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    gone_at: float = inf
+    going: asyncio.Event = field(default_factory=set_event)
+    busy: int = 0
+    quiet_since: float = inf
+    final: tuple[list[Item], list[Item]] = ([], [])
 
     @property
     def gone(self) -> bool:

@@ -28,6 +28,7 @@ from petstore_conformance.faults.stages import (
 )
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.faults.verdicts import BY_TIME, RoundOutcome
+from petstore_conformance.faults.wire import Endpoint
 from petstore_conformance.harness.alarm import OverdueError, alarm
 from petstore_conformance.harness.cores import Cores
 
@@ -36,6 +37,9 @@ CALLS: Final = "calls"
 
 RECONNECTING: Final = 0.1
 """The share of its actions before which a client reconnects, perhaps to another worker."""
+
+ABANDONED: Final = (0, 0.02, 0.1)
+"""The share of writes whose response a client does not read: of a round one of these."""
 
 OFFERED: Final = (8, 1, 2)
 """How many pets the clients of a round compete for, at the beginning; round 1 has one."""
@@ -117,8 +121,6 @@ class Rounds:
         """Run the faults of a plan on a new service at a new location; return what was found."""
         left = self._end - monotonic()
         limit = 60 + 3 * self._seconds(plan)
-        if plan == [CALLS]:
-            limit = 60 + 30 * self._options.timeout_seconds
         random = Random(f"{self._options.seed} {number}")
         outcome = RoundOutcome(", ".join(plan))
         self._cores = Cores()
@@ -131,9 +133,10 @@ class Rounds:
                 )
         except OverdueError as error:
             outcome.found.add("not recovered", f"the round did not end: {error}")
-        except UnavailableError as error:
-            self._reachable = False
-            outcome.found.add("not recovered", f"no location can be made: {error}")
+        except NeverServedError as error:  # before any fault, this says nothing about the backend
+            outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
+        except (NotRecoveredError, UnavailableError) as error:
+            outcome.found.add("not recovered", f"{error}")
         except SettingsError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
@@ -153,11 +156,15 @@ class Rounds:
     @asynccontextmanager
     async def _location(self, outcome: RoundOutcome) -> AsyncIterator[Any]:
         """Yield the settings of an empty location, with the proxy in them if there is one."""
-        backend, options = self._subject.backend, self._options
         stack = AsyncExitStack()
-        settings = await stack.enter_async_context(backend.scratch(self._subject.settings))
+        scratch = self._subject.backend.scratch(self._subject.settings)
+        try:
+            settings = await stack.enter_async_context(scratch)
+        except UnavailableError as error:
+            self._reachable = False
+            raise NotRecoveredError(f"no location can be made: {error}") from error
         if self._proxy is not None:
-            address = options.server or self._subject.address() or ""
+            address = self._options.server or self._subject.address() or ""
             settings = self._subject.redirect(settings, address, f"127.0.0.1:{self._proxy.port}")
         try:
             yield settings
@@ -171,27 +178,27 @@ class Rounds:
         assert self._proxy is not None
         async with self._location(outcome) as settings:
             opened = partial(self._subject.backend.open, settings, Expected())
-            caller = Caller(self._options, opened, self._proxy, random, outcome)
-            try:
-                await caller.run()
-            except (NotRecoveredError, UnavailableError) as error:
-                outcome.found.add("not recovered", f"{error}")
-            except Exception as error:  # noqa: BLE001 - a driver may raise anything
-                outcome.found.add("wrong error", f"{error!r}")
+            await Caller(self._options, opened, self._proxy, random, outcome).run()
 
     async def _race(
         self, outcome: RoundOutcome, random: Random, number: int, plan: list[str]
     ) -> None:
+        backend = self._subject.backend
+        several = random.random() < 0.5 or any(
+            "worker" in name or name in stages.LAST for name in plan
+        )
         async with self._location(outcome) as settings:
             with tempfile.TemporaryDirectory() as directory:
-                texts = self._subject.texts(settings) | {"backend": self._subject.choice}
-                stage = self._make_stage(self._options, texts, Path(directory), random, self._proxy)
-                stage.file = self._file
-                stage.durable = self._subject.backend.durable
-                several = random.random() < 0.5 or any(
-                    "worker" in name or name in stages.LAST for name in plan
+                stage = self._make_stage(
+                    options=self._options,
+                    texts=self._subject.texts(settings) | {"backend": self._subject.choice},
+                    directory=Path(directory),
+                    random=random,
+                    proxy=self._proxy,
+                    file=self._file,
+                    durable=backend.durable,
+                    workers=2 if several and backend.shared else 1,
                 )
-                stage.workers = 2 if several and self._subject.backend.shared else 1
                 try:
                     await self._on(stage, outcome, number, plan)
                 finally:
@@ -200,23 +207,14 @@ class Rounds:
 
     async def _on(self, stage: Stage, outcome: RoundOutcome, number: int, plan: list[str]) -> None:
         random, options = stage.random, self._options
-        try:
-            service = await asyncio.to_thread(stage.start)
-        except NeverServedError as error:  # before any fault, this says nothing about the backend
-            outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
-            return
-        except NotRecoveredError as error:
-            outcome.found.add("not recovered", f"{error}")
-            return
+        service = await asyncio.to_thread(stage.start)
         race = stage.race = Race(
-            service,
+            Endpoint(service, options.timeout_seconds),
             seed=f"{options.seed} {number}",
-            abandoned=random.choice((0, 0.02, 0.1)),
-            limit_seconds=60 + self._seconds(plan) + 20 * len(plan),
+            offered=OFFERED[number % len(OFFERED)],
+            abandoned=random.choice(ABANDONED),
+            reconnecting=RECONNECTING,
         )
-        race.reconnecting = RECONNECTING
-        race.offered = OFFERED[number % len(OFFERED)]
-        race.target.limit_seconds = options.timeout_seconds
         broken: list[BaseException] = []
         try:
             async with asyncio.timeout(60 + 2 * self._seconds(plan)):
@@ -245,6 +243,8 @@ class Rounds:
 
     def _seconds(self, plan: list[str]) -> float:
         """Return how long these faults may take."""
+        if plan == [CALLS]:
+            return 10 * self._options.timeout_seconds
         commands = 2 * stages.COMMAND_SECONDS * sum(name in stages.SERVER_FAULTS for name in plan)
         return commands + len(plan) * (20 + 2 * self._options.timeout_seconds)
 

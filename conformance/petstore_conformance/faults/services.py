@@ -47,8 +47,7 @@ class RunningService:
         workers = self.workers()
         self.process.kill()
         for worker in workers:
-            with suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
+            send(worker, signal.SIGKILL)
         self.process.wait()
 
     def workers(self) -> list[int]:
@@ -59,6 +58,12 @@ class RunningService:
             for child in children(self.process.pid)
             if b"spawn_main" in _read(child, "cmdline")
         ]
+
+
+def send(process: int, signal_: int) -> None:
+    """Send a signal to a process, unless it has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal_)
 
 
 def children(parent: int) -> list[int]:

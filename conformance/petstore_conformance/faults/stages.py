@@ -5,14 +5,13 @@ Each fault returns when its cause is over and requests get responses again.
 
 import asyncio
 import itertools
-import os
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -31,6 +30,7 @@ from petstore_conformance.faults.services import (
     RunningService,
     environment,
     launch,
+    send,
 )
 from petstore_conformance.faults.verdicts import Findings, judge
 
@@ -61,45 +61,48 @@ class NeverServedError(NotRecoveredError):
     """The service was started and has not ended, but has never served."""
 
 
+@dataclass(kw_only=True)
 class Stage:
     """A service on one location, and everything that disturbs it.
 
-    race -- the clients; set before the first fault
     texts -- the settings of the location, with the proxy in them if there is one
-    workers -- how many serve; with 1, the process serves itself
+    directory -- an empty one, for the log and for a copy of the store
     file -- the setting that names the file of the store, if one does
+    workers -- how many serve; with 1, the process serves itself
+    race -- the clients; set before the first fault
     """
 
-    race: Race
-
-    def __init__(
-        self,
-        options: FaultOptions,
-        texts: dict[str, str],
-        directory: Path,
-        random: Random,
-        proxy: Proxy | None,
-    ) -> None:
-        self.options = options
-        self.texts = texts
-        self.random = random
-        self.proxy = proxy
-        self.workers = 1
-        self.file = ""
-        self.durable = True
-        self.service: RunningService | None = None
-        self._kills = 0
-        self._stalls = 0
-        self._closed = False
-        self._lock = threading.Lock()
-        self._directory = directory
-        self._log = directory / "serve.log"
+    options: FaultOptions
+    texts: dict[str, str]
+    directory: Path
+    random: Random
+    proxy: Proxy | None
+    file: str
+    durable: bool
+    workers: int
+    race: Race = field(init=False)
+    service: RunningService | None = field(default=None, init=False)
+    _kills: int = field(default=0, init=False)
+    _stalls: int = field(default=0, init=False)
+    _closed: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def front(self) -> Proxy:
         """The proxy, without which no fault of it is possible."""
         assert self.proxy is not None
         return self.proxy
+
+    @property
+    def running(self) -> RunningService:
+        """The service, while it runs."""
+        assert self.service is not None
+        return self.service
+
+    @property
+    def log(self) -> Path:
+        """The log of the service."""
+        return self.directory / "serve.log"
 
     def start(self) -> RunningService:
         """Start the service, again and again until it serves or has had its time.
@@ -120,7 +123,7 @@ class Stage:
                 with self._lock:
                     if self._closed:
                         raise NotRecoveredError("the round was interrupted")
-                    self.service = launch(self._log, settings)
+                    self.service = launch(self.log, settings)
                     return self.service
             except NotServingError as error:
                 if time.monotonic() > end:
@@ -142,7 +145,7 @@ class Stage:
 
     def error(self) -> str:
         """Return the end of the last traceback in the log of the service."""
-        _, mark, last = self._log.read_text(errors="replace").rpartition("Traceback (most recent")
+        _, mark, last = self.log.read_text(errors="replace").rpartition("Traceback (most recent")
         lines = itertools.takewhile(lambda line: not line[:2].isdigit(), last.splitlines())
         return "\n".join([*lines][-6:]) if mark else "no traceback"
 
@@ -181,20 +184,17 @@ class Stage:
         """Kill one worker, and wait until another one has taken its place."""
         await self._kill_a_worker()
         await self.recover("a worker was killed")
-        await self._all_workers()
+        await self.all_workers()
 
     async def _kill_a_worker(self) -> list[int]:
         """Kill one worker; return all that there were."""
-        workers = await self._all_workers()
-        with suppress(ProcessLookupError):
-            os.kill(self.random.choice(workers), signal.SIGKILL)
+        workers = await self.all_workers()
+        send(self.random.choice(workers), signal.SIGKILL)
         return workers
 
-    async def _all_workers(self) -> list[int]:
+    async def all_workers(self) -> list[int]:
         """Return the workers, once all of them run."""
-        service = self.service
-        assert service is not None
-        found: list[int] = []
+        service, found = self.running, list[int]()
 
         def complete() -> bool:
             found[:] = service.workers()
@@ -291,7 +291,7 @@ class Stage:
 
         Clients pause: until a worker has found that, what they write may be lost with the copy.
         """
-        await self._pause()
+        await self.pause()
         await self._command("server_save")
         await Client(self.race, -2).write_last()
         self.race.gone_at = time.monotonic()
@@ -326,10 +326,8 @@ class Stage:
 
     async def _replace_a_worker(self) -> None:
         """Kill a worker, and see that nothing is served until its replacement has ended."""
-        service = self.service
-        assert service is not None
         old = await self._kill_a_worker()
-        new: set[int] = set()
+        service, new = self.running, set[int]()
         end = time.monotonic() + SERVING_SECONDS
         while new.issubset(running := service.workers()) and time.monotonic() < end:
             new.update(set(running) - set(old))
@@ -344,10 +342,10 @@ class Stage:
     async def _end_with_a_write(self) -> None:
         """Every other time: let the clients pause, so that an acknowledged write comes last."""
         self._kills += 1
-        if self._kills % 2 and await self._pause():
+        if self._kills % 2 and await self.pause():
             await Client(self.race, -2 - self._kills).write_last()
 
-    async def _pause(self) -> bool:
+    async def pause(self) -> bool:
         """Let the clients pause; return whether all of them do."""
         self.race.going.clear()
         return await _until(lambda: self.race.busy == 0, self.options.timeout_seconds)
@@ -356,7 +354,7 @@ class Stage:
         command = getattr(self.options, option)
         if command is None:  # the store is a file
             copying = copies.save if option == "server_save" else copies.restore
-            command = partial(copying, Path(self.texts[self.file]), self._directory / "copy")
+            command = partial(copying, Path(self.texts[self.file]), self.directory / "copy")
         running = asyncio.ensure_future(asyncio.to_thread(_execute, option, command, self.texts))
         try:
             await asyncio.shield(running)

@@ -4,11 +4,20 @@ import asyncio
 import json
 import re
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from petstore_conformance.faults.histories import RecordedResponse
 from petstore_conformance.faults.services import SERVICE_KEY, RunningService
 
 
+def set_event() -> asyncio.Event:
+    """Return an event that is set."""
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+@dataclass
 class Endpoint:
     """The service that clients connect to.
 
@@ -20,13 +29,12 @@ class Endpoint:
     late -- the requests that had none then; their connections were closed
     """
 
-    def __init__(self, live: RunningService, limit_seconds: float | None = None) -> None:
-        self.live = live
-        self.limit_seconds = limit_seconds
-        self.late: list[str] = []
-        self.up = asyncio.Event()
-        self.up.set()
-        self.unavailable = self.lost = 0
+    live: RunningService
+    limit_seconds: float | None = None
+    late: list[str] = field(default_factory=list)
+    up: asyncio.Event = field(default_factory=set_event)
+    unavailable: int = 0
+    lost: int = 0
 
 
 class ClientConnection:

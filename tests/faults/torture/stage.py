@@ -1,12 +1,11 @@
 """What may happen to our own services and servers, besides what the kit's fault injection does."""
 
 import asyncio
-import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -20,7 +19,7 @@ from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.racers import Client
 from petstore_conformance.faults.rounds import Rounds
-from petstore_conformance.faults.services import RunningService
+from petstore_conformance.faults.services import RunningService, send
 from petstore_conformance.faults.stages import EMPTY, Stage
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.faults.verdicts import Findings, judge
@@ -28,7 +27,6 @@ from petstore_conformance.faults.verdicts import Findings, judge
 from petstore.contract import Backend, SettingsError
 from tests.faults.torture.clocks import Clock
 from tests.faults.torture.runs import Run
-from tests.support.waiting import until
 
 SHORT: Final = (0.02, 0.3)
 """Seconds of a stall: less than a server may be silent before it counts as down."""
@@ -104,36 +102,29 @@ def rounds(set_up: Topology, run: Run, directory: Path, proxy: Proxy | None = No
         server_empty=set_up.empty,
     )
     more = [*set_up.faults, *(CLOCK_FAULTS if clock.works else ())]
-    stage = partial(TortureStage, set_up, clock)
+    stage = partial(TortureStage, set_up=set_up, clock=clock)
     return Rounds(subject, options, proxy, stage=stage, more=more, end=run.end)
 
 
+@dataclass(kw_only=True)
 class TortureStage(Stage):
     """A service on one of our set-ups.
 
     happened -- the faults so far
     """
 
-    def __init__(  # noqa: PLR0917 - those of the kit's, and two more
-        self,
-        set_up: Topology,
-        clock: Clock,
-        options: FaultOptions,
-        texts: dict[str, str],
-        directory: Path,
-        random: Random,
-        proxy: Proxy | None,
-    ) -> None:
-        super().__init__(options, texts, directory, random, proxy)
-        self.happened: list[str] = []
-        self._set_up = set_up
-        self._clock = clock
-        self._masters = set_up.masters()
-        self._ahead = count(-1000, -1)
+    set_up: Topology
+    clock: Clock
+    happened: list[str] = field(default_factory=list, init=False)
+    _ahead: Iterator[int] = field(default_factory=lambda: count(-1000, -1), init=False)
+
+    def __post_init__(self) -> None:
+        """Remember who was master at the beginning."""
+        self._masters = self.set_up.masters()
 
     def start(self) -> RunningService:
         """Start the service with a clock that can be set."""
-        with self._clock.used():
+        with self.clock.used():
             return super().start()
 
     def clients(self) -> int:
@@ -147,7 +138,7 @@ class TortureStage(Stage):
 
     def judge(self, *, ended: bool) -> tuple[Findings, Counter[str]]:
         """Judge by what this set-up promises, which is more than the contract, or less."""
-        race, set_up = self.race, self._set_up
+        race, set_up = self.race, self.set_up
         replaced = set_up.masters() != self._masters
         if replaced and not set_up.lossless:
             gone = len(lost(*race.final, race.history)) if ended else 0
@@ -164,32 +155,27 @@ class TortureStage(Stage):
 
     async def kill_workers(self) -> None:
         """Kill all workers, between the writes and the syncs of both; their parent lives."""
-        service = self._running()
-        await asyncio.to_thread(until, lambda: len(service.workers()) == self.workers, 60)
-        for worker in service.workers():
-            with suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
+        for worker in await self.all_workers():
+            send(worker, signal.SIGKILL)
         await self.recover("all workers were killed")
 
     async def stall_worker(self) -> None:
         """Suspend a worker for a moment; what clients sent it meanwhile is executed later."""
-        service = self._running()
-        assert service.process is not None
-        worker = self.random.choice(service.workers() or [service.process.pid])
-        with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGSTOP)
-            await asyncio.sleep(self.random.uniform(*SHORT))
-            os.kill(worker, signal.SIGCONT)
+        assert self.running.process is not None
+        worker = self.random.choice(self.running.workers() or [self.running.process.pid])
+        send(worker, signal.SIGSTOP)
+        await asyncio.sleep(self.random.uniform(*SHORT))
+        send(worker, signal.SIGCONT)
         await self.recover("a worker was suspended")
 
     async def stall_server(self) -> None:
         """Suspend servers for a moment."""
 
         def stall() -> None:
-            servers = self._set_up.stalled(self.random)
+            servers = self.set_up.stalled(self.random)
             for server in servers:
                 server.freeze()
-            time.sleep(self.random.uniform(*self._set_up.stall_seconds))
+            time.sleep(self.random.uniform(*self.set_up.stall_seconds))
             for server in servers:
                 server.resume()
 
@@ -198,13 +184,13 @@ class TortureStage(Stage):
 
     async def cut_off(self) -> None:
         """Cut a server off from the others."""
-        assert self._set_up.cut_off is not None
-        await self._to_servers(partial(self._set_up.cut_off, self.random))
+        assert self.set_up.cut_off is not None
+        await self._to_servers(partial(self.set_up.cut_off, self.random))
         await self.recover("the network was cut")
 
     async def set_clock(self) -> None:
         """Set the clock of the service up to an hour ahead or back."""
-        self._clock.set(self.random.randrange(-HOUR, HOUR))
+        self.clock.set(self.random.randrange(-HOUR, HOUR))
         await self.recover("the clock was set")
 
     async def jump_a_day(self) -> None:
@@ -213,23 +199,18 @@ class TortureStage(Stage):
         The other clients pause: a key that they repeat meanwhile may have expired.
         """
         race, client = self.race, Client(self.race, next(self._ahead))
-        race.going.clear()
-        await asyncio.to_thread(until, lambda: race.busy == 0, self.options.timeout_seconds)
+        await self.pause()
         created = [a for a in race.history if a.action == "create" and a.got(201)]
-        now = self._clock.seconds
-        self._clock.set(now + DAY)
+        now = self.clock.seconds
+        self.clock.set(now + DAY)
         for _ in range(WRITES_AHEAD):
             await Client(race, next(self._ahead)).write_last()
-        self._clock.set(now)
+        self.clock.set(now)
         for attempt in created[:REPEATED]:  # those that expired first
             await client.repeat(attempt)
         client.close()
         race.going.set()
         await self.recover("the clock was 25 hours ahead")
-
-    def _running(self) -> RunningService:
-        assert self.service is not None
-        return self.service
 
     async def _to_servers(self, act: Callable[[], object]) -> None:
         """Do something to the servers; if that fails, this is not the fault of the service."""
