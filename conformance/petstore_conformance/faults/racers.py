@@ -1,7 +1,6 @@
 """The clients in a race: what each may do, how it records what it did, and how all of them play."""
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -64,7 +63,7 @@ class Client:
                     finally:
                         self._race.busy -= 1
                 for action, key, id_ in self._created[-REPEATED:]:
-                    await self._send(self._connections[0], action, key, id_)
+                    await self._send(action, key, id_)
         finally:
             self.close()
 
@@ -87,7 +86,7 @@ class Client:
         elif choice < 0.65:
             await self._close(self.random.choice(race.placed[-4:]))
         elif choice < 0.7 and self._created:
-            await self._send(self._connections[0], *self.random.choice(self._created[-5:]))
+            await self._send(*self.random.choice(self._created[-5:]))
         elif choice < 0.8:
             await self._read("pet", pet_id + (self.random.random() < 0.2))
         elif choice < 0.85:
@@ -104,48 +103,26 @@ class Client:
 
         So the last request of all is a write that had an effect, if the other clients pause.
         """
-        self._abandoned, connection = 0, self._connections[0]
+        self._abandoned = 0
         key, steps = f"last-{self._number}", self.random.randrange(3)
-        created = await self._send(connection, "create", key, 0)
+        created = await self._send("create", key, 0)
         if steps and created.status == 201:
-            placed = await self._send(connection, "place", key, created.item["id"])
+            placed = await self._send("place", key, created.item["id"])
             if steps == 2 and placed.status == 201:
-                await self._send(connection, "close", "", placed.item["id"], "cancelled")
+                await self._send("close", "", placed.item["id"], "cancelled")
         self.close()
 
     async def _walk(self) -> None:
         """Walk through all pets of the race, in small pages."""
         page = await self._read("pets", 0, "", WALKED)
         while page is not None and page.more:
-            page = await self._read("pets", json.loads(page.content)[-1]["id"], "", WALKED)
+            page = await self._read("pets", page.items[-1]["id"], "", WALKED)
 
     async def _read(
         self, action: str, id_: int, status: str = "", limit: int = 100
     ) -> RecordedResponse | None:
         """Read a pet, an order, or the page after an id; None if there is no response."""
-        path = f"{PATHS[action]}/{id_}"
-        if action in STATUSES:
-            query = f"?limit={limit}&cursor={action[0]}{id_:014x}"  # as the service makes them
-            path = PATHS[action] + query + (f"&status={status}" if status else "")
-        sent = time.monotonic()
-        response = self._without_error(await self._connections[0].exchange("GET", path), path)
-        attempt = Attempt(action, "", id_, status, sent, time.monotonic(), response)
-        self._race.history.append(attempt)
-        if response and response.status not in ({200} if action in STATUSES else {200, 404}):
-            self._race.wrong.append(str(attempt))
-            return None
-        if self._race.gone:
-            raise GoneError
-        return response
-
-    def _without_error(
-        self, response: RecordedResponse | None, path: str
-    ) -> RecordedResponse | None:
-        """Record a status of 500 or more, after which the outcome is unknown."""
-        if response is None or response.status < 500:
-            return response
-        self._race.failed.append(f"{path}: {response.status} {response.content.decode()}")
-        return None
+        return await self._exchange(action, "", id_, status, limit=limit)
 
     async def settle(self) -> tuple[list[Item], list[Item]]:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
@@ -163,27 +140,25 @@ class Client:
 
     async def repeat(self, attempt: Attempt) -> None:
         """Send a create or place again, with its key."""
-        await self._send(self._connections[0], attempt.action, attempt.key, attempt.id_)
+        await self._send(attempt.action, attempt.key, attempt.id_)
 
     async def _all(self, kind: str) -> list[Item]:
         """Read all pages, each until there is a response."""
         found: list[Item] = []
-        after = 0
-        while True:
-            response = await self._read(kind, after)
-            if response is None:
-                continue
-            found += json.loads(response.content)
-            if not response.more:
-                return found
-            after = found[-1]["id"]
+        more = True
+        while more:
+            if page := await self._read(kind, found[-1]["id"] if found else 0):
+                found += page.items
+                more = page.more
+        return found
 
     async def post(self, action: str, id_: int) -> Item | None:
         """Place or create until there is a response; return the new item, or None for 409."""
         self._count += 1
         key = f"{action}-{self._number}-{self._count}"
-        connections = self._connections[: 1 + (self.random.random() < 0.25)]
-        sending = [self._send(connection, action, key, id_) for connection in connections]
+        sending = [self._send(action, key, id_)]
+        if self.random.random() < 0.25:
+            sending.append(self._send(action, key, id_, over=1))
         for response in await asyncio.gather(*sending):
             if response.status == 201:
                 self._created.append((action, key, id_))
@@ -192,7 +167,7 @@ class Client:
 
     async def _close(self, order_id: int) -> None:
         status = "completed" if self.random.random() < COMPLETED else "cancelled"
-        response = await self._send(self._connections[0], "close", "", order_id, status)
+        response = await self._send("close", "", order_id, status)
         pet_id = response.item["petId"] if response.status == 200 else 0
         if status == "completed" and pet_id in self._race.stock:  # it is not on offer any more
             self._race.stock.remove(pet_id)
@@ -200,29 +175,50 @@ class Client:
                 self._race.stock.append(created["id"])
 
     async def _send(
-        self, connection: ClientConnection, action: str, key: str, id_: int, value: str = ""
+        self, action: str, key: str, id_: int, value: str = "", over: int = 0
     ) -> RecordedResponse:
-        """Send a request until it gets a response; record each attempt."""
-        pet = {"name": key, "categoryId": 7, "status": "available"}
-        method, path, body, expected = {
-            "create": ("POST", "/pets", pet, (201,)),
-            "place": ("POST", "/store/orders", {"petId": id_}, (201, 409)),
-            "close": ("PATCH", f"/store/orders/{id_}", {"status": value}, (200, 409)),
-        }[action]
-        value = key if action == "create" else value
+        """Write, again and again until there is a response.
+
+        over -- which connection
+        """
         while True:
-            sent = time.monotonic()
-            abandon = self.random.random() < self._abandoned
-            response = await connection.exchange(method, path, body, key, abandon=abandon)
-            response = self._without_error(response, path)
-            attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
-            self._race.history.append(attempt)
-            if response is not None:
-                if response.status not in (*expected, 404):
-                    self._race.wrong.append(str(attempt))
+            if response := await self._exchange(action, key, id_, value, over):
                 return response
-            if self._race.gone:
-                raise GoneError
+
+    async def _exchange(  # noqa: PLR0913 - each of the others has a default
+        self, action: str, key: str, id_: int, value: str, over: int = 0, *, limit: int = 0
+    ) -> RecordedResponse | None:
+        """Send a request once, and record it; return None if the outcome is unknown."""
+        value = key if action == "create" else value
+        method, path, body, expected = _request(action, id_, value, limit)
+        abandon = method != "GET" and self.random.random() < self._abandoned
+        sent = time.monotonic()
+        response = await self._connections[over].exchange(method, path, body, key, abandon=abandon)
+        if response and response.status >= 500:  # it may have had its effect
+            self._race.failed.append(f"{path}: {response.status} {response.content.decode()}")
+            response = None
+        attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
+        self._race.history.append(attempt)
+        assert response is None or response.status in expected, f"{attempt}"
+        if self._race.gone and not (response and attempt.writes):
+            raise GoneError
+        return response
+
+
+def _request(action: str, id_: int, value: str, limit: int) -> tuple[str, str, object, set[int]]:
+    """Return the method, the path and the body of a request, and the statuses that it may get."""
+    match action:
+        case "create":
+            pet = {"name": value, "categoryId": 7, "status": "available"}
+            return "POST", "/pets", pet, {201}
+        case "place":
+            return "POST", "/store/orders", {"petId": id_}, {201, 404, 409}
+        case "close":
+            return "PATCH", f"/store/orders/{id_}", {"status": value}, {200, 404, 409}
+        case "pet" | "order":
+            return "GET", f"{PATHS[action]}/{id_}", None, {200, 404}
+    query = f"?limit={limit}&cursor={action[0]}{id_:014x}"  # as the service makes them
+    return "GET", PATHS[action] + query + (f"&status={value}" if value else ""), None, {200}
 
 
 async def play(race: Race, clients: int, seconds: float, faults: Sequence[Fault]) -> None:

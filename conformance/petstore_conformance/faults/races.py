@@ -25,7 +25,6 @@ class Race:
     clients -- how many compete
     stock -- the ids of the pets on offer
     placed -- the ids of the orders that clients have placed
-    wrong -- what was wrong with single responses
     failed -- the responses with a status of 500 or more, except 503
     gone_at -- when everything stored was gone: requests need no response after that. What ended
         later is not judged, except that no id may be given out again
@@ -45,7 +44,6 @@ class Race:
     stock: list[int] = field(default_factory=list)
     placed: list[int] = field(default_factory=list)
     history: list[Attempt] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     gone_at: float = inf
     going: asyncio.Event = field(default_factory=set_event)

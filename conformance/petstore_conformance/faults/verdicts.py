@@ -65,7 +65,6 @@ def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings
     found = Findings()
     found.add("too late", *race.target.late)
     found.add("wrong error", *race.failed)
-    found.add("otherwise wrong", *race.wrong)
     if not confirmed:
         found.add("lost", *(str(attempt) for attempt in history if is_lost(attempt)))
     found.add("given out twice", *histories.given_twice(race.history))
