@@ -79,9 +79,7 @@ def read_store(connection: sqlite3.Connection) -> str | None:
 
 
 def create_store(connection: sqlite3.Connection) -> str:
-    """Create an empty store, unless another process just has; return its identity."""
-    if store := read_store(connection):
-        return store
+    """Create an empty store; return its identity."""
     for statement in _SCHEMA.split(";\n"):
         connection.execute(statement)
     return str(connection.execute("SELECT identity FROM store").fetchone()[0])

@@ -4,6 +4,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, Self, TypeVar
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ _Result = TypeVar("_Result")
 
 class _Call(Struct):
     step: Callable[[Any], Any]
-    future: asyncio.Future[Any]
+    future: Future[Any]
 
 
 class EngineThread:
@@ -39,8 +40,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="file_template", daemon=True)
 
     async def __aenter__(self) -> Self:
-        """Start the thread, which calls back into the running event loop."""
-        self._loop = asyncio.get_running_loop()
+        """Start the thread."""
         self._thread.start()
         return self
 
@@ -59,12 +59,12 @@ class EngineThread:
         """
         if not self._open:
             raise UnavailableError("the repository is closed")
-        future: asyncio.Future[_Result] = self._loop.create_future()
+        future: Future[_Result] = Future()
         self._calls.put(_Call(step, future))
         limit = asyncio.timeout(self._seconds)
         try:
             async with limit:
-                return await future
+                return await asyncio.wrap_future(future)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -78,7 +78,7 @@ class EngineThread:
                 while len(taken) < MOST_CALLS and not self._calls.empty():
                     taken.append(self._calls.get())
                 closing = None in taken
-                self._commit([call for call in taken if call and not call.future.cancelled()])
+                self._commit([c for c in taken if c and c.future.set_running_or_notify_cancel()])
         finally:
             self._engine.close()
 
@@ -89,15 +89,8 @@ class EngineThread:
             outcomes = self._engine.commit([call.step for call in calls])
         except Exception as error:  # noqa: BLE001 - raised in each caller
             outcomes = [error] * len(calls)
-        futures = [call.future for call in calls]
-        self._loop.call_soon_threadsafe(_resolve, futures, outcomes)
-
-
-def _resolve(futures: Sequence[asyncio.Future[Any]], outcomes: Sequence[Any]) -> None:
-    for future, outcome in zip(futures, outcomes, strict=True):
-        if future.done():  # its caller was cancelled
-            continue
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                call.future.set_exception(outcome)
+            else:
+                call.future.set_result(outcome)
