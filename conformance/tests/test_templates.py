@@ -8,16 +8,17 @@ import sys
 import threading
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from petstore_conformance.commands import main
 from petstore_conformance.templates import generator
-from petstore_conformance.templates.file.repository import FileTemplateRepository
+from petstore_conformance.templates.file.engine import Engine
 from petstore_conformance.templates.file.thread import EngineThread
 
-from petstore.contract import CONTRACT, UnavailableError, WrongStoreError
+from petstore.contract import CONTRACT, Expected, UnavailableError, WrongStoreError
 from tests.support.installed import KIT, conformance, judged
 
 each_template = pytest.mark.parametrize("template", generator.TEMPLATES)
@@ -160,25 +161,15 @@ def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
     assert second.stderr == "petstore-conformance: cannot create acme: File exists\n"
 
 
-class Another:
-    """A thread whose engine has another store, or none."""
-
-    async def call(self, _: Callable[[Any], Any]) -> Any:
-        return None
-
-
-def test_no_call_succeeds_after_a_check_that_has_found_another_store() -> None:
+def test_no_call_succeeds_once_a_file_has_had_another_store(tmp_path: Path) -> None:
     """The file template went on if the file had been overwritten, not replaced."""
-
-    async def run() -> None:
-        thread: Any = Another()
-        repository = FileTemplateRepository(thread, "mine")
+    with closing(Engine(str(tmp_path / "pets.db"), 1, Expected())) as engine:
+        engine.commit([lambda opened: opened.execute("UPDATE store SET identity = 'another'")])
         with pytest.raises(WrongStoreError):
-            await repository.check()
+            engine.commit([str])
+        engine.store = "another"
         with pytest.raises(WrongStoreError):
-            await repository.get_pet(1)
-
-    asyncio.run(run())
+            engine.commit([str])
 
 
 class HeldUp:

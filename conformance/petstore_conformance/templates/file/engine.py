@@ -51,17 +51,19 @@ class Engine:
             self._connection.close()
             raise
 
-    def commit(self, steps: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
+    def commit(self, work: Sequence[Callable[[sqlite3.Connection], Any]]) -> list[Any]:
         """Run steps in one transaction; return a result or an exception for each.
 
         A step that raises an error changes nothing, and the others are not affected. Raises
-        `WrongStoreError` if the file is no longer there, `UnavailableError`.
+        `UnavailableError`, or `WrongStoreError` if the file or the store in it is, or was, another.
         """
         self._lost = self._lost or _identify(self._path) != self._file
-        if self._lost:
-            raise WrongStoreError(f"{self._path} was deleted, moved or replaced while it was open")
-        with self._translated(), self._transaction("BEGIN IMMEDIATE"):
-            return [self._attempt(step) for step in steps]
+        if not self._lost:
+            with self._translated(), self._transaction("BEGIN IMMEDIATE"):
+                self._lost = steps.read_store(self._connection) != self.store
+                if not self._lost:
+                    return [self._attempt(step) for step in work]
+        raise WrongStoreError(f"{self._path} was deleted, moved or replaced while it was open")
 
     def close(self) -> None:
         """Close the file, which unlocks it."""
