@@ -2,7 +2,6 @@
 
 import os
 import re
-from enum import Enum
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -93,14 +92,8 @@ def split(address: str) -> tuple[str, int]:
 
 
 def _text(value: object) -> str:
-    match value:
-        case Enum():
-            return str(value.value)
-        case bool():
-            return str(value).lower()
-        case str() | int() | float() | Path():
-            return str(value)
-    return msgspec.json.encode(value).decode()
+    plain = msgspec.to_builtins(value, enc_hook=str)  # which it calls for a `Path`
+    return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
 
 
 def _configured(struct: type[Any], texts: dict[str, str]) -> Any:
