@@ -11,6 +11,8 @@ from petstore_conformance.harness.cores import INCONCLUSIVE
 
 COUNTED: Final = ("rounds", "requests", "acknowledged", "unknown", "kills", "other faults")
 WIDEST: Final = 300
+"""How much of a line is shown: it may have a whole response in it."""
+
 SHOWN_TEXTS: Final = 3
 """How many violations of each kind are shown."""
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,15 +32,13 @@ class NotServingError(Exception):
         self.ended = ended
 
 
+@dataclass(eq=False)
 class RunningService:
     """A running service: its address, and its process if it has one of its own."""
 
-    def __init__(
-        self, host: str, port: int, process: subprocess.Popen[bytes] | None = None
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.process = process
+    host: str
+    port: int
+    process: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
         """Kill the process and its workers with SIGKILL."""

@@ -90,6 +90,7 @@ def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings
 
 
 SHOWN: Final = 24
+"""How many requests of a piece are shown: they fit on a screen, and most pieces are shorter."""
 
 
 def shorten(operations: list[RecordedCall], stuck: RecordedCall | None) -> list[str]:
