@@ -19,7 +19,7 @@ from petstore_conformance.templates.file.engine import Engine
 from petstore_conformance.templates.file.thread import EngineThread
 
 from petstore.contract import CONTRACT, Expected, UnavailableError, WrongStoreError
-from tests.support.installed import KIT, conformance, judged
+from tests.support.installed import KIT, conformance, judged, register
 
 each_template = pytest.mark.parametrize("template", generator.TEMPLATES)
 
@@ -30,14 +30,8 @@ def project(tmp_path: Path, template: str) -> Path:
     folder = tmp_path / "acme"
     generator.write("acme", template, folder)
     found = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    metadata = folder / "petstore_acme-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {found['name']}\nVersion: {found['version']}\n"
-    )
-    (points,) = found["entry-points"].items()
-    lines = [f"{name} = {value}" for name, value in points[1].items()]
-    (metadata / "entry_points.txt").write_text("\n".join([f"[{points[0]}]", *lines]))
+    backends = found["entry-points"]["petstore.backends"]
+    register(folder, found["name"], found["version"], backends)
     return folder
 
 

@@ -45,11 +45,16 @@ def judged(run: "subprocess.CompletedProcess[str]") -> "subprocess.CompletedProc
 def install(name: str, directory: Path, source: str) -> None:
     """Write a plugin into a directory, as if it were installed there."""
     (directory / f"petstore_{name}.py").write_text(source)
-    metadata = directory / f"petstore_{name}-1.dist-info"
+    register(directory, f"petstore-{name}", "1", {name: f"petstore_{name}:backend"})
+
+
+def register(directory: Path, name: str, version: str, backends: dict[str, str]) -> None:
+    """Write the metadata of a distribution into a directory, as if it were installed there.
+
+    backends -- its entry points
+    """
+    metadata = directory / f"{name.replace('-', '_')}-{version}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: petstore-{name}\nVersion: 1\n"
-    )
-    (metadata / "entry_points.txt").write_text(
-        f"[petstore.backends]\n{name}=petstore_{name}:backend\n"
-    )
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = [f"{backend} = {value}" for backend, value in backends.items()]
+    (metadata / "entry_points.txt").write_text("\n".join(["[petstore.backends]", *lines, ""]))
