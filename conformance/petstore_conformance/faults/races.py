@@ -87,8 +87,3 @@ def is_write(attempt: Attempt) -> bool:
     """Return whether an attempt is a write that was acknowledged, or whose outcome is unknown."""
     acknowledged = attempt.response is None or attempt.response.status in {200, 201}
     return attempt.writes and acknowledged
-
-
-def is_lost(attempt: Attempt) -> bool:
-    """Return whether a write did not find its pet or order, which had been acknowledged."""
-    return attempt.action in {"place", "close"} and attempt.got(404)

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from petstore_conformance.faults import histories
 from petstore_conformance.faults.linearizability import search, searches
 from petstore_conformance.faults.operations import RecordedCall
-from petstore_conformance.faults.races import Race, is_lost, is_write
+from petstore_conformance.faults.races import Race, is_write
 
 KINDS: Final = {
     "lost": "acknowledged, and gone or changed later",
@@ -66,7 +66,8 @@ def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings
     found.add("too late", *race.target.late)
     found.add("wrong error", *race.failed)
     if not confirmed:
-        found.add("lost", *(str(attempt) for attempt in history if is_lost(attempt)))
+        # A write that did not find its pet or order, which had been acknowledged.
+        found.add("lost", *(str(a) for a in history if a.writes and a.got(404)))
     found.add("given out twice", *histories.given_twice(race.history))
     if ended:
         pets, orders = race.final
