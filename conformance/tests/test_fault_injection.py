@@ -301,13 +301,11 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> None:
-    url, down = f"tcp://127.0.0.1:{server.port}", tmp_path / "down"
-    install("tried", tmp_path, SOURCE.format("Served"))
-    commands = ("--server-stop=exit 3", "--server-start=true", "--fault=server-stop")
-    settings = {"tried_location": "x", "tried_url": url, "tried_down": str(down)}
-    run = conformance("tried", tmp_path, "--faults", "--minutes=0.01", *commands, **settings)
-    assert run.returncode == 2
-    assert run.stderr == "petstore-conformance: --server-stop has ended with the status 3: exit 3\n"
+    options = ("--server-stop=exit 3", "--fault=server-stop")
+    status, _, output = run(tmp_path, server, "Served", 1, *options)
+    assert status == 2
+    said = "petstore-conformance: --server-stop has ended with the status 3: exit 3\n"
+    assert output.endswith(f"repeat this run with --seed 1\n{said}"), "nothing else on stderr"
 
 
 @pytest.mark.parametrize(("minutes", "rounds"), [(1000, 3), (0, 1)])
@@ -384,17 +382,11 @@ def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, nu
     assert [path.name for path in tmp_path.iterdir()] == ["places"]
 
 
-ROUNDS = [
-    RoundOutcome("drop", Counter(requests=7)),
-    RoundOutcome("stall, cut", Counter(requests=5), Findings({"lost": ["pet 7"]})),
-]
-
-
 def test_each_round_is_a_line_and_the_figures_come_at_the_end() -> None:
     stream = io.StringIO()
     tally = Tally(stream, 2)
-    for outcome in ROUNDS:
-        tally.add(outcome)
+    tally.add(RoundOutcome("drop", Counter(requests=7)))
+    tally.add(RoundOutcome("stall, cut", Counter(requests=5), Findings({"lost": ["pet 7"]})))
     assert tally.lines()[0].startswith("1 violations: 2 rounds, 12 requests")
     assert "        round 2: pet 7" in tally.lines()
     assert stream.getvalue() == (

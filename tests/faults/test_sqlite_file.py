@@ -165,12 +165,6 @@ def post_pet(live: Live) -> httpx.Response:
         return client.post("/v1/pets", json=NEW)
 
 
-@pytest.fixture
-def two(path: Path, start: Start) -> Live:
-    """Run a service of two workers."""
-    return start(backend="sqlite", sqlite_path=str(path), log="text", workers="2")
-
-
 def all_refuse(live: Live) -> None:
     """Wait until both workers refuse everything, and check that they go on to do so."""
     until(lambda: all(post_pet(live).status_code == 503 for _ in range(20)))
@@ -185,8 +179,9 @@ def all_refuse(live: Live) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [lambda path: path, wal_of], ids=["file", "WAL"])
 def test_what_is_away_is_refused_by_all_workers_until_the_restart_and_then_nothing_is_lost(
-    path: Path, two: Live, start: Start, what: Callable[[Path], Path]
+    path: Path, start: Start, what: Callable[[Path], Path]
 ) -> None:
+    two = start(backend="sqlite", sqlite_path=str(path), log="text", workers="2")
     assert {post_pet(two).status_code for _ in range(4)} == {201}
     away = path.with_name("away")
     what(path).rename(away)
