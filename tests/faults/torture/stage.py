@@ -20,7 +20,7 @@ from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.racers import Client
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import RunningService, send
-from petstore_conformance.faults.stages import EMPTY, Stage
+from petstore_conformance.faults.stages import EMPTY, NotRecoveredError, Stage
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.faults.verdicts import Findings, judge
 
@@ -199,7 +199,8 @@ class TortureStage(Stage):
         The other clients pause: a key that they repeat meanwhile may have expired.
         """
         race, client = self.race, Client(self.race, next(self._ahead))
-        await self.pause()
+        if not await self.pause():
+            raise NotRecoveredError("the clients do not pause")
         created = [a for a in race.history if a.action == "create" and a.got(201)]
         now = self.clock.seconds
         self.clock.set(now + DAY)
