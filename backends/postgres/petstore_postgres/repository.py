@@ -32,8 +32,6 @@ from petstore.contract import (
 )
 from petstore_postgres.pool import Pool, Statement
 from petstore_postgres.rows import (
-    split_each,
-    split_ids,
     split_items,
     split_pages,
     split_rows,
@@ -101,9 +99,11 @@ class PostgresRepository(Repository):
             skip = _select(schema, function, parameters, "0")
             return Statement(skip, split_unlocked, waiting=waiting, **kind)
 
-        self._create_pets = statement("create_pets", 3, split_ids, writes=True, joined=500)
+        self._create_pets = statement(  # their ids are one array
+            "create_pets", 3, lambda rows, _: rows[0][0], writes=True, joined=500
+        )
         self._create_pets_once = statement(
-            "create_pets_once", 7, split_each, writes=True, joined=100
+            "create_pets_once", 7, lambda rows, _: rows, writes=True, joined=100
         )
         self._place_orders = skipping("place_orders", 6)
         self._update_orders = skipping("update_orders", 3)

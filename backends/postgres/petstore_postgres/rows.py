@@ -53,17 +53,6 @@ def split_pages(convert: Callable[..., _Item]) -> Callable[[_Rows, _Calls], list
     return split
 
 
-def split_ids(rows: _Rows, _: _Calls) -> Sequence[int]:
-    """Return the ids of the calls, which are one array."""
-    ids: Sequence[int] = rows[0][0]
-    return ids
-
-
-def split_each(rows: _Rows, _: _Calls) -> _Rows:
-    """Return the row of each call; they are in the order of the calls."""
-    return rows
-
-
 def split_unlocked(rows: _Rows, _: _Calls) -> list[Any]:
     """Return the row of each call, or `LOCKED`, if its outcome, the first column, says so."""
     return [LOCKED if row[0] == "locked" else row for row in rows]
