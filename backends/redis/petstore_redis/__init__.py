@@ -71,7 +71,7 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
     """
     scripts = Scripts()
     async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
-        store = RedisStore(masters, scripts, partition_keys, settings.wait_replicas)
+        store = RedisStore(masters, scripts, partition_keys)
         try:
             await masters.start(store.check_connection)
             await store.open(expected)

@@ -216,6 +216,8 @@ class RedisClient:
         self._name = name
         self._seconds = seconds
         self._replicas = replicas
+        # It must time out before the client does; servers check ten times a second whether it has.
+        self._wait = pack("WAIT", replicas, max(1, round(seconds * 800) - 100))
         self._loop = asyncio.get_running_loop()
         self._packed: list[bytes] = []
         self._futures: list[Reply] = []
@@ -223,14 +225,6 @@ class RedisClient:
         self._opener: asyncio.Task[None] | None = None
         self._failure: StorageError | None = None
         self._closed = False
-
-    @property
-    def wait(self) -> tuple[str, int, int]:
-        """The command that waits until replicas confirm all writes before it on its connection.
-
-        It must time out before the client does; servers check ten times a second whether it has.
-        """
-        return "WAIT", self._replicas, max(1, round(self._seconds * 800) - 100)
 
     @property
     def down(self) -> bool:
@@ -309,7 +303,7 @@ class RedisClient:
         if connection.held:
             packed, futures = packed[:count], futures[:count]
         if self._replicas:
-            packed.append(pack(*self.wait))
+            packed.append(self._wait)
             replies = [self._loop.create_future() for _ in packed]
             replies[-1].add_done_callback(partial(self._replicated, futures, replies))
             futures = replies

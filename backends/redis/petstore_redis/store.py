@@ -104,17 +104,13 @@ class RedisStore:
 
     identity -- its identity, the same in each partition; empty until it is open
     keys -- for each partition, its keys by their names
-    replicas -- how many must confirm a write
     """
 
-    def __init__(
-        self, masters: Masters, scripts: Scripts, keys: Sequence[dict[str, str]], replicas: int
-    ) -> None:
+    def __init__(self, masters: Masters, scripts: Scripts, keys: Sequence[dict[str, str]]) -> None:
         self.identity = ""
         self._masters = masters
         self._scripts = scripts
         self._keys = keys
-        self._replicas = replicas
         self._levels: dict[int, _Level] = {}
         self._notes: Notes | None = None
         self._noted: list[dict[int, _Noted]] = []
@@ -192,19 +188,11 @@ class RedisStore:
         raise wrong
 
     async def check_replicas(self) -> None:
-        """Raise `UnavailableError` if too few replicas confirm what opening wrote to a master."""
-
-        async def ask(number: int, master: Master) -> None:
-            confirmed = await _call(self._masters, number, *master.writes.wait, write=False)
-            if confirmed < self._replicas:
-                raise UnavailableError(
-                    f"{master.name}: {confirmed} of {self._replicas} replicas confirm writes, so"
-                    " each would get 503; connect more replicas or lower"
-                    " PETSTORE_REDIS_WAIT_REPLICAS"
-                )
-
-        owners = self._masters.owners
-        await asyncio.gather(*(ask(owners.index(one), one) for one in self._masters.all()))
+        """Raise `UnavailableError` if too few replicas confirm a write to each master."""
+        for master in self._masters.all():
+            number = self._masters.owners.index(master)
+            meta = self._keys[number]["meta"]
+            await _call(self._masters, number, "HINCRBY", meta, "revision", 1)
 
     async def _read(self) -> list[_Row]:
         reading = (
@@ -276,7 +264,7 @@ class RedisStore:
         check_settings(master.name, info)
         # A worker is started by a process that has opened the store, and warned.
         log = bool(self.identity) or parent_process() is None
-        await warn_of_losses(master.name, info, call, self._replicas, log=log)
+        await warn_of_losses(master.name, info, call, self._masters.replicas, log=log)
         if self.identity:
             await self._recognize(master, call)
 
