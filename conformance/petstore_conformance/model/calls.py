@@ -96,7 +96,12 @@ def one_effect(results: Sequence[object]) -> int:
 
 
 def kind(result: object) -> type:
-    """Return the type of a result; for a refusal, the class of the contract that it is of."""
+    """Return the type of a result; for a refusal, the class of the contract that it is of.
+
+    Raises an `UnavailableError`, which is judged as such: the machine may be too busy.
+    """
+    if isinstance(result, UnavailableError):
+        raise result
     refusals = (NotFoundError, ConflictError, TokenReusedError)
     return next((refusal for refusal in refusals if isinstance(result, refusal)), type(result))
 
