@@ -85,8 +85,7 @@ async def open_postgres(
     try:
         with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
             await _check_room(first.connection, servers.name, settings, expected.processes)
-        await schema.migrate(first.connection, servers.name, settings.schema, expected)
-        with translated_errors(servers.name, schema.OPEN_SECONDS, opening=True):
+            await schema.migrate(first.connection, servers.name, settings.schema, expected)
             await store.check(first.connection.fetchrow)
             begin = await _begin_snapshot(first.connection) if expected.snapshot else ""
     except BaseException:

@@ -56,38 +56,36 @@ async def migrate(connection: Any, name: str, schema: str, expected: Expected) -
 
     Raises `WrongStoreError` or `ChangeNeededError` if what is expected forbids that,
     `SettingsError` if the schema is that of another application or of a newer version, or
-    if the user lacks a privilege, `UnavailableError` if the server fails.
+    if the user lacks a privilege, `UnavailableError` for a lock, and other errors of asyncpg.
     """
-    with translated_errors(name, OPEN_SECONDS, opening=True):
-        try:
-            version = await _version(connection, name, schema)
-            if version < NEWEST_SCHEMA:
-                _check_allowed(version, name, schema, expected)
-                # The default may be stricter: what is read after the lock must be new. An error
-                # ends the connection; asyncpg's own transaction would hide that of a lost one.
-                await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-                await _upgrade(connection, name, schema)
-                await connection.execute("COMMIT")
-            needed = ["SELECT"]
-            if expected.access is not Access.READ:
-                needed += ["INSERT", "UPDATE", "DELETE"]
-            if missing := await connection.fetchval(_MISSING, schema, needed):
-                raise SettingsError(f"{name}: the user needs {missing}")
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise SettingsError(
-                f"{name}: {error}; the user must be allowed to create the schema {schema}, or to"
-                " use it and all that is in it; to upgrade it, the user must own it"
-            ) from None
-        except asyncpg.LockNotAvailableError:
-            raise UnavailableError(
-                f"{name}: the schema {schema} must be upgraded, but another session has held one of"
-                f" its tables for {LOCK_SECONDS} s; end it (see pg_stat_activity), and start again"
-            ) from None
-        except asyncpg.QueryCanceledError:
-            raise UnavailableError(
-                f"{name}: another process has been upgrading the schema {schema} for"
-                f" {OPEN_SECONDS} s"
-            ) from None
+    try:
+        version = await _version(connection, name, schema)
+        if version < NEWEST_SCHEMA:
+            _check_allowed(version, name, schema, expected)
+            # The default may be stricter: what is read after the lock must be new. An error
+            # ends the connection; asyncpg's own transaction would hide that of a lost one.
+            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            await _upgrade(connection, name, schema)
+            await connection.execute("COMMIT")
+        needed = ["SELECT"]
+        if expected.access is not Access.READ:
+            needed += ["INSERT", "UPDATE", "DELETE"]
+        if missing := await connection.fetchval(_MISSING, schema, needed):
+            raise SettingsError(f"{name}: the user needs {missing}")
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise SettingsError(
+            f"{name}: {error}; the user must be allowed to create the schema {schema}, or to"
+            " use it and all that is in it; to upgrade it, the user must own it"
+        ) from None
+    except asyncpg.LockNotAvailableError:
+        raise UnavailableError(
+            f"{name}: the schema {schema} must be upgraded, but another session has held one of"
+            f" its tables for {LOCK_SECONDS} s; end it (see pg_stat_activity), and start again"
+        ) from None
+    except asyncpg.QueryCanceledError:
+        raise UnavailableError(
+            f"{name}: another process has been upgrading the schema {schema} for {OPEN_SECONDS} s"
+        ) from None
 
 
 async def drop(connection: Any, name: str, schema: str) -> None:
