@@ -86,6 +86,19 @@ def test_an_alarm_during_garbage_collection_is_not_lost() -> None:
         gc.callbacks.remove(collects)
 
 
+def test_what_a_library_makes_of_the_alarm_is_a_time_that_is_over() -> None:
+    """As Hypothesis does, which the alarm may interrupt while it draws."""
+
+    def draw() -> None:
+        try:
+            time.sleep(HANG_SECONDS)
+        finally:
+            raise LookupError("inconsistent data")
+
+    with pytest.raises(alarms.OverdueError), alarm(0.05):
+        draw()
+
+
 @asynccontextmanager
 async def endless_scratch(settings: MemorySettings) -> AsyncIterator[MemorySettings]:
     async with scratch_memory(settings) as location:
