@@ -157,9 +157,9 @@ class Rounds:
     async def _location(self, outcome: RoundOutcome) -> AsyncIterator[Any]:
         """Yield the settings of an empty location, with the proxy in them if there is one."""
         stack = AsyncExitStack()
-        scratch = self._subject.backend.scratch(self._subject.settings)
+        backend = self._subject.backend
         try:
-            settings = await stack.enter_async_context(scratch)
+            settings = await stack.enter_async_context(backend.scratch(self._subject.settings))
         except UnavailableError as error:
             self._reachable = False
             raise NotRecoveredError(f"no location can be made: {error}") from error
