@@ -324,7 +324,7 @@ class RestoreClauses(Kit):
     @clause("restore-again")
     async def test_an_item_that_is_stored_already_is_skipped(self, repository: Repository) -> None:
         """An equal item is refused like a different one, or its order takes effect again."""
-        await repository.restore(RESTORED_PETS)
+        await repository.restore(RESTORED_ITEMS)
         (order,) = await place_orders(repository)  # its id is above all of these
         pet = await repository.get_pet(order.pet_id)
         assert pet is not None
