@@ -340,9 +340,9 @@ class RedisRepository(Repository):
                 *(client.send(packed) for client, packed in zip(clients, commands, strict=True))
             )
         except hiredis.ReplyError:  # a read may be sent again
-            found = await asyncio.gather(
-                *(self._send(n, packed, write=False) for n, packed in enumerate(commands))
-            )
+            pairs = enumerate(commands)
+            again = (self._send(number, packed, write=False, page=page) for number, packed in pairs)
+            found = await asyncio.gather(*again)
         return [row for rows in found for row in rows]
 
     async def _send(self, partition: int, packed: bytes, *, write: bool, page: bool = False) -> Any:
