@@ -5,6 +5,7 @@ PETSTORE_FAULT_MINUTES sets how long each run takes; the figures are printed.
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import petstore_postgres
 import petstore_redis
 import pytest
 from petstore_conformance import FaultConformance
+from petstore_conformance.faults.stages import RESTORE
 from petstore_postgres import PostgresSettings
 from petstore_redis import RedisSettings
 
@@ -60,7 +62,28 @@ class TestPostgres(FaultConformance):
             self.server_stop, self.server_kill = running.stop, running.kill
             self.server_start = running.start
             type(self).settings = PostgresSettings(running.url(sslmode="disable"))
+            self.running = running
             yield
+
+
+@pytest.mark.slow
+class TestPostgresRestored(TestPostgres):
+    """The server's files are replaced by an older copy of them."""
+
+    faults = (RESTORE,)
+
+    def server_save(self) -> None:
+        self._copy(self.running.data, self.running.directory / "copy")
+
+    def server_restore(self) -> None:
+        self._copy(self.running.directory / "copy", self.running.data)
+
+    def _copy(self, source: Path, target: Path) -> None:
+        self.running.stop()
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+        self.running.configure()  # the files get their owner
+        self.running.start()
 
 
 class TestRedis(FaultConformance):

@@ -45,8 +45,8 @@ COMMAND_SECONDS: Final = 120
 """How long a shell command of the author's may take."""
 
 _POLL: Final = 0.01
-_REFUSING_SECONDS: Final = 2
-"""For how long an older copy must be refused: a service checks its store once a second."""
+_CHECK_SECONDS: Final = 2
+"""Within this time a service has checked its store: it does so once a second."""
 
 
 class NotRecoveredError(Exception):
@@ -294,9 +294,10 @@ class Stage:
         await self.pause()
         await self._command("server_save")
         await Client(self.race, -2).write_last()
+        await asyncio.sleep(_CHECK_SECONDS)  # what no check has seen need not be missed
         self.race.gone_at = time.monotonic()
         await self._command("server_restore")
-        await self._until_refused(_REFUSING_SECONDS, writing=False)
+        await self._until_refused(_CHECK_SECONDS, writing=False)
         await self._check_all_refuse()
 
     async def _until_refused(self, seconds: float, *, writing: bool) -> None:
@@ -325,12 +326,11 @@ class Stage:
             await self._replace_a_worker()
 
     async def _replace_a_worker(self) -> None:
-        """Kill a worker, and see that nothing is served until its replacement has ended."""
-        old = await self._kill_a_worker()
-        service, new = self.running, set[int]()
-        end = time.monotonic() + SERVING_SECONDS
-        while new.issubset(running := service.workers()) and time.monotonic() < end:
-            new.update(set(running) - set(old))
+        """Kill a worker; what replaces it must serve nothing, also once it could."""
+        old = set(await self._kill_a_worker())
+        await _until(lambda: not old.issuperset(self.running.workers()), SERVING_SECONDS)
+        end = time.monotonic() + self.options.timeout_seconds
+        while time.monotonic() < end:
             await self._check_refused("after one of its workers was killed")
 
     async def _check_refused(self, when: str) -> None:
