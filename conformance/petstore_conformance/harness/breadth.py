@@ -16,20 +16,21 @@ from petstore_conformance.harness.alarm import OverdueError
 NARROW_FIRST: Final = (
     *("scratch-empty", "page-empty", "id-range", "no-aliasing", "get-absent", "id-once"),
     *("status-exact", "get-stored", "order-id", "exact-types", "page-order", "page-status"),
-    *("page-after", "cost", "event-loop", "order-get", "order-reserves", "order-completed"),
-    *("order-cancelled", "order-final", "restore-order", "name-exact", "page-count", "page-walk"),
-    *("orders-page", "order-refused", "order-same", "token-replayed", "orders-status", "healthy"),
-    # What an order loses on its way, it also loses when it is restored.
-    *("category-exact", "order-exact", "restore-exact", "restore-other", "order-of-nothing"),
-    *("token-apart", "token-refused", "sold-once", "after-cancellation", "page-overlap"),
-    *("read-after-write", "durable-killed", "durable-pets", "failure-passed", "restore-next"),
+    *("page-after", "cost", "order-get", "order-reserves", "order-completed", "order-cancelled"),
+    *("order-final", "name-exact", "page-count", "page-walk", "orders-page", "order-refused"),
+    *("order-same", "token-replayed", "orders-status", "healthy", "category-exact", "order-exact"),
+    # What an order loses on its way, it also loses when it is restored, perhaps before a refusal.
+    *("restore-exact", "event-loop", "restore-order", "order-of-nothing", "token-apart"),
+    *("token-refused", "sold-once", "page-overlap", "read-after-write", "durable-killed"),
+    *("durable-pets", "failure-passed", "restore-next", "restore-other", "restore-again"),
+    # What takes effect too late also disturbs others.
+    *("cancellation", "cancelled-write", "after-cancellation", "order-absent"),
     # What counts after its time is also not deleted, or deleted too early.
-    *("restore-again", "cancellation", "order-absent", "token-expired", "token-deleted"),
-    *("durable-ids", "shared-ids", "token-atomic", "token-reused", "store-kept"),
-    *("durable-reads", "durable-orders", "snapshot", "scratch-apart", "store-identity"),
-    *("restore-sizes", "restore-token", "token-walk", "overlapping-calls", "shared-reads"),
-    *("cancelled-write", "closed", "shared-processes", "shared-orders", "store-expected"),
-    *("store-gone", "restore-live"),
+    *("token-expired", "token-deleted", "token-atomic", "durable-ids", "shared-ids"),
+    *("token-reused", "store-kept", "durable-reads", "durable-orders", "snapshot"),
+    *("scratch-apart", "store-identity", "restore-sizes", "restore-token", "token-walk"),
+    *("overlapping-calls", "shared-reads", "shared-processes", "shared-orders", "closed"),
+    *("store-expected", "store-gone", "restore-live"),
     "model",
 )
 """All clauses, the narrowest first."""

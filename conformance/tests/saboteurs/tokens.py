@@ -339,7 +339,7 @@ class OrdersAgainAfterExpiry(Correct):
         return await super().place_order(pet_id, at, token)
 
 
-@breaks("token-replayed")
+@breaks("exact-types")
 class ReplaysOrdersWithANumber(Correct):
     """Whether an order was replayed is a number, as in its table."""
 

@@ -47,7 +47,7 @@ placing(
     lambda pet_id, at: (pet_id, at.astimezone(BERLIN).replace(fold=0).astimezone(UTC)),
 )
 placing("order-exact", "CutsTimesToSeconds", lambda pet_id, at: (pet_id, at.replace(microsecond=0)))
-placing("order-exact", "DropsTheTimeZone", lambda pet_id, at: (pet_id, at.replace(tzinfo=None)))
+placing("exact-types", "DropsTheTimeZone", lambda pet_id, at: (pet_id, at.replace(tzinfo=None)))
 # The pet id of an order wraps, or loses its sign, or becomes the nearest one that is in range.
 placing("order-of-nothing", "OrdersPetsIn32Bits", lambda pet_id, at: (pet_id % 2**32, at))
 placing("order-of-nothing", "DropsTheSignOfPetIds", lambda pet_id, at: (pet_id % 2**63, at))
