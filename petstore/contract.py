@@ -107,7 +107,7 @@ class IdempotencyToken(Struct, frozen=True, gc=False):
     """What identifies a write, so that a retry of it takes effect only once.
 
     value -- 32 bytes that identify the write: a digest, in which every byte counts
-    fingerprint -- 32 bytes: a digest of what the write stores
+    fingerprint -- 32 bytes: a digest of what the write stores, and so of another operation another
     now -- the caller's clock, in seconds since 1970
     until -- when the record of this write expires, on the same clock
     """

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
+from zlib import crc32
 
 from msgspec.structs import replace
 from petstore_conformance.harness.forwarding import Forwarding
@@ -303,6 +304,26 @@ class LooksForItsFile(Filed):
 
     def load(self) -> None:
         self.data = self.read()
+
+
+class IdentifiesItsPath(Filed):
+    """A store that is made where another one was has the identity of that one."""
+
+    def __init__(self, settings: FileSettings) -> None:
+        super().__init__(settings)
+        self.data.identity = f"{crc32(bytes(self.path))}"
+
+
+class TouchesItsFile(Filed):
+    """Sees that the file is empty once it has opened it for writing."""
+
+    async def begin(self, expected: Expected) -> None:
+        self.path.touch()
+        if not self.path.stat().st_size:
+            if expected.access is not Access.CREATE:
+                raise ChangeNeededError("the file is empty")
+            self.path.unlink()
+        await super().begin(expected)
 
 
 class ForgivesItsFile(Filed):

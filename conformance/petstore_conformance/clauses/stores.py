@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from glob import escape
@@ -37,6 +38,12 @@ FIRST_OPENINGS: Final = 5
 ONLY_OPEN = Expected(access=Access.WRITE)
 
 
+def named_files(settings: Any) -> set[str]:
+    """Return the names of the fields whose values are the paths of files that exist."""
+    values = ((name, str(getattr(settings, name))) for name in settings.__struct_fields__)
+    return {name for name, value in values if os.path.exists(value)}  # noqa: PTH110 - any text
+
+
 @contextmanager
 def replaced(lost: Any, other: Any) -> Iterator[bool]:
     """Put the files that settings name in the place of those of others; put them back at the end.
@@ -44,9 +51,9 @@ def replaced(lost: Any, other: Any) -> Iterator[bool]:
     Yields whether there are any: a field of both settings names a file that only one of them has.
     """
     moves = list[tuple[Path, Path]]()
-    for name in lost.__struct_fields__:
+    for name in named_files(lost) & named_files(other):
         place, file = (Path(str(getattr(settings, name))) for settings in (lost, other))
-        if place != file and os.path.exists(place) and os.path.exists(file):  # noqa: PTH110 - any text
+        if place != file:
             moves += [(place, place.with_name(f"aside-{place.name}")), (file, place)]
     for source, target in moves:
         _move(source, target)
@@ -62,7 +69,9 @@ def _move(source: Path, target: Path) -> None:
     for file in source.parent.glob(f"{escape(source.name)}*"):
         end = file.name.removeprefix(source.name)
         if not end[:1].isalnum():  # it may be a number of several digits
-            file.rename(target.with_name(target.name + end))
+            place = target.with_name(target.name + end)
+            shutil.rmtree(place, ignore_errors=True)  # a folder replaces only an empty one
+            file.rename(place)
 
 
 async def check_refused(location: Location, expected: Expected, error: type[StorageError]) -> None:
@@ -148,7 +157,7 @@ class StoreClauses(Kit):
         async with location.new() as lost, location.new() as other:
             async with other.open() as repository:
                 await place_orders(repository)
-                stored = await read_all(repository)
+                stored, identity = await read_all(repository), repository.store
             async with lost.open() as repository:
                 given = await give(repository, 0)
                 with replaced(lost.settings, other.settings) as is_replaced:
@@ -157,6 +166,9 @@ class StoreClauses(Kit):
                     with pytest.raises(UnavailableError) as raised:
                         await repository.check()
                     await check_unavailable(repository, given)
+                    with suppress(StorageError):  # its files were moved away, all of its place
+                        async with other.open() as new:
+                            assert new.store != identity, "a new store has an old one's identity"
                 if raised.type is WrongStoreError:  # its own store is back, but others were told
                     await check_unavailable(repository, given)
             async with other.open() as repository:
@@ -226,11 +238,13 @@ class StoreClauses(Kit):
     async def test_a_store_is_only_created_with_leave_to_do_so(self, location: Location) -> None:
         """The store is created all the same, or half of it, before the error is raised."""
         async with location.new() as empty:
+            files = named_files(empty.settings)
             for _ in range(2):
                 with suppress(ChangeNeededError):
                     async with empty.open(ONLY_OPEN) as repository:
                         assert not location.backend.durable, "a store was created without leave"
                         await place_orders(repository)
+                assert named_files(empty.settings) == files, "a file was created without leave"
             async with empty.open():
                 pass
             if location.backend.durable:

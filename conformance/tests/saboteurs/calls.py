@@ -162,6 +162,19 @@ class PairsIdsWithRows(Correct):
         return dict(zip(ids, rows, strict=False)).get(pet_id)
 
 
+@breaks("overlapping-calls")
+class LetsFiveHundredWait(Correct):
+    """Its queue of calls is bounded by less than a service has in flight."""
+
+    async def get_pet(self, pet_id: int) -> Pet | None:
+        if len(self.noted) >= 500:
+            raise UnavailableError("too many calls wait")
+        self.noted.add(waiting := object())
+        await asyncio.sleep(0)
+        self.noted.remove(waiting)
+        return await super().get_pet(pet_id)
+
+
 @breaks("healthy")
 class GivesUpOnDeadlocks(Correct):
     """Two orders of a pet that overlap lock each other out; the server ends one of them."""

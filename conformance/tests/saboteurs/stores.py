@@ -218,6 +218,8 @@ class KeepsNoEmptyStore(Correct):
 
 
 SABOTEURS["LooksForItsFile"] = "store-gone", filed.backend(filed.LooksForItsFile)
+SABOTEURS["TouchesItsFile"] = "store-kept", filed.backend(filed.TouchesItsFile)
+SABOTEURS["IdentifiesItsPath"] = "store-gone", filed.backend(filed.IdentifiesItsPath)
 
 # From then on: no other serves the same store again.
 SABOTEURS["ForgivesItsFile"] = "store-gone", filed.backend(filed.ForgivesItsFile)
