@@ -22,14 +22,14 @@ NARROW_FIRST: Final = (
     # What an order loses on its way, it also loses when it is restored, perhaps before a refusal.
     *("restore-exact", "event-loop", "restore-order", "order-of-nothing", "token-apart"),
     *("token-refused", "sold-once", "page-overlap", "read-after-write", "durable-killed"),
-    *("durable-pets", "failure-passed", "restore-next", "restore-other", "restore-again"),
+    *("durable-pets", "failure-passed", "restore-next", "restore-again", "restore-other"),
     # What takes effect too late also disturbs others.
     *("cancellation", "cancelled-write", "after-cancellation", "order-absent"),
     # What counts after its time is also not deleted, or deleted too early.
     *("token-expired", "token-deleted", "token-atomic", "durable-ids", "shared-ids"),
-    *("token-reused", "store-kept", "durable-reads", "durable-orders", "snapshot"),
-    *("scratch-apart", "store-identity", "restore-sizes", "restore-token", "token-walk"),
-    *("overlapping-calls", "shared-reads", "shared-processes", "shared-orders", "closed"),
+    *("token-reused", "store-kept", "durable-reads", "durable-orders", "scratch-apart"),
+    *("store-identity", "restore-sizes", "restore-token", "token-walk", "overlapping-calls"),
+    *("shared-reads", "shared-processes", "shared-orders", "closed", "snapshot"),
     *("store-expected", "store-gone", "restore-live"),
     "model",
 )
