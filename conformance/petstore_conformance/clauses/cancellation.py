@@ -145,8 +145,12 @@ class CancellationClauses(Kit):
         """A pet and its order are stored in two steps, or an effect comes much later."""
         longest, longest_write, seen = Length(), Length(), set[int]()
         async for trial in trials(self, repository, writes=True):
+            await read_all(repository)  # it may cache what it returns, until it is changed
             await trial.cancel()
+            await trial.length.wait(10)
+            shown = {pet.id for pet in await repository.list_pets(PetQuery(0, 9998))}
             seen |= {pet.id for pet in await repository.list_pets(PetQuery(0, 9999))}
+            assert shown <= seen, "a later page lacks what an earlier one has"
             assert await add_pet(repository) not in seen, "an id is assigned again"
             longest = max(longest, trial.length, key=lambda length: length.seconds)
             if trial.name.startswith(WRITES):

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from petstore.contract import (
     NewPet,
     Order,
+    OrderQuery,
     OrderStatus,
     Pet,
+    PetQuery,
     PetStatus,
     Repository,
 )
@@ -211,6 +213,11 @@ async def _fill(repository: Repository, most: int, size: int) -> float:
         holds.append(await _longest_hold(restoring, thread_time))
         stored += size
     current().note(stored, most)
+    order = await place_at(repository, AT)  # behind all others, none of which has its status
+    found = await repository.list_orders(OrderQuery(0, 1, order.status))
+    pets = await repository.list_pets(PetQuery(0, 1, PetStatus.PENDING))
+    ids = [item.id for item in (*found, *pets)]
+    assert ids == [order.id, order.pet_id], "a page of a status ends before it is full"
     return sorted(holds)[-2]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle, repeat
 from typing import Any, TypeVar
 
 import pytest
@@ -216,7 +216,13 @@ class OrderClauses(Kit):
     async def test_an_order_is_returned_as_it_was_placed(self, repository: Repository) -> None:
         """The time is converted to a float, or loses its microseconds or its time zone."""
         times = await sample(repository, TIMES, together=True)
-        orders = await asyncio.gather(*(place_at(repository, at) for at in times))
+        pet_ids = await asyncio.gather(*(add_pet(repository) for _ in times))
+        placing = map(place_at, repeat(repository), times, pet_ids)
+        refused = (repository.place_order(-1, AT) for _ in times)
+        calls = chain.from_iterable(zip(placing, refused, strict=True))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert Counter(map(kind, results)) == {Order: len(times), NotFoundError: len(times)}
+        orders = [result for result in results if isinstance(result, Order)]
         orders.sort(key=lambda order: order.id)
         for change in (None, update_orders):  # a change must not touch the time
             orders = await change(repository, orders) if change else orders

@@ -90,6 +90,8 @@ async def sell_once(
     results = await asyncio.gather(*placings, return_exceptions=True)
     assert {kind(result) for result in results} == {Receipt, ConflictError}, results
     order_id = one_effect(results)
+    retries = results[::2] if begin_with_token else results[1::2]
+    assert len({kind(result) for result in retries}) == 1, "a retry is refused"
     updated = await asyncio.gather(
         first.update_order(order_id, OrderStatus.COMPLETED),
         second.update_order(order_id, OrderStatus.CANCELLED),

@@ -127,6 +127,20 @@ class ListsRestoredOrdersLater(Correct):
         return [order for order in orders if order.id not in unlisted][: query.count]
 
 
+@breaks("order-exact")
+class PairsOrdersWithTimes(Correct):
+    """Orders that are placed in one turn are inserted at once; a refused one shifts the times."""
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        times: list[datetime] = self.kept.setdefault("times", [])
+        times.append(at)
+        await asyncio.sleep(0)
+        self.kept.pop("times", None)
+        if pet_id in self.data.pets:
+            at = times.pop(0)
+        return await super().place_order(pet_id, at, token)
+
+
 @breaks("overlapping-calls")
 class RollsBackOtherWrites(Correct):
     """All calls use one connection: a refused write rolls back what another has not committed."""

@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from conformance.tests.correct import Correct, Item, Store, Token
 from conformance.tests.saboteurs.registry import breaks, pause
-from petstore.contract import NewPet, Order, OrderQuery, OrderStatus, Pet, PetQuery, Receipt
+from petstore.contract import (
+    NewPet,
+    Order,
+    OrderQuery,
+    OrderStatus,
+    Pet,
+    PetQuery,
+    PetStatus,
+    Receipt,
+)
 
 
 @breaks("after-cancellation")
@@ -39,6 +48,30 @@ class StoresInTwoSteps(Correct):
             await asyncio.sleep(0)
             self.put(Pet(receipt.id, new.name, new.category_id, new.status))
         return receipt
+
+
+@breaks("cancelled-write")
+class KeepsPagesIfItIsCancelled(Correct):
+    """Its writes are made in a thread, and the pages that it keeps are dropped after that."""
+
+    async def list_pets(self, query: PetQuery) -> list[Pet]:
+        self.require_open()
+        return [*self.kept.setdefault(query, await super().list_pets(query))]
+
+    async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
+        receipt = await asyncio.shield(super().create_pet(new, token))
+        self.kept.clear()
+        return receipt
+
+    def set_status(self, pet_id: int, status: PetStatus) -> None:
+        super().set_status(pet_id, status)
+        self.kept.clear()
+
+    async def restore(self, items: Sequence[Item]) -> None:
+        try:
+            await super().restore(items)
+        finally:
+            self.kept.clear()
 
 
 @breaks("cancellation")

@@ -74,6 +74,27 @@ class RemembersRefusals(Correct):
         self.noted.discard(pet_id)
 
 
+@breaks("shared-orders")  # what a retry gets from another handle: no other breaks this
+class LooksForItsTokenBefore(Correct):
+    """Looks for its token, then locks the pet; another handle may use both in between."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        handles = store.extra.setdefault("handles", {})
+        handles[self] = 3 * len(handles)
+
+    async def place_order(self, pet_id: int, at: datetime, token: Token = None) -> Receipt:
+        self.require_open()
+        async with self.lock:
+            found = self.find(token)
+            for _ in range(self.data.extra["handles"][self]):  # one handle is slower than another
+                await asyncio.sleep(0)
+            pet = self.data.pets.get(pet_id)
+            if pet and not found:
+                self.check_available(pet)
+            return await super().place_order(pet_id, at, token)
+
+
 @breaks("shared-orders")  # a token takes effect in only one: no other breaks this for creates
 class LocksTokensOfItsOwnCreates(Correct):
     async def create_pet(self, new: NewPet, token: Token = None) -> Receipt:
