@@ -1,8 +1,6 @@
 """Malformed HTTP, and requests that arrive in odd ways: over raw sockets, byte by byte."""
 
 import contextlib
-import json
-import re
 import select
 import socket
 import struct
@@ -28,7 +26,7 @@ from tests.support.raw_http import (
 )
 from tests.support.responses import check_error
 from tests.support.services import Live, Start, in_thread
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.usefixtures("still_healthy")
 
@@ -311,24 +309,6 @@ def test_another_protocol_is_400_by_its_name(service: Live, data: bytes, name: s
     assert f"not {name}: switch that off" in response.json()["message"]
 
 
-def test_a_rejected_request_is_logged_once_under_the_id_of_its_response(start: Start) -> None:
-    live, ids = start(drain_seconds="0"), []
-    no_http, no_host, half = (
-        b"not HTTP\r\n\r\n",
-        head("GET /v1/pets", "X-Request-Id: mine"),
-        post(AUTHORIZED, "Content-Length: 9"),
-    )
-    for sent in (no_http, no_host, half + b"1"):
-        match = re.search(rb"\r\nx-request-id: (\S+)\r\n", live.raw(sent, half_close=True))
-        assert match is not None
-        ids.append(match[1].decode())
-    assert ids[1] == "mine"
-    until(lambda: live.log.read_text().count('"request"') >= len(ids))
-    lines = [json.loads(line) for line in live.log.read_text().splitlines()]
-    requests = [(line["request_id"], line["status"]) for line in lines if "status" in line]
-    assert requests == [(id_, 400) for id_ in ids]
-
-
 SLOW: dict[str, tuple[bytes, bytes, list[int]]] = {
     "nothing": (b"", b"", []),
     "blank lines": (b"", b"\r\n", []),
@@ -386,26 +366,6 @@ def test_an_idle_connection_is_kept_for_the_time_that_is_set_and_one_in_use_stay
         assert idle.recv(1) == b""
         used.sendall(head("HEAD /livez", HOST, CLOSE))
         assert len(parse_responses(receive(used), bodies=False)) > 5
-
-
-def is_gone(connection: socket.socket) -> bool:
-    """Return whether the service has closed its end of a connection for reading, too."""
-    try:
-        connection.send(b"x")
-    except OSError:
-        return True
-    return False
-
-
-def test_a_client_that_does_not_close_after_a_400_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_connection, "LINGER_SECONDS", 0.1)
-    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 3600)
-    with in_thread() as live, connect(live) as connection:
-        connection.sendall(b"malformed\r\n\r\n")
-        assert statuses(receive(connection)) == [400]
-        until(lambda: is_gone(connection))
 
 
 ENDLESS = {

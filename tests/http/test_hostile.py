@@ -91,18 +91,6 @@ def test_a_member_that_is_there_twice_is_400(service: Live, more: bytes) -> None
     assert "once" in response.json()["message"]
 
 
-def test_repeated_members_are_400_in_every_body(service: Live) -> None:
-    id_ = create(service, pet_body(b',"status":"available"')).json()["id"]
-    body = b'{"petId":%d}' % id_
-    path = request(service, "POST /v1/store/orders", JSON, body=body).headers["location"]
-    body = b'{"petId":%d,"petId":%d}' % (id_, id_)
-    order = request(service, "POST /v1/store/orders", JSON, body=body)
-    body = b'{"status":"completed","status":"completed"}'
-    for response in (order, request(service, f"PATCH {path}", JSON, body=body)):
-        assert response.status_code == 400
-        assert "once" in response.json()["message"]
-
-
 def test_options_of_the_whole_service_lists_all_methods(service: Live) -> None:  # RFC 9110, 9.3.7
     for key in (AUTHORIZED, ""):
         response = request(service, "OPTIONS *", key=key)

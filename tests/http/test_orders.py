@@ -85,15 +85,16 @@ def test_cursors_and_statuses_of_pets_are_invalid_for_orders_and_the_reverse(fre
 
 def test_invalid_bodies_are_400_and_change_nothing(service: Live) -> None:
     location = ordered(service)
-    for line, field, values in (
-        (f"POST {ORDERS}", "petId", IDS),
-        (f"PATCH {location}", "status", STATUSES),
+    for line, field, values, good in (
+        (f"POST {ORDERS}", "petId", IDS, b"1"),
+        (f"PATCH {location}", "status", STATUSES, b'"completed"'),
     ):
         for value in values:
             response = request(service, line, JSON, body=f'{{"{field}":{value}}}'.encode())
             assert f"body.{field}:" in check_error(response, 400, "invalid_request")
         bodies = [b'{"%b":%b}' % (field.encode(), value) for value in (*BAD_VALUES, *NON_INTEGERS)]
         odd = [b'{"petId":1,"status":"placed","x":%s}' % value for value in BAD_VALUES]
-        for body in (*bodies, *odd, *BAD_BODIES):
+        repeated = b'{"%b":%b,"%b":%b}' % ((field.encode(), good) * 2)
+        for body in (*bodies, *odd, repeated, *BAD_BODIES):
             assert request(service, line, JSON, body=body).status_code == 400
     assert service.client.get(location).json()["status"] == "placed"

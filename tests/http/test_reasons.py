@@ -159,15 +159,21 @@ def test_the_line_of_an_error_has_its_code_and_its_reason(log: Log) -> None:
         assert why(log) == (401, "unauthorized", "Invalid API key.")
 
 
-def test_the_reason_of_malformed_http_is_the_connections_own(log: Log) -> None:
+def test_malformed_http_is_logged_once_with_its_reason_and_the_id_of_its_response(log: Log) -> None:
     with logged(log) as live:
-        live.raw(b"GET / HTTP/1.1\r\nHost: x y\r\n\r\n")
-        host = "HTTP: expected one valid Host header."
-        assert why(log) == (400, "invalid_request", host)
-        with begin_body(live, "Content-Length: 9", b"{") as connection:
-            connection.shutdown(socket.SHUT_WR)
-            ended = "HTTP: the request ended before it was complete."
-            assert why(log) == (400, "invalid_request", ended)
+        words = "expected a method, a target and HTTP/1.1 or HTTP/1.0, with single spaces"
+        begun = head("POST /v1/pets", HOST, AUTHORIZED, JSON, "Content-Length: 9")
+        for sent, reason in (
+            (b"how are you?\r\n\r\n", words),
+            (head("GET /", "Host: x y", "X-Request-Id: mine"), "expected one valid Host header"),
+            (begun, "the request ended before it was complete"),
+        ):
+            raw = live.raw(sent, half_close=True)
+            (line,) = lines(log)
+            assert (line["status"], line["code"]) == (400, "invalid_request")
+            assert line["reason"] == f"HTTP: {reason}."
+            assert f"\r\nx-request-id: {line['request_id']}\r\n".encode() in raw
+            assert line["request_id"] == "mine" or b"mine" not in sent
 
 
 def test_the_reason_of_a_limit_says_which(log: Log) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import h11
 import pytest
 
-from petstore.server.connection import REQUEST_SECONDS
+from petstore.server.connection import LINGER_SECONDS, REQUEST_SECONDS
 from tests.support.connections import FarEnd, ours, service, talk
 from tests.support.costs import cost
 from tests.support.raw_http import chunk, parse_responses
@@ -213,10 +213,13 @@ async def test_no_body_makes_room_for_trailers(body: bytes) -> None:
     assert b"too large" in client.received
 
 
-async def test_a_head_whose_lines_end_with_line_feeds_is_refused_at_once() -> None:
+async def test_a_head_whose_lines_end_with_line_feeds_is_refused_at_once_and_soon_closed() -> None:
     client = FarEnd(ours(describe))
     await client.send(b"GET / HTTP/1.1\r\nHost: x\n\n")
     assert b"not a valid HTTP/1.1 request" in client.received
+    assert not client.closed  # it may still send, so that it gets to read that
+    client.connection.sweep(asyncio.get_running_loop().time() + LINGER_SECONDS)
+    assert client.closed
 
 
 @pytest.mark.parametrize("last", [b"1.0\r\nConnection: keep-alive", b"1.1\r\nConnection: close"])
