@@ -9,21 +9,21 @@ import re
 import signal
 import subprocess
 import threading
-from contextlib import ExitStack, closing
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import IO
 
-import httpx
 import pytest
 
 from petstore.config.settings import LogFormat, LogLevel
 from petstore.observability import logs
 from petstore.observability.output import Output
 from tests.support.command import COMMAND, log_restored
-from tests.support.metrics import metrics_url, scrape
+from tests.support.metrics import scrape
 from tests.support.ports import free_port
 from tests.support.services import KEY, ONE_OR_TWO_WORKERS, Live, environment, in_thread, place
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import until
 
 GET = b"GET /nothing HTTP/1.1\r\nHost: x\r\nX-Request-Id: %b\r\n" % (b"x" * 128)
 HUNDRED = (GET + b"\r\n") * 99 + GET + b"Connection: close\r\n\r\n"
@@ -66,28 +66,37 @@ def test_lines_below_the_level_are_not_logged(
     assert ("a library's" in events) == (level is not LogLevel.ERROR)
 
 
+@contextmanager
+def serving(directory: Path, stderr: int | IO[bytes], **settings: str) -> Iterator[Live]:
+    """Run a service whose standard error this is; at the end of the block it stops."""
+    port = free_port()
+    settings = {"backend": "sqlite", **place("sqlite", directory), "drain_seconds": "0"} | settings
+    env = environment(api_keys=KEY, listen=f"127.0.0.1:{port}", **settings)
+    with (
+        subprocess.Popen([*COMMAND, "serve"], env=env, stderr=stderr) as popen,
+        ExitStack() as stack,
+    ):
+        stack.callback(popen.kill)
+        live = Live("127.0.0.1", port, popen)
+        stack.enter_context(closing(live.client))
+        until(lambda: live.client.get("/livez"))
+        yield live
+        assert live.stop() == 0
+
+
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     workers: str, tmp_path: Path
 ) -> None:
     count = 12_000  # more than the pipe and the buffers of two workers hold
-    settings = {"backend": "sqlite", "api_keys": KEY, "workers": workers}
-    settings |= {"listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0"}
-    env = environment(**settings, **place("sqlite", tmp_path))
-    serve = [*COMMAND, "serve"]
-    with subprocess.Popen(serve, env=env, stderr=subprocess.PIPE) as popen, ExitStack() as stack:
-        stack.callback(popen.kill)
-        assert popen.stderr is not None
-        first = popen.stderr.readline().decode()
-        port = re.search(r"serving on http://127.0.0.1:(\d+)", first)
-        assert port
-        live = Live("127.0.0.1", int(port[1]), popen)
-        stack.enter_context(closing(live.client))
+    metrics = f"127.0.0.1:{free_port()}"
+    settings = {"workers": workers, "metrics_listen": metrics}
+    with serving(tmp_path, subprocess.PIPE, **settings) as live:
         for _ in range(count // 100):
             assert live.raw(HUNDRED).count(b"HTTP/1.1 404 ") == 100
-        log: list[bytes] = []
-        counted = scrape(metrics_url(first))["petstore_log_lines_dropped_total",]
-        reader = threading.Thread(target=log.extend, args=(popen.stderr,))
+        log = list[bytes]()
+        counted = scrape(f"http://{metrics}/metrics")["petstore_log_lines_dropped_total",]
+        reader = threading.Thread(target=log.extend, args=(live.popen.stderr,))
         reader.start()
         live.client.get("/livez")
         assert live.stop() == 0
@@ -95,27 +104,16 @@ def test_a_stalled_reader_of_the_log_stops_no_request_and_learns_what_it_missed(
     events = [json.loads(line)["event"] for line in log]
     missed = [int(text.split()[0].replace(",", "")) for text in events if " dropped: " in text]
     assert 0 < counted <= sum(missed)  # some were dropped after they were counted
-    assert events.count("request") + sum(missed) == count + 1
+    assert events.count("request") + sum(missed) == count + 2
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_a_terminal_that_nobody_reads_stops_no_request(workers: str, tmp_path: Path) -> None:
     """It was written to as by a shell, which waits: the service stood still, and ended late."""
     terminal, slave = pty.openpty()
-    settings = {"backend": "sqlite", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
-    env = environment(**settings, workers=workers, **place("sqlite", tmp_path))
-    with (
-        subprocess.Popen([*COMMAND, "serve"], env=env, stderr=slave) as popen,
-        ExitStack() as stack,
-    ):
-        stack.callback(popen.kill)
-        address = f"http://{settings['listen']}/livez"
-        until(lambda: httpx.get(address))
-        with httpx.Client(timeout=HANG_SECONDS) as client:
-            for _ in range(500):
-                assert client.get(address).status_code == 200
-        popen.terminate()
-        assert popen.wait(HANG_SECONDS) == 0
+    with serving(tmp_path, slave, workers=workers) as live:
+        for _ in range(500):
+            assert live.client.get("/livez").status_code == 200
     os.close(terminal)
     os.close(slave)
 
@@ -147,18 +145,11 @@ def test_after_a_part_of_a_line_comes_a_new_line_and_how_many_were_dropped(
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_lines_that_a_full_disk_refuses_are_counted(workers: str, tmp_path: Path) -> None:
     """Of two workers, the process above them logs the start line: the only one at first."""
-    settings = {"backend": "sqlite", "api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
-    settings |= place("sqlite", tmp_path) | {"workers": workers}
     metrics = f"127.0.0.1:{free_port()}"
-    env = environment(**settings, metrics_listen=metrics, foo="1")  # a warning changes nothing
-    with Path("/dev/full").open("wb") as full, ExitStack() as stack:
-        popen = stack.enter_context(subprocess.Popen([*COMMAND, "serve"], env=env, stderr=full))
-        stack.callback(popen.kill)
-        until(lambda: httpx.get(f"http://{settings['listen']}/livez"))
+    settings = {"workers": workers, "metrics_listen": metrics, "foo": "1"}  # a warning is no harm
+    with Path("/dev/full").open("wb") as full, serving(tmp_path, full, **settings):
         dropped = "petstore_log_lines_dropped_total"
         until(lambda: scrape(f"http://{metrics}/metrics")[dropped,] >= 2)  # and that of the request
-        popen.terminate()
-        assert popen.wait(HANG_SECONDS) == 0
 
 
 @pytest.mark.parametrize(
@@ -167,23 +158,15 @@ def test_lines_that_a_full_disk_refuses_are_counted(workers: str, tmp_path: Path
 def test_the_log_is_rotated_by_copying_and_truncating(
     mode: str, zeros: bool, tmp_path: Path
 ) -> None:
-    log, settings = tmp_path / "log", {"api_keys": KEY, "listen": f"127.0.0.1:{free_port()}"}
-    with log.open(mode) as file:
-        env = environment(**settings, backend="memory", drain_seconds="0")
-        run = subprocess.Popen([*COMMAND, "serve"], env=env, stderr=file)
-    with run, ExitStack() as stack:
-        stack.callback(run.kill)
-        get = partial(httpx.get, f"http://{settings['listen']}/livez", timeout=HANG_SECONDS)
-        until(get)
+    log = tmp_path / "log"
+    with log.open(mode) as file, serving(tmp_path, file) as live:
         until(lambda: "/livez" in log.read_text())
         os.truncate(log, 0)  # as logrotate does with copytruncate
-        get()
+        live.client.get("/livez")
         until(lambda: log.read_bytes().endswith(b"}\n"))
         assert log.read_bytes().startswith(b"\0") == zeros
         renamed = log.rename(tmp_path / "log.1")  # as it does without
-        run.send_signal(signal.SIGHUP)
-        get()
+        live.popen.send_signal(signal.SIGHUP)
+        live.client.get("/livez")
         until(lambda: renamed.read_text().count("/livez") == 2)
         assert not log.exists()
-        run.terminate()
-        assert run.wait(HANG_SECONDS) == 0
