@@ -224,10 +224,9 @@ def status(live: Live, key: str) -> int:
 class TestReload:
     @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
     def test_sighup_reloads_it_at_once_and_changes_nothing_else(
-        self, start: Start, file: Path, tmp_path: Path, workers: str
+        self, start: Start, file: Path, workers: str
     ) -> None:
-        sqlite = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
-        live = start(api_keys_file=str(file), workers=workers, drain_seconds="0", **sqlite)
+        live = start(api_keys_file=str(file), workers=workers, drain_seconds="0")
         processes = [live.popen.pid, *live.workers()]
         body = json.dumps(REX)
         with begin_body(live, f"Content-Length: {len(body)}", key=live.key) as connection:

@@ -4,7 +4,6 @@ import multiprocessing
 import re
 from collections import Counter
 from contextlib import ExitStack
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -104,9 +103,8 @@ def test_every_response_says_what_is_left_and_one_request_too_many_is_429() -> N
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
-def test_the_limit_is_that_of_the_service(start: Start, workers: str, tmp_path: Path) -> None:
-    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-    live = start(**storage, workers=workers, rate_limit="20/h", log="text")
+def test_the_limit_is_that_of_the_service(start: Start, workers: str) -> None:
+    live = start(workers=workers, rate_limit="20/h", log="text")
     assert ", rate limit: 20/h per client\n" in live.log.read_text()
     served = Counter[str]()
     with ExitStack() as stack:

@@ -169,8 +169,6 @@ def test_it_goes_on_after_errors_and_says_so(tmp_path: Path, target: str, worker
     keys, armed = tmp_path / "keys", tmp_path / "armed"
     keys.write_text(key_line("old", "old"))
     settings = {
-        "backend": "sqlite",
-        "sqlite_path": f"{tmp_path}/pets",
         "api_keys_file": str(keys),
         "metrics_listen": "127.0.0.1:0",
         "drain_seconds": "0",

@@ -140,15 +140,9 @@ def test_there_are_no_metrics_unless_they_are_configured(fresh: Live) -> None:
 
 
 def test_the_counts_of_workers_are_added_up_and_survive_them_and_leave_no_files(
-    start: Start, tmp_path: Path
+    start: Start,
 ) -> None:
-    live = start(
-        backend="sqlite",
-        sqlite_path=f"{tmp_path}/pets.sqlite",
-        workers="2",
-        drain_seconds="0",
-        metrics_listen="127.0.0.1:0",
-    )
+    live = start(workers="2", drain_seconds="0", metrics_listen="127.0.0.1:0")
     url = metrics_url(live.log.read_text())
 
     def files() -> set[Path]:
@@ -299,10 +293,9 @@ def test_writable_is_what_the_last_write_of_any_worker_has_shown_and_survives_wo
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_idle_connections_to_the_metrics_take_neither_descriptors_nor_threads(
-    start: Start, tmp_path: Path, workers: str
+    start: Start, workers: str
 ) -> None:
-    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-    live = start(metrics_listen="127.0.0.1:0", workers=workers, **storage)
+    live = start(metrics_listen="127.0.0.1:0", workers=workers)
     resource.prlimit(live.popen.pid, resource.RLIMIT_NOFILE, (300, 300))
     process = Path(f"/proc/{live.popen.pid}")
     url = httpx.URL(metrics_url(live.log.read_text()))

@@ -44,8 +44,7 @@ def scrape(live: Live) -> Samples:
 def test_each_query_finds_something_in_the_metrics_of_a_service_and_each_metric_is_used(
     start: Start, tmp_path: Path
 ) -> None:
-    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite", "workers": "2"}
-    live = start(metrics_listen="127.0.0.1:0", rate_limit="1/h", **settings)
+    live = start(metrics_listen="127.0.0.1:0", rate_limit="1/h", workers="2")
     before = scrape(live)
     live.client.post("/v1/pets", json=REX)
     for _ in range(5):

@@ -107,9 +107,7 @@ def test_a_rolling_restart_with_keep_alive_clients_fails_no_request(start: Start
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_no_connection_is_reset_at_the_end_of_the_drain(
-    start: Start, tmp_path: Path, workers: str
-) -> None:
+def test_no_connection_is_reset_at_the_end_of_the_drain(start: Start, workers: str) -> None:
     async def stop(clients: Clients) -> None:
         tasks = [asyncio.create_task(clients.run(keep=False)) for _ in range(64)]
         for _ in range(RESTARTS * 2):
@@ -120,8 +118,7 @@ def test_no_connection_is_reset_at_the_end_of_the_drain(
         await asyncio.gather(*tasks)
 
     def begin() -> Live:
-        storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-        return start(log="off", drain_seconds="0.2", workers=workers, **storage)
+        return start(log="off", drain_seconds="0.2", workers=workers)
 
     clients = Clients(begin())
     asyncio.run(stop(clients))
@@ -259,10 +256,9 @@ def test_a_write_that_waits_for_a_lock_does_not_hold_up_the_end(
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_after_the_drain_new_connections_are_refused_and_requests_in_flight_finished(
-    start: Start, tmp_path: Path, workers: str
+    start: Start, workers: str
 ) -> None:
-    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
-    live = start(workers=workers, drain_seconds="0", shutdown_seconds="10", **storage)
+    live = start(workers=workers, drain_seconds="0", shutdown_seconds="10")
     first, rest = b'{"name":', b'"late","categoryId":1}'
     with begin_body(live, f"Content-Length: {len(first + rest)}", first) as connection:
         live.popen.terminate()

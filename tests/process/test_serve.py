@@ -56,8 +56,7 @@ def test_sigterm_during_the_start_ends_with_status_0(tmp_path: Path, workers: st
 
 @pytest.mark.slow
 def test_sigterm_to_a_worker_that_starts_ends_it_with_status_0(tmp_path: Path) -> None:
-    storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
-    with process(tmp_path, workers="2", drain_seconds="0", **storage) as live:
+    with process(tmp_path, workers="2", drain_seconds="0") as live:
         worker, other = live.workers()
         for kill in range(KILLS):
             os.kill(worker, signal.SIGTERM)
@@ -80,9 +79,7 @@ cli.main()
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)
 def test_nohup_keeps_the_development_mode_running(tmp_path: Path, workers: str) -> None:
-    storage = {"backend": "sqlite", "sqlite_path": str(tmp_path / "pets.sqlite")}
-    flags = ("--dev", "--workers", workers)
-    with process(tmp_path, *flags, script=NOHUP, api_keys="", **storage) as live:
+    with process(tmp_path, "--dev", script=NOHUP, api_keys="", workers=workers) as live:
         assert not handles(live.popen.pid, signal.SIGHUP)
         assert live.stop() == 0
 
@@ -118,11 +115,10 @@ def test_beyond_the_limit_of_open_files_connections_are_closed_at_once(
     Clients do not take the last ones: a key that was removed stayed valid, as its file could not be
     read, and the storage could not be reached again.
     """
-    storage = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite"}
     keys, count = tmp_path / "keys", int(workers)
     keys.write_text(new_key("shop")[1])
-    storage["api_keys_file"] = str(keys)
-    with process(tmp_path, script=FEW_FILES, log="off", workers=workers, **storage) as live:
+    settings = {"workers": workers, "api_keys_file": str(keys)}
+    with process(tmp_path, script=FEW_FILES, log="off", **settings) as live:
 
         def connect() -> socket.socket:
             connection = socket.create_connection((live.host, live.port), timeout=HANG_SECONDS)

@@ -74,8 +74,7 @@ def test_a_request_is_a_span_of_the_trace_that_its_headers_name(
     monkeypatch.setenv("OTEL_INSTRUMENTATION_HTTP_CAPTURE_HEADERS_SERVER_REQUEST", ".*")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "not-for-the-log")  # malformed
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # the end does not wait long for the rest
-    settings = {"backend": "sqlite", "sqlite_path": f"{tmp_path}/pets.sqlite", "workers": workers}
-    with process(tmp_path, drain_seconds="0", **settings) as live:
+    with process(tmp_path, drain_seconds="0", workers=workers) as live:
         headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-Id": "mine"}
         assert live.client.get("/v1/pets/7?a=b", headers=headers).status_code == 404
         assert live.client.head("/v1/pets/7").status_code == 404

@@ -135,13 +135,15 @@ def environment(**settings: str) -> dict[str, str]:
 def process(directory: Path, *flags: str, script: str = "", **settings: str) -> Iterator[Live]:
     """Run `petstore serve` until the block is left; its log is `Live.log`, in the directory.
 
+    Without a backend it runs on memory; if the settings say how many workers there are, on a file
+    in the directory, which they can share.
+
     script -- Python to run instead, which may change something before it calls `cli.main`
     """
-    settings = {
-        "backend": "memory",
-        "api_keys": f"{KEY},{OTHER_KEY}",
-        "listen": "127.0.0.1:0",
-    } | settings
+    if "backend" not in settings:
+        backend = "sqlite" if "workers" in settings else "memory"
+        settings = {"backend": backend, **place(backend, directory)} | settings
+    settings = {"api_keys": f"{KEY},{OTHER_KEY}", "listen": "127.0.0.1:0"} | settings
     service = services.launch(directory / "serve.log", settings, flags, script, HANG_SECONDS)
     assert service.process is not None
     try:
