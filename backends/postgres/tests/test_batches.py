@@ -207,14 +207,20 @@ async def test_a_locked_order_is_not_sent_again_once_the_repository_is_closed(
 async def test_batches_over_the_same_pets_in_opposite_orders_never_wait_for_each_other(
     server: Server,
 ) -> None:
-    """Two processes place the same orders, with the same tokens, then complete or cancel them."""
+    """Two processes make and order the same pets, with the same tokens, and end the orders."""
     schema = fresh()
     deadlocks = server.log().count("deadlock detected")
     async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
         for turn in range(TURNS):
-            ids = await create(one, 60)
-            tokens = [make_token(turn * 60 + number) for number in range(60, 0, -1)]
-            writes = list(zip(ids, tokens, strict=True))
+            tokens = [make_token(turn * 120 + number) for number in range(120, 0, -1)]
+            made = await asyncio.gather(
+                *(one.create_pet(REX, token) for token in tokens[60:]),
+                *(two.create_pet(REX, token) for token in tokens[:59:-1]),
+            )
+            ids = sorted(receipt.id for receipt in made[:60])
+            assert [receipt.id for receipt in made[60:]] == [r.id for r in made[59::-1]]
+            assert Counter(receipt.replayed for receipt in made) == {False: 60, True: 60}
+            writes = list(zip(ids, tokens[:60], strict=True))
             placed = await asyncio.gather(
                 *(one.place_order(pet, AT, token) for pet, token in writes),
                 *(two.place_order(pet, AT, token) for pet, token in reversed(writes)),

@@ -135,26 +135,6 @@ async def test_a_write_reads_only_what_it_needs(each: Server) -> None:
             assert await other.fetchval(rows_read, schema) < before + 100
 
 
-async def test_creates_with_the_same_tokens_from_two_processes_take_effect_once(
-    server: Server,
-) -> None:
-    """In opposite orders, which would be deadlocks if each took its tokens in its own order."""
-    schema = fresh()
-    before = len(server.log())
-    async with opened(server, schema=schema) as one, opened(server, schema=schema) as two:
-        for start in range(0, 1000, 100):
-            numbers = range(start, start + 100)
-            results = await asyncio.gather(
-                *(one.create_pet(REX, make_token(number)) for number in numbers),
-                *(two.create_pet(REX, make_token(number)) for number in reversed(numbers)),
-            )
-            ids = [receipt.id for receipt in results]
-            assert ids[:100] == ids[:99:-1]
-            assert [receipt.replayed for receipt in results].count(True) == 100
-        assert len(await pets(one)) == 1000
-    assert "deadlock" not in server.log()[before:]
-
-
 async def test_an_expired_record_is_deleted_once_it_is_old_by_the_clock_of_the_server(
     server: Server,
 ) -> None:
