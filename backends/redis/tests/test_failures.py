@@ -15,13 +15,12 @@ from redis.exceptions import ResponseError
 
 from backends.redis.tests.servers import AOF, Server, single, until
 from backends.redis.tests.stores import (
-    fresh,
     opened,
     unavailable,
     unavailable_at_once,
     unavailable_for,
 )
-from petstore.contract import OrderQuery, StorageError
+from petstore.contract import OrderQuery
 from tests.support.repositories import (
     AT,
     REX,
@@ -176,29 +175,3 @@ async def test_scripts_that_a_server_has_forgotten_are_sent_again_once(server: S
             await repository.place_order(receipt.id, AT, make_token(receipt.id))
             assert len(await pets(repository)) == count
             assert len(await repository.list_orders(OrderQuery(0, 9))) == count
-
-
-async def test_too_many_clients_is_unavailable(server: Server, front: Proxy) -> None:
-    async with opened(front) as repository:
-        await repository.create_pet(REX)
-        with server.client() as admin:
-            admin.config_set("maxclients", "1")
-            front.cut()
-            await asyncio.sleep(0.3)
-            messages = await unavailable_at_once(lambda: repository.create_pet(REX))
-            assert "max number of clients" in str(messages) or "lost" in str(messages)
-            admin.config_set("maxclients", "1000")
-        await again(lambda: repository.create_pet(REX))
-        await again(lambda: pets(repository))  # over another connection
-        assert len(await pets(repository)) == 2
-
-
-async def test_keys_of_another_type_are_lasting_errors(server: Server) -> None:
-    prefix = fresh()
-    async with opened(server, prefix=prefix) as repository:
-        await repository.create_pet(REX)
-        server.call("SET", f"{{{prefix}:0}}:pets", "1")
-        for call in (repository.create_pet(REX), pets(repository)):
-            with pytest.raises(StorageError, match="WRONGTYPE") as caught:
-                await call
-            assert type(caught.value) is StorageError
