@@ -1,16 +1,18 @@
-"""Stores on Redis for the tests outside the kit, calls that fail, and load."""
+"""Stores on Redis for the tests outside the kit, calls that fail, and servers that misbehave."""
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from itertools import count
 from statistics import median
 from time import monotonic
 from typing import Any, Final
 
-from petstore_conformance.faults.proxy import Proxy
+from petstore_conformance.faults.proxy import Proxy, close_server
 from petstore_redis import RedisRepository, RedisSettings, open_redis
+from petstore_redis.client import RedisClient, Reply
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.topologies import Cluster, Sentinels, url_of
@@ -52,3 +54,46 @@ async def unavailable_at_once(call: Callable[[], Awaitable[object]]) -> set[str]
         taken.append(monotonic() - begin)
     assert median(taken) < 0.5  # the shortest time limit of a call is a second
     return messages
+
+
+async def accept(_: Callable[..., Reply]) -> None:
+    """Accept any server."""
+
+
+@asynccontextmanager
+async def client_of(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    seconds: float = TIMEOUT,
+    handshake: Callable[[Callable[..., Reply]], Awaitable[None]] = accept,
+) -> AsyncIterator[RedisClient]:
+    """Yield a client of a server.
+
+    serve -- serves a connection, which is closed then
+    seconds -- how long a reply may take
+    handshake -- what the client does first
+    """
+    serving: list[Any] = []
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.append(asyncio.current_task())
+        try:
+            await serve(reader, writer)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    def connect(protocol: Callable[[], asyncio.Protocol]) -> Any:
+        port = server.sockets[0].getsockname()[1]
+        return asyncio.get_running_loop().create_connection(protocol, "127.0.0.1", port)
+
+    server = await asyncio.start_server(run, "127.0.0.1", 0)
+    client = RedisClient(connect, handshake, "it", seconds)
+    try:
+        yield client
+    finally:
+        client.close()
+        await close_server(server)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)

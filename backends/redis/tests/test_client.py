@@ -2,43 +2,39 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import chain, pairwise, repeat
-from typing import Any
 from unittest.mock import Mock
 
 import hiredis
 import pytest
-from petstore_conformance.faults.proxy import close_server, proxy
+from petstore_conformance.faults.proxy import proxy
 from petstore_redis.batches import Arguments, Batches
 from petstore_redis.client import Connection, RedisClient, Reply
 from petstore_redis.replies import UnusableError, storage_error
 
 from backends.redis.tests.servers import Server
-from backends.redis.tests.stores import TIMEOUT, opened, unavailable
+from backends.redis.tests.stores import TIMEOUT, client_of, opened, unavailable
 from petstore.contract import PetQuery, StorageError, UnavailableError
 from tests.support.repositories import REX, again, make_token
 from tests.support.waiting import HANG_SECONDS
 
 
-@asynccontextmanager
-async def connected(
+def connected(
     *replies: bytes,
     greeting: bytes = b"",
     close: bool = True,
     pause: float = 0,
     seconds: float = TIMEOUT,
-) -> AsyncIterator[RedisClient]:
-    """Yield a client of a server that sends a greeting and these replies, then closes.
+) -> AbstractAsyncContextManager[RedisClient]:
+    """Return a client of a server that sends a greeting and these replies, then closes.
 
     pause -- how many seconds the handshake waits before and after its command
     seconds -- how long a reply may take
     """
-    writers = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
         writer.write(greeting)
         for reply in replies:
             if not await reader.read(1000):
@@ -47,29 +43,13 @@ async def connected(
         if not close:
             await reader.read(1000)
             await reader.read(1000)
-        writer.close()
 
     async def handshake(call: Callable[..., Reply]) -> None:
         await asyncio.sleep(pause)
         await call("HELLO")
         await asyncio.sleep(pause)
 
-    def connect(protocol: Callable[[], asyncio.Protocol]) -> Any:
-        loop = asyncio.get_running_loop()
-        return loop.create_connection(protocol, "127.0.0.1", port)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    client = RedisClient(connect, handshake, "it", seconds)
-    try:
-        yield client
-    finally:
-        client.close()
-        await close_server(server)
-        for writer in writers:
-            writer.close()
-        closed = (writer.wait_closed() for writer in writers)
-        await asyncio.gather(*closed, return_exceptions=True)
+    return client_of(serve, seconds, handshake)
 
 
 @pytest.mark.parametrize(

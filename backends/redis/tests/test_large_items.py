@@ -1,20 +1,17 @@
 """Pages and writes of many megabytes: what arrives is not late, and nobody else waits long."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
 from time import monotonic
-from typing import Any
 
 import pytest
-from petstore_conformance.faults.proxy import Proxy, close_server
+from petstore_conformance.faults.proxy import Proxy
 from petstore_redis import RedisRepository
-from petstore_redis.client import WINDOW_BYTES, Connection, RedisClient, Reply
+from petstore_redis.client import WINDOW_BYTES, Connection
 from petstore_redis.encoding import decode_pets
 from petstore_redis.masters import Master
 
 from backends.redis.tests.servers import Server
-from backends.redis.tests.stores import opened, unavailable
+from backends.redis.tests.stores import client_of, opened, unavailable
 from petstore.contract import NewPet, Pet, PetQuery
 from tests.support.repositories import REX, again, pets
 from tests.support.waiting import HANG_SECONDS, PATIENCE
@@ -82,52 +79,26 @@ async def test_of_many_large_writes_to_a_stalled_server_few_have_an_unknown_outc
 
 @pytest.mark.parametrize("stalls", [False, True])
 async def test_a_command_that_a_server_is_taking_is_not_late(stalls: bool) -> None:
-    async with slow_server(stalls) as client:
+    size = 24 * 1024 * 1024
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left = size
+        while left > 0 and (chunk := await reader.read(262_144)):
+            left -= len(chunk)
+            await asyncio.sleep(
+                HANG_SECONDS if stalls and left < size * 2 // 3 else 0.02 * PATIENCE
+            )
+        writer.write(b"+OK\r\n")
+
+    async with client_of(serve, SECONDS) as client:
         begin = monotonic()
-        call = client.call("SET", "x", bytes(24 * 1024 * 1024))
+        call = client.call("SET", "x", bytes(size))
         if stalls:
             message = await unavailable(call, within=HANG_SECONDS)
             assert f"no reply within {SECONDS:g} s" in message
         else:
             assert await call == b"OK"
             assert monotonic() - begin > SECONDS
-
-
-@asynccontextmanager
-async def slow_server(stalls: bool) -> AsyncIterator[RedisClient]:
-    """Yield a client of a server that reads a large command slowly, and may stop in the middle."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.append(asyncio.current_task())
-        left = 24 * 1024 * 1024
-        while not (stalls and left < 16 * 1024 * 1024) and (chunk := await reader.read(262_144)):
-            left -= len(chunk)
-            await asyncio.sleep(0.02 * PATIENCE)
-            if left <= 0:
-                writer.write(b"+OK\r\n")
-        await closing.wait()
-        writer.transport.abort()
-        with suppress(OSError):
-            await writer.wait_closed()
-
-    async def handshake(_: Callable[..., Reply]) -> None:
-        """Accept the server."""
-
-    def connect(protocol: Callable[[], asyncio.Protocol]) -> Any:
-        port = server.sockets[0].getsockname()[1]
-        return asyncio.get_running_loop().create_connection(protocol, "127.0.0.1", port)
-
-    closing = asyncio.Event()
-    serving: list[Any] = []  # the tasks; the client connects again after a stall
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    client = RedisClient(connect, handshake, "it", SECONDS)
-    try:
-        yield client
-    finally:
-        client.close()
-        closing.set()
-        await close_server(server)
-        await asyncio.gather(*serving)
 
 
 async def test_as_many_commands_are_in_flight_as_their_replies_leave_room_for() -> None:
