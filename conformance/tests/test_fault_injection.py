@@ -35,9 +35,9 @@ from conformance.tests import filed
 from petstore.contract import SettingsError, UnavailableError
 from tests.support.documents import ROOT
 from tests.support.installed import KIT, conformance, install
-from tests.support.services import alive, environment
+from tests.support.services import environment
 from tests.support.serving import serving
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import HANG_SECONDS, alive, until
 
 SEEDS = range(int(os.environ.get("PETSTORE_SEEDS", "1")))
 

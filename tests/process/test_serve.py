@@ -15,8 +15,8 @@ from petstore.config.keys import new_key
 from petstore.server import serve
 from tests.support.command import running
 from tests.support.ports import free_port
-from tests.support.services import KEY, ONE_OR_TWO_WORKERS, alive, process
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.services import KEY, ONE_OR_TWO_WORKERS, process
+from tests.support.waiting import HANG_SECONDS, alive, until
 
 KILLS = int(os.environ.get("PETSTORE_KILLS", "4"))
 

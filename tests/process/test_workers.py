@@ -21,8 +21,8 @@ from tests.support.command import running
 from tests.support.key_files import key_line, replace
 from tests.support.pets import REX
 from tests.support.responses import walk
-from tests.support.services import KEY, Live, alive, environment, process
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.services import KEY, Live, environment, process
+from tests.support.waiting import HANG_SECONDS, alive, until
 
 WORKERS = 2
 OLD = key_line("old", "old")

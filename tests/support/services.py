@@ -109,14 +109,6 @@ def receive_all(connection: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def alive(process_id: int) -> bool:
-    """Return whether a process is running."""
-    try:
-        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def place(backend: str, directory: str | Path) -> dict[str, str]:
     """Return the settings that give a backend an empty place in a directory."""
     if backend == "redis":

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
 import httpx
@@ -17,6 +18,14 @@ HANG_SECONDS: Final = 60 * PATIENCE
 
 NOT_YET: Final[tuple[type[Exception], ...]] = (OSError, httpx.TransportError)
 """Errors while a port may not be open yet, or a file may not exist yet."""
+
+
+def alive(process_id: int) -> bool:
+    """Return whether a process is running."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def until(

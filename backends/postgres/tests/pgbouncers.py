@@ -1,7 +1,6 @@
 """A real PgBouncer that pools transactions, in front of a server, for the tests."""
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from backends.postgres.tests.binaries import USER, own
 from backends.postgres.tests.servers import Server, until
-from tests.support.environments import missing
+from tests.support.environments import program
 from tests.support.ports import free_port
 
 CONFIGURATION = """
@@ -35,9 +34,7 @@ def pgbouncer(server: Server, mode: str = "transaction", size: int = 3) -> Itera
     mode -- what it pools: a session or a transaction
     size -- how many connections to the server it has
     """
-    found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    if found is None:
-        missing("pgbouncer is not on the PATH")
+    found = program("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
     with tempfile.TemporaryDirectory(prefix="pgbouncer-") as name:
         directory, port = Path(name), free_port()
         file = directory / "pgbouncer.ini"

@@ -4,7 +4,6 @@ A server can be stopped, killed, frozen, and started again with its data.
 """
 
 import asyncio
-import os
 import shutil
 import signal
 import subprocess
@@ -16,11 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import asyncpg
+from petstore_conformance.faults.services import send
 
 from backends.postgres.tests.binaries import NEW, USER, environment, own, reachable, run, template
 from tests.support import waiting
 from tests.support.ports import free_port
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import HANG_SECONDS, alive
 
 START_SECONDS: Final = HANG_SECONDS
 CONFIGURATION: Final = """
@@ -152,11 +152,10 @@ class Server:
         if self.process is not None:
             processes = self._freeze()
             for process in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+                send(process, signal.SIGKILL)
             self.process.wait()
             self.process = None
-            until(lambda: not any(map(_runs, processes)))
+            until(lambda: not any(map(alive, processes)))
 
     def restart(self) -> None:
         """Kill it and start it again, with the same port and data."""
@@ -171,8 +170,7 @@ class Server:
         """Resume a frozen server."""
         assert self.process is not None
         for process in [self.process.pid, *_children(self.process.pid)]:
-            with suppress(ProcessLookupError):  # one that has ended meanwhile
-                os.kill(process, signal.SIGCONT)
+            send(process, signal.SIGCONT)
 
     def close(self) -> None:
         """Stop it, if it runs."""
@@ -191,13 +189,11 @@ class Server:
     def _freeze(self) -> list[int]:
         """Suspend the server, which starts no more processes then; return all its processes."""
         assert self.process is not None
-        processes = [self.process.pid]
-        os.kill(self.process.pid, signal.SIGSTOP)
-        for child in _children(self.process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGSTOP)
-            processes.append(child)
-        return processes
+        send(self.process.pid, signal.SIGSTOP)
+        children = _children(self.process.pid)
+        for child in children:
+            send(child, signal.SIGSTOP)
+        return [self.process.pid, *children]
 
 
 @contextmanager
@@ -214,10 +210,3 @@ def single(*lines: str, binaries: Path | None = None, start: bool = True) -> Ite
 def _children(parent: int) -> list[int]:
     text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
     return [int(child) for child in text.split()]
-
-
-def _runs(process: int) -> bool:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        text = Path(f"/proc/{process}/stat").read_text()
-        return text.rpartition(")")[2].split()[0] != "Z"
-    return False

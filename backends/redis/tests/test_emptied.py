@@ -222,7 +222,7 @@ async def test_a_server_that_has_lost_its_last_writes_is_used(
         await check_refused_for_good(repository, "an older copy")
 
 
-async def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_longer(
+async def test_a_server_that_evicts_is_refused_and_unavailable_until_it_does_no_longer(
     server: Server,
 ) -> None:
     async with opened(server) as repository:
@@ -232,6 +232,11 @@ async def test_a_server_that_begins_to_evict_is_unavailable_until_it_does_no_lon
             assert "maxmemory-policy allkeys-lru" in await unavailable(repository.check())
             await unavailable_for("set maxmemory-policy noeviction", lambda: pets(repository))
             assert "maxmemory-policy" in await unavailable(repository.create_pet(REX))
+            prefix = fresh()
+            with pytest.raises(SettingsError, match="set maxmemory-policy noeviction"):
+                async with opened(server, prefix=prefix):
+                    pass
+            assert server.call("KEYS", f"{{{prefix}:*") == []
         finally:
             server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
         await again(lambda: repository.create_pet(REX))

@@ -71,17 +71,6 @@ async def test_a_server_that_was_restarted_is_written_to_before_it_is_read(
                 assert int(server.call("HGET", meta, "revision") or 0) > before
 
 
-def test_a_server_that_evicts_is_refused(server: Server) -> None:
-    server.call("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
-    try:
-        prefix = fresh()
-        message = refusal(server, prefix=prefix)
-        assert "(maxmemory-policy volatile-ttl); set maxmemory-policy noeviction" in message
-        assert server.call("KEYS", f"{{{prefix}:*") == []
-    finally:
-        server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-
-
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
