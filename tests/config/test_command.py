@@ -84,15 +84,12 @@ class TestErrors:
             (["check", "--backend", "x"], "--backend"),
             (["server"], "server.* See: petstore --help"),
             (["serve", "--port", "80"], "--port 80. See: petstore serve --help"),
+            (["keys", "new", "--nmae", "x"], "arguments: --nmae. See: petstore keys new --help$"),
         ],
     )
     def test_a_wrong_argument_is_named(self, arguments: list[str], expected: str) -> None:
         message = error_message(in_process(*arguments))
         assert re.search(rf"(^|\n)petstore.*: .*{expected}(?!\w)", message)
-
-    def test_an_unknown_option_names_the_help_of_its_subcommand(self) -> None:
-        message = error_message(in_process("keys", "new", "--nmae", "x"))
-        assert message.endswith("unrecognized arguments: --nmae. See: petstore keys new --help\n")
 
     @pytest.mark.parametrize(
         ("setting", "text", "expected"),
@@ -109,7 +106,6 @@ class TestErrors:
             ("root_path", "shop/", "PETSTORE_ROOT_PATH must be a path .*; it is 'shop/'"),
             ("root_path", "/shop//x", ".* without a slash at its end, two in a row, .*'/shop//x'"),
             ("root_path", "/../x", r".*, or a segment \. or \.\., .*; it is '/\.\./x'"),
-            ("rate_limit", "0/s", ".* a number of requests from 1 to 999999999 .*; it is '0/s'"),
             ("metrics_listen", "yes", ".*METRICS_LISTEN must be HOST:PORT, .* 127.0.0.1:9100 "),
             ("api_keys", f"{KEY},{SECRET[:15]}", "key 2 of PETSTORE_API_KEYS has fewer than 16"),
             (
@@ -118,11 +114,6 @@ class TestErrors:
                 "PETSTORE_STORE is set, but the backend 'memory' .* keeps no store: unset it",
             ),
             ("memory_size", "7", "PETSTORE_MEMORY_SIZE is not a setting of the backend 'memory'"),
-            (
-                "api_keys",
-                f"{SECRET},{SECRET} {SECRET}",
-                "key 2 of PETSTORE_API_KEYS cannot be sent as a bearer token",
-            ),
             ("api_keys", " , ", re.escape(NO_KEY.removeprefix("petstore: ").strip())),
             ("config", "/nothing.toml", "cannot read PETSTORE_CONFIG /nothing.toml: No such"),
             ("config", "~/x.toml", "cannot read PETSTORE_CONFIG ~/x.toml: .*; '~' is not expanded"),

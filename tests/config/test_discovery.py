@@ -13,6 +13,7 @@ import pytest
 
 from petstore import exit_status
 from tests.support.command import SECRET, error_message, in_process, run_command, running
+from tests.support.installed import register
 from tests.support.services import KEY
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -72,11 +73,7 @@ class Site:
         code = MODULE.format(settings=settings, opening=opening, backend=backend)
         (self._folder / f"{module}.py").write_text(code)
         title, version = distribution.split()
-        info = self._folder / f"{title.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: {title}\nVersion: {version}\n"
-        (info / "METADATA").write_text(metadata)
-        (info / "entry_points.txt").write_text(f"[petstore.backends]\n{name} = {module}:backend\n")
+        register(self._folder, title, version, {name: f"{module}:backend"})
 
 
 @pytest.fixture

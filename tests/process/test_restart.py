@@ -211,6 +211,7 @@ cli.main()
         pytest.param("await asyncio.to_thread(time.sleep, 600)", marks=pytest.mark.slow),
         "time.sleep(600)",
         "threading.Thread(target=time.sleep, args=(600,)).start()",
+        "threading.Thread.start = None; time.sleep(600)",  # none can be started by then
     ],
 )
 def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, how: str) -> None:
@@ -218,16 +219,9 @@ def test_a_storage_that_does_not_close_does_not_hold_up_the_end(tmp_path: Path, 
     with process(tmp_path, script=script, drain_seconds="0.5", shutdown_seconds="1") as live:
         assert live.stop() == 1
     log = live.log.read_text()
-    assert (
-        log.count("still running 1.5 s after the signal: exiting without closing the storage") == 1
-    )
+    line = "still running 1.5 s after the signal: exiting without closing the storage"
+    assert log.count(line) == ("start = None" not in how)
     assert "Traceback" not in log
-
-
-def test_nor_if_no_thread_can_be_started_by_then(tmp_path: Path) -> None:
-    script = CLOSES_BADLY.format(how="threading.Thread.start = None; time.sleep(600)")
-    with process(tmp_path, script=script, drain_seconds="0.5", shutdown_seconds="1") as live:
-        assert live.stop() == 1
 
 
 @pytest.mark.parametrize("workers", ONE_OR_TWO_WORKERS)

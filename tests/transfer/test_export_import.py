@@ -277,7 +277,8 @@ def test_a_larger_store_needs_no_more_memory(backend: str, tmp_path: Path) -> No
     for count in (6_000, 60_000):
         chosen = place_settings(backend, tmp_path / f"{count}")
         target = place_settings(backend, tmp_path / f"{count}-other")
-        with_repository(chosen, lambda repository, count=count: fill_quickly(repository, count))  # type: ignore[misc]
+        pets = [Pet(pet_id, "Rex", 7) for pet_id in range(1, count + 1)]
+        with_repository(chosen, lambda repository, pets=pets: repository.restore(pets))  # type: ignore[misc]
         for name, settings in (("export", chosen), ("import", target)):
             done = subprocess.run(
                 [sys.executable, "-c", script, name, str(tmp_path / "file")],
@@ -289,8 +290,3 @@ def test_a_larger_store_needs_no_more_memory(backend: str, tmp_path: Path) -> No
             peaks[name].append(int(done.stdout))
     for name, (small, large) in peaks.items():
         assert large - small < 8 * 1024, (name, small, large)  # 60,000 pets take some 20 MB
-
-
-async def fill_quickly(repository: Repository, count: int) -> None:
-    """Restore `count` pets in a single call."""
-    await repository.restore([Pet(pet_id, "Rex", 7) for pet_id in range(1, count + 1)])
