@@ -23,7 +23,7 @@ from tests.support.key_files import key_line, replace
 from tests.support.pets import REX
 from tests.support.raw_http import begin_body
 from tests.support.services import ONE_OR_TWO_WORKERS, Live, Start
-from tests.support.waiting import HANG_SECONDS, until
+from tests.support.waiting import eventually, until
 
 DIGEST = hashlib.sha256(b"key").hexdigest()
 OTHER = hashlib.sha256(b"other").hexdigest()
@@ -247,9 +247,7 @@ class TestReload:
         watcher = asyncio.create_task(keys.watch())
         await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
         keys.reload_soon()
-        async with asyncio.timeout(HANG_SECONDS):
-            while "every user can write the folder" not in caplog.text:  # noqa: ASYNC110 - nothing signals it
-                await asyncio.sleep(0.01)
+        await eventually(lambda: "every user can write the folder" in caplog.text)
         watcher.cancel()
         assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
 
@@ -271,13 +269,10 @@ class TestReload:
         monkeypatch.setattr(Path, "read_text", raising(MemoryError()))
         monkeypatch.setattr(asyncio, "to_thread", raising(RuntimeError("can't start new thread")))
         watcher = asyncio.create_task(keys.watch())
-        async with asyncio.timeout(HANG_SECONDS):
-            await to_thread(replace, file, f"b:{OTHER}\n".encode())
-            while not caplog.records:  # noqa: ASYNC110 - nothing signals a log record
-                await asyncio.sleep(0.01)
-            monkeypatch.setattr(Path, "read_text", read_text)
-            while keys.client(b"key"):  # noqa: ASYNC110 - nor a change of the keys
-                await asyncio.sleep(0.01)
+        await to_thread(replace, file, f"b:{OTHER}\n".encode())
+        await eventually(lambda: caplog.records)
+        monkeypatch.setattr(Path, "read_text", read_text)
+        await eventually(lambda: not keys.client(b"key"))
         assert [
             record.getMessage() for record in caplog.records if record.levelname == "ERROR"
         ] == ["MemoryError; the keys stay unchanged"]
@@ -297,23 +292,15 @@ class TestReload:
         reloads: list[bool] = []
         keys.on_reload = reloads.append
 
-        async def logged(level: int) -> None:
-            async with asyncio.timeout(HANG_SECONDS):
-                while level not in [record.levelno for record in caplog.records]:  # noqa: ASYNC110 - nothing signals a log record
-                    await asyncio.sleep(0.01)
-
         watcher = asyncio.create_task(keys.watch())
         await asyncio.to_thread(replace, file, invalid)
-        await logged(logging.ERROR)
-        async with asyncio.timeout(HANG_SECONDS):
-            while len(reloads) < 5:  # noqa: ASYNC110 - nor a reload that fails
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(reloads) >= 5)
         assert not any(reloads)
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         assert keys.client(b"key") == "a"
         assert SECRET not in caplog.text
         await asyncio.to_thread(replace, file, f"b:{OTHER}\n".encode())
-        await logged(logging.INFO)
+        await eventually(lambda: caplog.records[-1].levelname == "INFO")
         assert (keys.client(b"key"), keys.client(b"other")) == (None, "b")
         assert reloads[-1]
         watcher.cancel()

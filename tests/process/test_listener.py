@@ -12,7 +12,7 @@ import pytest
 
 from petstore.server import listener
 from petstore.server.listener import NOT_LISTENING, Listener, Turns
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import HANG_SECONDS, eventually
 
 
 class Worker:
@@ -72,9 +72,7 @@ class Workers:
         """Open connections at once, and wait until all are accepted."""
         expected = len(self.clients) + count
         self.clients += [socket.create_connection(self.socket.getsockname()) for _ in range(count)]
-        async with asyncio.timeout(HANG_SECONDS):
-            while sum(self.shares) < expected:  # noqa: ASYNC110 - the workers set no event
-                await asyncio.sleep(0.001)
+        await eventually(lambda: sum(self.shares) >= expected)
 
     @property
     def shares(self) -> list[int]:
@@ -118,9 +116,7 @@ async def test_connections_that_come_one_by_one_go_to_the_worker_that_has_fewest
         emptied = running.all[1]
         for transport in emptied.transports:
             transport.close()
-        async with asyncio.timeout(HANG_SECONDS):
-            while running.connections[1]:  # noqa: ASYNC110 - nor here
-                await asyncio.sleep(0.001)
+        await eventually(lambda: not running.connections[1])
         before = len(emptied.transports)
         await running.connect(2)
         assert len(emptied.transports) == before + 2
@@ -143,9 +139,7 @@ async def test_a_worker_without_file_descriptors_leaves_connections_to_others_me
     async with workers(2, full=True) as running:
         await running.connect(1)
         assert running.shares == [0, 1]
-        async with asyncio.timeout(HANG_SECONDS):
-            while running.connections != [NOT_LISTENING, 1]:  # noqa: ASYNC110 - nor here
-                await asyncio.sleep(0.001)
+        await eventually(lambda: running.connections == [NOT_LISTENING, 1])
         running.all[0].listener.resume()
         await running.connect(1)
         assert running.shares == [1, 1]

@@ -1,5 +1,6 @@
 """Waiting for another process, thread or server."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -52,3 +53,10 @@ def until(
         if time.monotonic() > end:
             raise AssertionError(f"still not true after {seconds} s: {log()}") from reason
         time.sleep(0.02)
+
+
+async def eventually(holds: Callable[[], object]) -> None:
+    """Wait until a condition holds, while the event loop goes on."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while not holds():  # noqa: ASYNC110 - nothing says that it does
+            await asyncio.sleep(0.001)

@@ -25,7 +25,8 @@ from petstore.contract import (
     UnavailableError,
     WrongStoreError,
 )
-from tests.support.repositories import AT, REX, Noted, again, pets
+from tests.support.repositories import AT, REX, Noted, pets
+from tests.support.waiting import eventually
 
 RESTORE: Final = (
     "Restore its data, or restart the service without PETSTORE_STORE to use what is there now"
@@ -200,16 +201,12 @@ async def test_sequences_behind_their_tables_are_raised_before_an_id_is_needed(
         row = f"INSERT INTO {name}.orders VALUES (700, 1, now(), 'cancelled')"
         await asyncio.to_thread(server.fetch, row)
 
-    async def logged(text: str) -> None:
-        assert text in caplog.text
-
     with caplog.at_level(logging.WARNING, "petstore.postgres"):
         async with opened(server, schema=name) as repository:
             await repository.create_pet(REX)
             await fill()
             if running:
-                await again(lambda: logged(raised), AssertionError)
-                await again(lambda: logged(orders), AssertionError)
+                await eventually(lambda: raised in caplog.text and orders in caplog.text)
                 assert (await repository.create_pet(REX)).id == 501
         async with opened(server, schema=name) as repository:
             assert (await repository.create_pet(REX)).id == 501 + running

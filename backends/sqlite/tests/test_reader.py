@@ -16,7 +16,7 @@ from petstore_sqlite import SqliteRepository, reader
 from backends.sqlite.tests.files import execute, opened
 from petstore.contract import PetQuery, PetStatus, UnavailableError, WrongStoreError
 from tests.support.repositories import REX
-from tests.support.waiting import HANG_SECONDS
+from tests.support.waiting import HANG_SECONDS, eventually
 
 
 class Disk:
@@ -59,8 +59,7 @@ class Disk:
         self.moving.clear()
         self.held = 0
         tasks = [asyncio.create_task(read(repository)) for _ in range(calls)]
-        while self.held < min(calls, reader.THREADS):  # noqa: ASYNC110 - threads raise it
-            await asyncio.sleep(0.001)
+        await eventually(lambda: self.held >= min(calls, reader.THREADS))
         return tasks
 
     async def on_loop(self, call: Awaitable[object]) -> bool:
