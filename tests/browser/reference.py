@@ -15,9 +15,6 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.support.services import Live
 from tests.support.waiting import HANG_SECONDS
 
-SECONDS: Final = HANG_SECONDS
-"""The time limit for one step of the page."""
-
 NARROW: Final = 390
 WIDE: Final = 1280
 
@@ -26,7 +23,7 @@ class Page:
     """The reference page in a browser."""
 
     def __init__(self, browser: Chrome, service: Live, fragment: str = "") -> None:
-        self.wait = WebDriverWait(browser, SECONDS)
+        self.wait = WebDriverWait(browser, HANG_SECONDS)
         self.browser = browser
         browser.get(f"{service.url}/docs{fragment}")
         self.see("h1")

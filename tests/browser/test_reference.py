@@ -21,9 +21,10 @@ from selenium.webdriver.common.keys import Keys
 
 from petstore.http.errors import ErrorCode
 from tests.browser.chromium import log
-from tests.browser.reference import SECONDS, WIDE, Page, operations, show
+from tests.browser.reference import WIDE, Page, operations, show
 from tests.support.environments import program
 from tests.support.services import Live, environment
+from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ def run(command: list[str], service: Live, text: str | None = None) -> str:
         env=environment() | {"KEY": service.key},
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stderr}"

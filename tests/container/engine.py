@@ -21,9 +21,6 @@ from tests.support.waiting import HANG_SECONDS, until
 
 DOCKER: Final = ROOT / "docker"
 
-SECONDS: Final = HANG_SECONDS
-"""The time limit for a step; a build may take five times as long."""
-
 TRUST: Final = "/etc/ssl/certs/ca-certificates.crt"
 """The certificate authorities that this machine trusts; the build trusts them too."""
 
@@ -84,7 +81,7 @@ def run(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=5 * SECONDS,
+        timeout=5 * HANG_SECONDS,
         check=False,
     )
 
@@ -186,9 +183,7 @@ class Engine:
     def until_healthy(self, name: str) -> None:
         """Run the health check of an image until it passes."""
         check = ("podman", "healthcheck", "run", name)
-        until(
-            lambda: run(*check, **self._environ).returncode == 0, SECONDS, lambda: self.logs(name)
-        )
+        until(lambda: run(*check, **self._environ).returncode == 0, log=lambda: self.logs(name))
 
     def logs(self, name: str) -> str:
         """Return the output of a container on both streams."""

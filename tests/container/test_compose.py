@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.container.engine import DOCKER, SECONDS, Engine
+from tests.container.engine import DOCKER, Engine
 from tests.support.key_files import key_line
 from tests.support.pets import AVAILABLE_REX
 from tests.support.ports import free_port
@@ -83,7 +83,7 @@ def test_the_service_and_its_storage_start(engine: Engine, folder: Path) -> None
         created = live.client.post("/v1/pets", json=AVAILABLE_REX)
         assert created.status_code == 201
         engine.podman("restart", "petstore_redis_1")
-        until(lambda: live.client.get("/v1/pets").json() == [created.json()], SECONDS)
+        until(lambda: live.client.get("/v1/pets").json() == [created.json()])
         log = engine.logs("petstore_petstore_1")
         assert not warnings(log), "the storage must be durable"
 
@@ -91,7 +91,7 @@ def test_the_service_and_its_storage_start(engine: Engine, folder: Path) -> None
         with (folder / "keys").open("a") as file:
             file.write(key_line("shop", OTHER_KEY) + "\n")
         with live.new_client(OTHER_KEY) as other:
-            until(lambda: other.get("/v1/pets").status_code == 200, SECONDS)
+            until(lambda: other.get("/v1/pets").status_code == 200)
 
 
 def knows_both_replicas(engine: Engine, number: int) -> bool:
@@ -105,14 +105,14 @@ def test_a_replica_is_promoted_when_the_master_fails(engine: Engine, folder: Pat
         for name in ("sentinel-1", "sentinel-2", "sentinel-3", "redis-2", "redis-3"):
             engine.until_healthy(f"petstore_{name}_1")
         for number in (1, 2, 3):  # each discovers replicas every ten seconds
-            until(partial(knows_both_replicas, engine, number), SECONDS)
+            until(partial(knows_both_replicas, engine, number))
         first = live.client.post("/v1/pets", json=AVAILABLE_REX).json()
         engine.podman("kill", "petstore_redis-1_1")
-        until(lambda: live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201, SECONDS)
+        until(lambda: live.client.post("/v1/pets", json=AVAILABLE_REX).status_code == 201)
         assert live.client.get("/v1/pets").json()[0] == first
         engine.podman("start", "petstore_redis-1_1")
         info = ("exec", "petstore_redis-1_1", "valkey-cli", "info", "replication")
-        until(lambda: "role:slave" in engine.podman(*info, status=None), SECONDS)
+        until(lambda: "role:slave" in engine.podman(*info, status=None))
 
 
 def test_postgres_keeps_its_data_over_a_restart(engine: Engine, folder: Path) -> None:
@@ -121,5 +121,5 @@ def test_postgres_keeps_its_data_over_a_restart(engine: Engine, folder: Path) ->
         created = live.client.post("/v1/pets", json=AVAILABLE_REX)
         assert created.status_code == 201
         engine.podman("restart", "petstore_postgres_1")
-        until(lambda: live.client.get("/v1/pets").json() == [created.json()], SECONDS)
+        until(lambda: live.client.get("/v1/pets").json() == [created.json()])
         assert not warnings(engine.logs("petstore_petstore-postgres_1"))

@@ -23,9 +23,6 @@ from tests.support.waiting import HANG_SECONDS
 SECRET: Final = "hunter2-hunter2-hunter2"
 """A value that no message may contain."""
 
-SECONDS: Final = HANG_SECONDS
-"""The time limit for a command."""
-
 COMMAND: Final = (sys.executable, "-m", "petstore")
 
 
@@ -48,7 +45,7 @@ def run_streams(
     """
     command, env = [*through, *COMMAND, *arguments], environment(**settings)
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    return subprocess.run(command, env=env, timeout=SECONDS, check=False, **streams)
+    return subprocess.run(command, env=env, timeout=HANG_SECONDS, check=False, **streams)
 
 
 def run_command(*arguments: str, **settings: str) -> Outcome:

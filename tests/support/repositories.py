@@ -28,7 +28,6 @@ Opened = AbstractAsyncContextManager[Repository]
 
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 REX: Final = NewPet("Rex", 7, PetStatus.AVAILABLE)
-PATIENCE_SECONDS: Final = HANG_SECONDS
 
 
 def make_token(value: int, body: int = 0, now: int = 0, until: int = 1000) -> IdempotencyToken:
@@ -98,7 +97,7 @@ async def unavailable_for(
     reason: str, call: Callable[[], Awaitable[object]], *, within: float
 ) -> None:
     """Call until it is unavailable for this reason; it is unavailable all the time."""
-    end = monotonic() + PATIENCE_SECONDS
+    end = monotonic() + HANG_SECONDS
     while reason not in (found := await unavailable(call(), within=within)):
         assert monotonic() < end, found
         await asyncio.sleep(0.02)
@@ -108,7 +107,7 @@ async def again(
     call: Callable[[], Awaitable[Any]], error: type[Exception] = UnavailableError
 ) -> Any:
     """Call until it no longer raises this error; return the result."""
-    end = monotonic() + PATIENCE_SECONDS
+    end = monotonic() + HANG_SECONDS
     while True:
         try:
             return await call()
@@ -126,13 +125,13 @@ async def check_lost_replies(repository: Repository, front: Proxy) -> None:
         # The first one may prepare the statement, so that the lost reply is that of the commit.
         await again(lambda: repository.create_pet(REX))
         front.drop = 1
-        assert "was lost" in await unavailable(repository.create_pet(REX), within=PATIENCE_SECONDS)
+        assert "was lost" in await unavailable(repository.create_pet(REX), within=HANG_SECONDS)
         assert len(await again(lambda: pets(repository))) == count
     first, second, *_ = await pets(repository)
     await repository.place_order(first.id, AT)
     token = make_token(7)
     front.drop = 1
-    await unavailable(repository.place_order(second.id, AT, token), within=PATIENCE_SECONDS)
+    await unavailable(repository.place_order(second.id, AT, token), within=HANG_SECONDS)
     assert (await again(lambda: repository.place_order(second.id, AT, token))).replayed
     assert len(await repository.list_orders(OrderQuery(0, 9))) == 2
     assert front.cuts == 5
@@ -144,5 +143,5 @@ async def check_cut_replies(repository: Repository, front: Proxy) -> None:
     for size in (1, 7, 50, 300):
         await again(lambda: pets(repository))  # it may prepare the statement
         front.cut_after = size
-        await unavailable(pets(repository), within=PATIENCE_SECONDS)
+        await unavailable(pets(repository), within=HANG_SECONDS)
         assert len(await again(lambda: pets(repository))) == 20
