@@ -197,9 +197,9 @@ def unknown(attempt: Attempt) -> Attempt:
     return replace(attempt, response=None)
 
 
-def page(sent: float, *statuses: str, after: int = 0) -> Attempt:
+def page(sent: float, *statuses: str) -> Attempt:
     """Return a page of the pets 1, 2, ... with these statuses."""
-    return read("pets", after, [pet(n + 1, status) for n, status in enumerate(statuses)], sent)
+    return read("pets", 0, [pet(n + 1, status) for n, status in enumerate(statuses)], sent)
 
 
 CREATED = [create(1), create(2)]

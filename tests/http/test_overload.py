@@ -61,14 +61,14 @@ def add_much(live: Live) -> None:
         assert live.client.post("/v1/pets", json=body).status_code == 201
 
 
-def request_list(live: Live, buffer: int = 65536, key: str = KEY) -> socket.socket:
+def request_list(live: Live, buffer: int = 65536) -> socket.socket:
     """Request all pets over a connection with a small receive buffer."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     connection.settimeout(HANG_SECONDS)
     connection.connect((live.host, live.port))
     request = "GET /v1/pets?limit=100 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"
-    connection.sendall(f"{request}Authorization: Bearer {key}\r\n\r\n".encode())
+    connection.sendall(f"{request}Authorization: Bearer {KEY}\r\n\r\n".encode())
     return connection
 
 

@@ -56,23 +56,20 @@ class Failing(MemoryRepository):
     """A memory repository that fails as a test sets it."""
 
     error: Exception | None = None
-    seconds = 0.0
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        await self._fail()
+        self._fail()
         return await super().create_pet(new, token)
 
     async def list_pets(self, query: PetQuery) -> list[Pet]:
-        await self._fail()
+        self._fail()
         return await super().list_pets(query)
 
     async def get_order(self, order_id: int) -> Order | None:
-        await self._fail()
+        self._fail()
         return await super().get_order(order_id)
 
-    async def _fail(self) -> None:
-        if self.seconds:
-            await asyncio.sleep(self.seconds)
+    def _fail(self) -> None:
         if self.error is not None:
             raise self.error
 

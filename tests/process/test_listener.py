@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
-import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from itertools import chain, repeat
+from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -35,21 +36,11 @@ class Worker:
         return Connection()
 
 
-class OutOfFiles:
-    """A socket from which nothing can be accepted at first, for lack of a file descriptor."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._tried = False
-
-    def accept(self) -> Any:
-        if self._tried:
-            return self._sock.accept()
-        self._tried = True
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
+def out_of_files(sock: socket.socket) -> Any:
+    """Return a socket from which nothing can be accepted at first, for lack of a descriptor."""
+    full = Mock(wraps=sock)
+    full.accept.side_effect = chain([OSError(errno.EMFILE, "")], repeat(DEFAULT))
+    return full
 
 
 class Workers:
@@ -63,7 +54,7 @@ class Workers:
         checks = [0] * count
         socks = [sock] * count
         if full:
-            socks[0] = cast("socket.socket", OutOfFiles(sock))
+            socks[0] = out_of_files(sock)
         self.all = [Worker(socks[n], Turns(self.connections, checks, n)) for n in range(count)]
         self.socket = sock
         self.clients: list[socket.socket] = []

@@ -47,17 +47,16 @@ class Failovers:
     count -- how many masters were killed: those of the partitions take turns
     """
 
-    def __init__(self, group: Group, prefix: str = "any") -> None:
+    def __init__(self, group: Group) -> None:
         self.count = 0
         self._group = group
-        self._prefix = prefix
         self._killed = 0.0
 
     def kill(self) -> None:
         """Kill a master, once Sentinels are ready to replace it."""
         if isinstance(self._group, Sentinels):
             time.sleep(max(0, self._killed + APART_SECONDS - time.monotonic()))
-        self._master, is_replaced = master_of(self._group, self._prefix, self.count)
+        self._master, is_replaced = master_of(self._group, "any", self.count)
         self._killed = time.monotonic()
         self._master.kill()
         until(is_replaced, TAKEN_OVER_SECONDS)

@@ -78,9 +78,9 @@ class Live(RunningService):
         """Return a client without a key."""
         return httpx.Client(base_url=self.url, timeout=HANG_SECONDS, verify=NO_TLS)
 
-    def raw(self, data: bytes, *, half_close: bool = False, seconds: float = HANG_SECONDS) -> bytes:
+    def raw(self, data: bytes, *, half_close: bool = False) -> bytes:
         """Send bytes over a new connection; return everything received until it is closed."""
-        with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
+        with socket.create_connection((self.host, self.port), HANG_SECONDS) as connection:
             connection.sendall(data)
             if half_close:
                 connection.shutdown(socket.SHUT_WR)

@@ -63,7 +63,7 @@ async def accept(_: Callable[..., Reply]) -> None:
 @asynccontextmanager
 async def client_of(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    seconds: float = TIMEOUT,
+    seconds: float,
     handshake: Callable[[Callable[..., Reply]], Awaitable[None]] = accept,
 ) -> AsyncIterator[RedisClient]:
     """Yield a client of a server.
