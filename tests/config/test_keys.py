@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -35,15 +35,6 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "keys"
     path.write_text(f"a:{DIGEST}\n")
     return path
-
-
-def raising(error: Exception) -> Callable[..., object]:
-    """Return a function that raises an error."""
-
-    def function(*_: object) -> object:
-        raise error
-
-    return function
 
 
 class TestNewKey:
@@ -266,8 +257,9 @@ class TestReload:
         keys = Keys(file=Path(file.name))
         monkeypatch.chdir("/")
         read_text, to_thread = Path.read_text, asyncio.to_thread
-        monkeypatch.setattr(Path, "read_text", raising(MemoryError()))
-        monkeypatch.setattr(asyncio, "to_thread", raising(RuntimeError("can't start new thread")))
+        monkeypatch.setattr(Path, "read_text", Mock(side_effect=MemoryError()))
+        no_thread = Mock(side_effect=RuntimeError("can't start new thread"))
+        monkeypatch.setattr(asyncio, "to_thread", no_thread)
         watcher = asyncio.create_task(keys.watch())
         await to_thread(replace, file, f"b:{OTHER}\n".encode())
         await eventually(lambda: caplog.records)

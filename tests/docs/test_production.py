@@ -81,12 +81,9 @@ def test_production_works_when_followed_literally(repository: Path, tmp_path: Pa
     assert "Installing build dependencies" not in said
     collected = set(re.findall(r" Collecting (\S+)", said))
     locks = ("requirements.lock", "docker/requirements-build.lock")
+    pinned = "\n".join((ROOT / lock).read_text() for lock in locks)
     assert collected
-    assert collected <= {pin for lock in locks for pin in pinned(ROOT / lock)}
-
-
-def pinned(lock: Path) -> list[str]:
-    return re.findall(r"^([a-z]\S+==\S+) ", lock.read_text(), re.MULTILINE)
+    assert collected <= {*re.findall(r"^([a-z]\S+==\S+) ", pinned, re.MULTILINE)}
 
 
 def test_every_exit_status_is_in_the_readme() -> None:

@@ -11,10 +11,6 @@ IDS = st.integers(1, 40) | st.integers(1, 2**53 - 1)
 CHANGES = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "remove"]), IDS), max_size=200)
 
 
-def pet(pet_id: int, name: str = "n") -> Pet:
-    return Pet(pet_id, name, 1)
-
-
 @settings(deadline=None)
 @given(changes=CHANGES, size=st.integers(1, 4), after=IDS, count=st.integers(1, 50))
 def test_sorted_items_find_what_a_dictionary_finds(
@@ -25,7 +21,7 @@ def test_sorted_items_find_what_a_dictionary_finds(
         items, model = SortedItems[Pet](), dict[int, Pet]()
         for step, (change, pet_id) in enumerate(changes):
             if change == "put":
-                model[pet_id] = pet(pet_id, f"{step}")
+                model[pet_id] = Pet(pet_id, f"{step}", 1)
                 items.put(model[pet_id])
             elif model.pop(pet_id, None):
                 items.remove(pet_id)

@@ -22,12 +22,6 @@ QUOTED = quote(SECRET, safe="")
 BINARIES = [binary for binary in (VALKEY, REDIS) if binary]
 
 
-def ssl_context(file: Path, key: Path) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file, key)
-    return context
-
-
 @pytest.mark.parametrize(
     ("url", "topology", "addresses"),
     [
@@ -184,7 +178,9 @@ def test_tls_works_with_a_proxy_and_an_unknown_certificate_is_refused(
     valkey: Server, tmp_path: Path
 ) -> None:
     file, key = certificate(tmp_path)
-    with proxy(valkey.host, valkey.port, ssl_context(file, key)) as front:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file, key)
+    with proxy(valkey.host, valkey.port, context) as front:
         for host in ("127.0.0.1", "localhost"):
             asyncio.run(_use(f"rediss://{host}:{front.port}?ssl_ca_certs={file}"))
         message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}")))

@@ -2,13 +2,12 @@
 
 import asyncio
 from time import monotonic
+from unittest.mock import Mock
 
 import pytest
 from petstore_conformance.faults.proxy import Proxy
-from petstore_redis import RedisRepository
 from petstore_redis.client import WINDOW_BYTES, Connection
 from petstore_redis.encoding import decode_pets
-from petstore_redis.masters import Master
 
 from backends.redis.tests.servers import Server
 from backends.redis.tests.stores import client_of, opened, unavailable
@@ -18,10 +17,6 @@ from tests.support.waiting import HANG_SECONDS, PATIENCE
 
 LARGE = NewPet("x" * 65_000, 1)
 SECONDS = 2 * PATIENCE
-
-
-def first_master(repository: RedisRepository) -> Master:
-    return repository._masters.owners[0]  # noqa: SLF001 - to see its connections
 
 
 async def test_a_page_that_arrives_is_not_late_and_others_do_not_wait_for_it(front: Proxy) -> None:
@@ -102,15 +97,8 @@ async def test_a_command_that_a_server_is_taking_is_not_late(stalls: bool) -> No
 
 
 async def test_as_many_commands_are_in_flight_as_their_replies_leave_room_for() -> None:
-    class Transport(asyncio.Transport):
-        def write(self, data: object) -> None:
-            """Send nothing."""
-
-        def abort(self) -> None:
-            """Close nothing."""
-
     connection = Connection("it", SECONDS, lambda _: None, lambda: None)
-    connection.connection_made(Transport())
+    connection.connection_made(Mock())
     small, large = 10, 2 * WINDOW_BYTES
     fitted = []
     for size in [*[small] * 10, large, *[small] * 10]:
@@ -132,7 +120,7 @@ async def test_the_connection_for_pages_is_replaced_with_that_for_other_calls(
     valkey: Server,
 ) -> None:
     async with opened(valkey) as repository:
-        master = first_master(repository)
+        master = repository._masters.owners[0]  # noqa: SLF001 - to see its connections
         before = await master.pages.call("CLIENT", "ID")
         assert await master.reads.call("CLIENT", "ID") != before
         master.reads.disconnect("for the test")

@@ -107,22 +107,17 @@ def test_a_log_that_cannot_be_read_is_not_left_out(folder: Path, tmp_path: Path)
         assert "Run 'petstore check' where its folder can be written to" in message
     create(folder / "pets.sqlite")
     with mounted(folder / "pets.sqlite") as file:
-        asyncio.run(_check_two(file))
+        asyncio.run(check_pets(file, ["Tom", "Rex"]))
 
 
-async def _check_two(file: Path) -> None:
+async def check_pets(file: Path, names: list[str]) -> None:
     async with opened(file, READING) as repository:
-        assert [pet.name for pet in await pets(repository)] == ["Tom", "Rex"]
+        assert [pet.name for pet in await pets(repository)] == names
 
 
 def test_a_backup_without_a_log_is_served(folder: Path, tmp_path: Path) -> None:
     """``VACUUM INTO`` writes a file whose journal mode is not WAL."""
     create(tmp_path / "pets.sqlite", 2)
     execute(tmp_path / "pets.sqlite", f"VACUUM INTO '{folder}/pets.sqlite'")
-
-    async def run() -> None:
-        with mounted(folder / "pets.sqlite") as file:
-            async with opened(file, READING) as repository:
-                assert len(await pets(repository)) == 2
-
-    asyncio.run(run())
+    with mounted(folder / "pets.sqlite") as file:
+        asyncio.run(check_pets(file, ["Rex", "Rex"]))
