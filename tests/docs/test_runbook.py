@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.documents import ROOT
+from tests.support.promtool import ALERTS, RULES
 
 RUNBOOK = (ROOT / "docs/runbook.md").read_text()
 FILES = [*ROOT.glob("petstore/**/*.py"), *ROOT.glob("backends/*/petstore_*/*.py")]
@@ -74,9 +75,7 @@ def test_each_line_of_the_runbook_is_in_the_code(nodes: list[ast.AST]) -> None:
 
 
 def test_each_alert_is_in_the_runbook_and_refers_to_it() -> None:
-    rules = (ROOT / "docker/alerts.yaml").read_text()
-    alerts = re.findall(r"- alert: (\w+)", rules)
     section = RUNBOOK.partition("\n## Alerts\n")[2].partition("\n## ")[0]
-    assert re.findall(r"^### (\w+)$", section, re.MULTILINE) == alerts
-    links = re.findall(r"runbook: (\S+)", rules)
-    assert links == [f"docs/runbook.md#{alert.lower()}" for alert in alerts]
+    assert re.findall(r"^### (\w+)$", section, re.MULTILINE) == ALERTS
+    links = re.findall(r"runbook: (\S+)", RULES)
+    assert links == [f"docs/runbook.md#{alert.lower()}" for alert in ALERTS]

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.key_files import key_line
 from tests.support.metrics import metrics_url
 from tests.support.pets import REX
-from tests.support.promtool import ALERTS, FIRING, RULES, passes, promtool
+from tests.support.promtool import ALERTS, FIRING, RULES, labelled, passes, promtool
 from tests.support.raw_http import begin_body
 from tests.support.services import KEY, OTHER_KEY, Start
 from tests.support.waiting import HANG_SECONDS, until
@@ -239,12 +239,6 @@ def gauges(state: State, checked: float) -> dict[str, float]:
         'process_open_fds{process="worker-0"}': state.descriptors,
         'process_max_fds{process="worker-0"}': 1000,
     }
-
-
-def labelled(name: str, instance: str) -> str:
-    """Return a series with the labels that Prometheus adds."""
-    name, _, labels = name.rstrip("}").partition("{")
-    return f'{name}{{job="petstore",instance="{instance}"{labels and f",{labels}"}}}'
 
 
 def values(name: str, scrapes: Sequence[dict[str, float]]) -> Iterator[str]:

@@ -7,12 +7,11 @@ from typing import Final
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.documents import ROOT, blocks
 from tests.support.metrics import metrics_url
 from tests.support.pets import REX
-from tests.support.promtool import RULES, passes
+from tests.support.promtool import RULES, labelled, passes
 from tests.support.services import Live, Start
 from tests.support.waiting import HANG_SECONDS, until
 
@@ -26,19 +25,12 @@ QUERIES: Final = [
     for target in panel["targets"]
 ]
 
-Samples = dict[str, float]
-"""Values by series, as Prometheus would store them."""
 
-
-def scrape(live: Live) -> Samples:
+def scrape(live: Live) -> dict[str, float]:
+    """Return values by series, as Prometheus would store them."""
     text = httpx.get(metrics_url(live.log.read_text()), timeout=HANG_SECONDS).text
-    samples = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            labels = {"job": "petstore", "instance": "shop:9100", **sample.labels}
-            listed = ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
-            samples[f"{sample.name}{{{listed}}}"] = sample.value
-    return samples
+    samples = re.findall(r"^(\w+(?:{.*})?) (\S+)$", text, re.MULTILINE)
+    return {labelled(name): float(value) for name, value in samples}
 
 
 def test_each_query_finds_something_in_the_metrics_of_a_service_and_each_metric_is_used(

@@ -23,3 +23,9 @@ def passes(folder: Path, command: str, file: str) -> None:
     """Run promtool in a folder, and expect that it succeeds."""
     checked = promtool(folder, command, file)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def labelled(name: str, instance: str = "shop:9100") -> str:
+    """Return a series with the labels that Prometheus adds."""
+    name, _, labels = name.rstrip("}").partition("{")
+    return f'{name}{{job="petstore",instance="{instance}"{labels and f",{labels}"}}}'
