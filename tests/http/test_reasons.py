@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-import os
 import socket
 from collections.abc import Container, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from petstore.config.settings import LogFormat, RateLimit, Settings
 from petstore.contract import Pet, UnavailableError, WrongStoreError
 from petstore.http.api import operations
 from petstore.observability import logs
+from petstore.observability.output import Output
 from tests.support.command import log_restored
 from tests.support.hostile_inputs import BAD_BODIES, BAD_QUERIES, pet_body
 from tests.support.pets import REX
@@ -29,6 +28,9 @@ from tests.support.waiting import until
 
 Line = dict[str, Any]
 MARKER = "jabberwocky"
+
+Log = list[bytes]
+"""What is written to the log, some lines at a time."""
 
 
 class Failing(MemoryRepository):
@@ -57,44 +59,23 @@ class Hanging(MemoryRepository):
         await asyncio.Event().wait()
 
 
-class Log:
-    """The log, in a file. That of `capfd` is emptied, which may lose or tear lines."""
-
-    def __init__(self, path: Path) -> None:
-        self._target = path.open("wb")
-        self._file = path.open("rb")
-        self._rest = b""
-
-    def read(self) -> list[bytes]:
-        """Return the lines that were completed since the last time."""
-        *complete, self._rest = (self._rest + self._file.read()).split(b"\n")
-        return complete
-
-    @contextmanager
-    def on_standard_error(self) -> Iterator[None]:
-        before = os.dup(2)
-        os.dup2(self._target.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-
-    def close(self) -> None:
-        self._target.close()
-        self._file.close()
-
-
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with closing(Log(tmp_path / "log")) as log:
-        yield log
+def log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """Return what is written to the log from now on."""
+    written = Log()
+    monkeypatch.setattr(Output, "write", lambda _, lines: written.append(lines))
+    return written
+
+
+def read(log: Log) -> list[Line]:
+    """Return the lines since the last time."""
+    return [json.loads(line) for _ in range(len(log)) for line in log.pop(0).splitlines()]
 
 
 @contextmanager
-def logged(log: Log, **options: Any) -> Iterator[Live]:
+def logged(**options: Any) -> Iterator[Live]:
     """Run a service whose requests are logged."""
-    with log.on_standard_error(), log_restored(), in_thread(**options) as live:
+    with log_restored(), in_thread(**options) as live:
         logs.set_up(LogFormat.JSON)
         yield live
 
@@ -104,7 +85,7 @@ def lines(log: Log, count: int = 1, events: Container[str] = ("request",)) -> li
     found: list[Line] = []
 
     def complete() -> bool:
-        found.extend(line for line in map(json.loads, log.read()) if line["event"] in events)
+        found.extend(line for line in read(log) if line["event"] in events)
         return len(found) >= count
 
     until(complete)
@@ -118,7 +99,7 @@ def why(log: Log) -> tuple[int, str, str]:
 
 
 def test_the_line_of_an_error_has_its_code_and_its_reason(log: Log) -> None:
-    with logged(log) as live, live.anonymous() as anonymous:
+    with logged() as live, live.anonymous() as anonymous:
         client, key = live.client, {"idempotency-key": "k"}
         created = client.post("/v1/pets", json=REX | {"status": "available"})
         order = {"petId": int(created.headers["location"].rpartition("/")[2])}
@@ -160,7 +141,7 @@ def test_the_line_of_an_error_has_its_code_and_its_reason(log: Log) -> None:
 
 
 def test_malformed_http_is_logged_once_with_its_reason_and_the_id_of_its_response(log: Log) -> None:
-    with logged(log) as live:
+    with logged() as live:
         words = "expected a method, a target and HTTP/1.1 or HTTP/1.0, with single spaces"
         begun = head("POST /v1/pets", HOST, AUTHORIZED, JSON, "Content-Length: 9")
         for sent, reason in (
@@ -178,13 +159,13 @@ def test_malformed_http_is_logged_once_with_its_reason_and_the_id_of_its_respons
 
 def test_the_reason_of_a_limit_says_which(log: Log) -> None:
     limits = Settings(drain_seconds=0, rate_limit=RateLimit.parse("1/h"), max_body_bytes=9)
-    with logged(log, settings=limits) as live:
+    with logged(settings=limits) as live:
         live.client.post("/v1/pets", json=REX)
         assert why(log) == (413, "payload_too_large", "body: expected at most 9 bytes.")
         live.client.get("/v1/pets")
         assert why(log)[:2] == (429, "rate_limited")
     with (
-        logged(log, settings=Settings(drain_seconds=0, max_in_flight=1)) as live,
+        logged(settings=Settings(drain_seconds=0, max_in_flight=1)) as live,
         begin_body(live, "Content-Length: 9\r\nExpect: 100-continue") as connection,
     ):
         connection.recv(1)
@@ -193,7 +174,7 @@ def test_the_reason_of_a_limit_says_which(log: Log) -> None:
 
 
 def test_the_reason_of_a_failure_of_the_storage_says_which(log: Log) -> None:
-    with logged(log, plugin=plugin_of(Failing())) as live:
+    with logged(plugin=plugin_of(Failing())) as live:
         for id_, expected in {
             1: (503, "unavailable", "UnavailableError (ConnectionRefusedError)"),
             2: (503, "unavailable", "WrongStoreError"),
@@ -207,7 +188,7 @@ def test_a_storage_that_takes_too_long_is_not_ready(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "READY_SECONDS", 0.01)
-    with logged(log, plugin=plugin_of(Hanging())) as live:
+    with logged(plugin=plugin_of(Hanging())) as live:
         check_error(live.client.get("/readyz"), 503, "unavailable")
         not_ready = "not ready: the storage did not respond in time"
         before, line = lines(log, 2, {"request", not_ready})
@@ -217,7 +198,7 @@ def test_a_storage_that_takes_too_long_is_not_ready(
 
 def test_a_request_that_a_stop_cuts_off_is_logged_as_the_503_that_it_gets(log: Log) -> None:
     hanging, brief = Hanging(), Settings(drain_seconds=0, shutdown_seconds=1)
-    with logged(log, settings=brief, plugin=plugin_of(hanging)) as live:
+    with logged(settings=brief, plugin=plugin_of(hanging)) as live:
         connection = socket.create_connection((live.host, live.port))
         connection.sendall(head("GET /v1/pets", HOST, AUTHORIZED))
         until(lambda: hanging.called)
@@ -239,7 +220,7 @@ HOSTILE = st.lists(PARTS | st.binary(max_size=4) | st.just(MARKER.encode()), max
 )
 
 
-def test_nothing_that_a_client_sends_is_logged(log: Log) -> None:
+def test_nothing_that_a_client_sends_is_logged(log: Log, capfd: pytest.CaptureFixture[str]) -> None:
     marker = MARKER.encode()
     statuses: set[int] = set()
 
@@ -268,12 +249,12 @@ def test_nothing_that_a_client_sends_is_logged(log: Log) -> None:
         live.raw(b"%b /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n" % marker.upper(), half_close=True)
         live.raw(b"GET /v1/pets HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % text, half_close=True)
         live.raw(b"GET /v1/pets HTTP/1.1\r\nHost: %b\r\n\r\n" % text, half_close=True)
-        found = log.read()
-        assert marker not in b"".join(found).lower()
-        for logged_ in map(json.loads, found):
+        assert marker not in b"".join(log).lower()
+        for logged_ in read(log):
             statuses.add(logged_["status"])
             assert ("reason" in logged_) == ("code" in logged_) == (logged_["status"] >= 400)
 
-    with logged(log) as live:
+    with logged() as live:
         send(live)
+    assert capfd.readouterr().err == "", "there is nothing beside the log"
     assert {200, 201, 400, 401, 404, 405, 415} <= statuses
