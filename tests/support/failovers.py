@@ -35,9 +35,9 @@ def master_of(group: Group, prefix: str, partition: int) -> tuple[Server, Callab
 def settled(group: Group) -> bool:
     """Return whether all servers are in sync again, so that the next master may fail."""
     if isinstance(group, Sentinels):
-        replicas = [server.call("ROLE")[0] for server in group.data].count("slave")
+        replicas = [server.call("ROLE")[0] for server in group.nodes].count("slave")
         seen = [server.call("SENTINEL MASTER", SERVICE)["flags"] for server in group.sentinels]
-        return replicas == len(group.data) - 1 and set(seen) == {"master"}
+        return replicas == len(group.nodes) - 1 and set(seen) == {"master"}
     return group.ready()
 
 

@@ -337,7 +337,7 @@ async def test_the_settings_of_a_new_master_are_checked(
         async with opened(group, timeout_seconds=0.5) as repository:
             await repository.create_pet(REX)
             old = group.master()
-            for server in group.data:
+            for server in group.nodes:
                 if server is not old:
                     server.call("CONFIG", "SET", "maxmemory-policy", policy)
                     server.call("CONFIG", "SET", "appendfsync", "everysec")

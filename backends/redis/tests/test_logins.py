@@ -3,7 +3,7 @@
 At the start the same is an error of the settings: test_address, test_store.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -15,15 +15,14 @@ from tests.support.repositories import AT, REX, again, make_token, pets
 
 ALL = "~*", "&*", "+@all"
 REFUSED = "the user or the password is refused"
-GROUPS = "sentinel", "cluster"
 
 
 class Place:
     """Servers with a user "rex" whose password is "hunter2"."""
 
-    def __init__(self, group: Server | Sentinels | Cluster, servers: list[Server]) -> None:
+    def __init__(self, group: Server | Sentinels | Cluster) -> None:
         self.url = url_of(group).replace("://", "://rex:hunter2@")
-        self._servers = servers
+        self._servers: Sequence[Server] = [group] if isinstance(group, Server) else group.nodes
 
     def allow(self) -> None:
         """Give the user the password and all permissions."""
@@ -40,17 +39,14 @@ class Place:
             server.call("CLIENT", "KILL", "USER", "rex")
 
 
-@pytest.fixture(params=["single", *(pytest.param(kind, marks=pytest.mark.slow) for kind in GROUPS)])
+@pytest.fixture(
+    params=[
+        "server",
+        *(pytest.param(group, marks=pytest.mark.slow) for group in ("sentinels", "nodes")),
+    ]
+)
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    if request.param == "single":
-        server = request.getfixturevalue("server")
-        made = Place(server, [server])
-    elif request.param == "sentinel":
-        sentinels = request.getfixturevalue("sentinels")
-        made = Place(sentinels, sentinels.data)
-    else:
-        nodes = request.getfixturevalue("nodes")
-        made = Place(nodes, nodes.nodes)
+    made = Place(request.getfixturevalue(request.param))
     made.allow()
     yield made
     made.change("reset")
@@ -104,8 +100,7 @@ async def test_a_login_that_may_only_read_is_refused_at_the_start_unless_nothing
 async def test_a_permission_that_is_taken_from_open_connections_is_unavailable_until_it_is_back(
     request: pytest.FixtureRequest, kind: str, rule: str
 ) -> None:
-    server = request.getfixturevalue(kind)
-    place = Place(server, [server])
+    place = Place(request.getfixturevalue(kind))
     place.allow()
     async with opened(place.url, partitions=2) as repository:
         pet = await repository.create_pet(REX)
@@ -127,7 +122,7 @@ async def test_a_permission_that_is_taken_from_open_connections_is_unavailable_u
 async def test_a_connection_that_is_no_longer_logged_in_is_replaced(
     server: Server, *, read: bool
 ) -> None:
-    place = Place(server, [server])
+    place = Place(server)
     place.allow()
     with server.client(username="rex", password="hunter2") as admin:
         admin.execute_command("ACL", "SETUSER", "default", "off")

@@ -31,15 +31,15 @@ HASTY: Final = ("info-period", 500, "publish-period", 250)
 class Sentinels:
     """A master with replicas, and the Sentinels that monitor them."""
 
-    def __init__(self, data: Sequence[Server], sentinels: Sequence[Server]) -> None:
-        self.data = data
+    def __init__(self, nodes: Sequence[Server], sentinels: Sequence[Server]) -> None:
+        self.nodes = nodes
         self.sentinels = sentinels
 
     def master(self) -> Server:
         """Return the master according to the first running Sentinel."""
         monitor = next(server for server in self.sentinels if server.process)
         _, port = monitor.call("SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
-        return next(server for server in self.data if server.port == int(port))
+        return next(server for server in self.nodes if server.port == int(port))
 
     def failed_over(self, old: Server) -> bool:
         """Return whether all running Sentinels report another master, and it has that role."""
@@ -55,7 +55,7 @@ class Sentinels:
     def ready(self) -> bool:
         """Return whether all Sentinels see each other and all data nodes, none of them down."""
         others = ["sentinel"] * (len(self.sentinels) - 1)
-        replicas = ["slave"] * (len(self.data) - 1)
+        replicas = ["slave"] * (len(self.nodes) - 1)
         return all(
             server.call("SENTINEL MASTER", SERVICE)["flags"] == "master"
             and self._flags(server, "SENTINELS") == others

@@ -18,11 +18,10 @@ from petstore_sqlite import SqliteSettings
 from backends.postgres.tests import servers as postgres_servers
 from backends.postgres.tests import standbys
 from backends.redis.tests.servers import AOF, Server, single
-from backends.redis.tests.topologies import Sentinels, cluster, sentinel, url_of
+from backends.redis.tests.topologies import Cluster, Sentinels, cluster, sentinel, url_of
 from tests.faults.torture.runs import Outcomes, Run, SetUp
 from tests.faults.torture.stage import SHORT, Topology, rounds
 from tests.support.failovers import Failovers, master_of
-from tests.support.redis_servers import Group
 
 WORKERS: Final = ("kill-workers", "stall-worker")
 PARTITIONS: Final = 8
@@ -71,23 +70,23 @@ def one_redis(directory: Path, run: Run) -> Outcomes:
         yield from rounds(set_up, run, directory, front)
 
 
-def replicated(group: Group, settings: RedisSettings, *, lossless: bool = True) -> Topology:
+def replicated(
+    group: Sentinels | Cluster, settings: RedisSettings, *, lossless: bool = True
+) -> Topology:
     """Return a set-up on masters and replicas: a replica takes over from a master that is killed.
 
     A master, or all replicas, are suspended, so that they lag and confirm no write.
     """
-    assert not isinstance(group, Server)
-    nodes = group.data if isinstance(group, Sentinels) else group.nodes
     failovers = Failovers(group)
 
     def stalled(random: Random) -> list[Server]:
         if random.random() < 0.5:
             return [master_of(group, settings.prefix, random.randrange(settings.partitions))[0]]
-        return [node for node in nodes if node.call("ROLE")[0] == "slave"]
+        return [node for node in group.nodes if node.call("ROLE")[0] == "slave"]
 
     def masters() -> list[str]:
         """Return the replication ids: they change when a replica takes over."""
-        found = [node.call("INFO", "replication") for node in nodes if node.process]
+        found = [node.call("INFO", "replication") for node in group.nodes if node.process]
         return sorted({info["master_replid"] for info in found})
 
     return Topology(
