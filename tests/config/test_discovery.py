@@ -174,6 +174,7 @@ class TestSettings:
             ("acme_uri", "x", r".* setting of the backend 'acme'\. Did you mean .*_ACME_URL\?\n$"),
             ("acme_color", SECRET, "PETSTORE_ACME_COLOR is not a setting of the backend 'acme'"),
             ("acme_", "x", "PETSTORE_ACME_ is not a setting of the backend 'acme'"),
+            ("acme_port", "80", "PETSTORE_ACME_PORT is not a setting of the backend 'acme'"),
             ("acme_url", "http://x", "PETSTORE_ACME_URL must be an acme:// URL; it is 'http://x'"),
             ("acme_url", f"http://:{SECRET}@x", "PETSTORE_ACME_URL must be an acme:// URL"),
             ("acme_timeout", "0", "PETSTORE_ACME_TIMEOUT must be seconds above 0; it is '0'"),
@@ -209,13 +210,6 @@ class TestSettings:
             in_process("check", backend="acme", **injected | {f"acme_{field}": "abc"})
         )
         assert message == f"petstore: {name} must be an integer from 1 to 9; it is 'abc'\n"
-
-    def test_a_name_that_kubernetes_might_inject_is_unknown_without_its_service(
-        self, site: Site
-    ) -> None:
-        site.install()
-        message = error_message(in_process("check", backend="acme", acme_port="80"))
-        assert message.startswith("petstore: PETSTORE_ACME_PORT is not a setting of the backend")
 
     def test_a_warning_of_python_is_one_line(self, site: Site) -> None:
         site.install(

@@ -130,10 +130,6 @@ class Document:
         """Return the documented body of an operation's success."""
         return self.responses[operation, min(self.operations[operation]["responses"])]
 
-    def blocks(self, language: str) -> list[str]:
-        """Return the blocks of the guide in a language."""
-        return blocks(self.guide, language)
-
 
 def examples(body: dict[str, Any]) -> dict[str, Any]:
     """Return the examples of a body by their names; a single one has none."""
@@ -311,7 +307,7 @@ def test_the_pattern_of_a_key_matches_exactly_the_accepted_keys(
 
 def test_the_requests_of_the_guide_work(document: Document, fresh: Live) -> None:
     document.send(fresh.client, "createPet")
-    listing, ordering = document.blocks("sh")
+    listing, ordering = blocks(document.guide, "sh")
     runs = [bash(s, SERVER=f"{fresh.url}/v1", KEY=fresh.key) for s in (listing, ordering, ordering)]
     pets, order, again = [json.loads(run.stdout) for run in runs]
     assert pets == [document.success("createPet")]
@@ -332,11 +328,11 @@ def test_the_guide_shows_responses_as_they_are_sent(document: Document) -> None:
         *((error, name) for name in (*limits, "Deprecation", "Sunset", "Link")),
     ]
     headers = "".join(f"{name}: {response.headers[name]}\n" for response, name in shown)
-    assert "".join(document.blocks("http")) == headers
+    assert "".join(blocks(document.guide, "http")) == headers
     assert {
         name: document.header_components[name]["schema"]["examples"] for name in limits
     } == limits
-    assert [json.loads(block) for block in document.blocks("json")] == [error.json()]
+    assert [json.loads(block) for block in blocks(document.guide, "json")] == [error.json()]
 
 
 def test_dates_and_numbers_in_its_texts_are_correct(document: Document, fresh: Live) -> None:

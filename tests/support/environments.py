@@ -17,12 +17,6 @@ import pytest
 BUILD: Final = Path(__file__).parents[2] / "build"
 
 
-NPM_CI: Final = (
-    *("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"),
-    "--loglevel=error",
-)
-
-
 def programs(name: str, lock: Path) -> Path:
     """Return the directory of the programs in an environment with the packages of a lock file.
 
@@ -46,7 +40,9 @@ def node_modules(directory: Path) -> Path:
     modules = directory / "node_modules"
 
     def install() -> None:
-        subprocess.run([*NPM_CI, "--prefix", directory], check=True)
+        command = "npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier"
+        command += " --loglevel=error --prefix"
+        subprocess.run([*command.split(), directory], check=True)
 
     locked = BUILD / f"{directory.name}-npm.lock"
     _install(modules / "installed", directory / "package-lock.json", install, locked)
