@@ -24,7 +24,7 @@ from petstore_redis import address
 from petstore_redis.masters import Masters
 from petstore_redis.replies import UnusableError
 from petstore_redis.repository import RedisRepository
-from petstore_redis.scripts import Scripts, keys
+from petstore_redis.scripts import keys
 from petstore_redis.store import RedisStore
 
 __all__ = ["RedisRepository", "RedisSettings", "backend"]
@@ -69,9 +69,8 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
     Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if a
     server cannot be reached, `WrongStoreError` and `ChangeNeededError` as `expected` demands.
     """
-    scripts = Scripts()
     async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
-        store = RedisStore(masters, scripts, partition_keys)
+        store = RedisStore(masters, partition_keys)
         try:
             await masters.start(store.check_connection)
             await store.open(expected)
@@ -88,7 +87,7 @@ async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterat
             raise UnavailableError(f"{error}{hint}") from None
         except StorageError as error:  # at start-up, any other is the deployer's to solve
             raise SettingsError(*error.args) from None
-        yield RedisRepository(masters, scripts, partition_keys, store)
+        yield RedisRepository(store)
 
 
 @asynccontextmanager

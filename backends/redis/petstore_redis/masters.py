@@ -140,7 +140,23 @@ class Masters:
         """Return each master once."""
         return list(dict.fromkeys(self.owners))
 
-    async def follow_redirect(
+    async def send(self, partition: int, packed: bytes, *, write: bool, page: bool = False) -> Any:
+        """Send a command to the master of a partition, and again if an error asks for that.
+
+        write -- whether the reply must wait for replicas
+        page -- whether it may be large
+
+        Raises `StorageError` as `handle_error` returns it, `UnavailableError` if the server cannot
+        be reached.
+        """
+        master = self.owners[partition]
+        client = master.writes if write else master.pages if page else master.reads
+        try:
+            return await client.send(packed)
+        except hiredis.ReplyError as error:
+            return await self.send_again(partition, master, error, packed, write=write)
+
+    async def send_again(
         self,
         partition: int,
         master: Master,
@@ -152,13 +168,12 @@ class Masters:
         """Send a command again as an error asks: to the node that MOVED or ASK names, or later.
 
         TRYAGAIN means that some keys of a slot have moved and others not yet: the command is sent
-        until the time of a call is over. A server that asks for this has not executed it.
+        until the time of a call is over. NOSCRIPT is the error of an EVALSHA, whose EVAL this is.
+        A server that asks for this has not executed it.
 
         master -- the master that replied to the command with this error
-        write -- whether the reply must wait for replicas
 
-        Raises `StorageError` as `handle_error` returns it, `UnavailableError` if that node cannot
-        be reached.
+        The rest is as for `send`.
         """
         end, redirected = monotonic() + self._seconds, False
         while True:
@@ -169,7 +184,7 @@ class Masters:
             elif kind in ("MOVED", "ASK") and not redirected:
                 host, _, port = rest.rpartition(" ")[2].rpartition(":")
                 master, redirected = self._master((host or master.address[0], int(port))), True
-            else:
+            elif kind != "NOSCRIPT" or monotonic() > end:
                 raise self.handle_error(master, error)
             client = master.writes if write else master.reads
             if kind == "ASK":  # both are sent together: nothing comes between them

@@ -40,7 +40,7 @@ def storage_error(name: str, error: Exception) -> StorageError:
     if DENIED.search(str(error)):
         return UnusableError(
             f"{name}: the user or the password is refused: {error.args[0].rstrip('.')}; check"
-            " PETSTORE_REDIS_URL"
+            " PETSTORE_REDIS_URL; the user needs +@all on its keys, and +info"
         )
     if "index is out of range" in str(error):
         return UnusableError(f"{name}: {error}; correct the number in PETSTORE_REDIS_URL")

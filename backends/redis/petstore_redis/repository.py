@@ -46,9 +46,8 @@ from petstore_redis.encoding import (
     encode_order,
     encode_pet,
 )
-from petstore_redis.masters import Masters
 from petstore_redis.packing import pack, sized, template
-from petstore_redis.scripts import STORE_KEYS, Outcome, Script, Scripts
+from petstore_redis.scripts import STORE_KEYS, Outcome, Script
 from petstore_redis.store import RedisStore
 
 _Item = TypeVar("_Item", Pet, Order)
@@ -75,29 +74,22 @@ class RedisRepository(Repository):
     one, and their ids follow the same rule. So each partition counts on its own, and no two assign
     the same id.
 
-    keys -- for each partition, its keys by their names
     store -- the open store
     """
 
-    def __init__(
-        self,
-        masters: Masters,
-        scripts: Scripts,
-        keys: Sequence[dict[str, str]],
-        store: RedisStore,
-    ) -> None:
+    def __init__(self, store: RedisStore) -> None:
         self.store = store.identity
         self._open_store = store
-        self._masters = masters
-        self._scripts = scripts
-        self._keys = keys
+        self._masters = store.masters
+        self._scripts = store.scripts
+        self._keys = keys = store.keys
         self._size = len(keys)
         # For each partition: templates by the name of the set, or by SHA-1 and number of arguments.
         self._gets = [_searches(names, None, None) for names in keys]
         self._pages = [_searches(names, None, "+inf", "LIMIT", "0", None) for names in keys]
         self._evals: list[dict[tuple[str, int], bytes]] = [{} for _ in keys]
-        self._creates = self._batches(scripts.create_pets)
-        self._placements = self._batches(scripts.place_orders)
+        self._creates = self._batches(self._scripts.create_pets)
+        self._placements = self._batches(self._scripts.place_orders)
         first = randbelow(self._size)
         self._turns = cycle([*range(first, self._size), *range(first)])
 
@@ -262,7 +254,7 @@ class RedisRepository(Repository):
         tokens = [item.value for item in items if isinstance(item, TokenRecord)]
         if tokens:
             reading = (
-                self._send(p, pack("HMGET", names["tokens"], *tokens), write=False)
+                self._masters.send(p, pack("HMGET", names["tokens"], *tokens), write=False)
                 for p, names in enumerate(self._keys)
             )
             for partition, rows in enumerate(await asyncio.gather(*reading)):
@@ -306,7 +298,7 @@ class RedisRepository(Repository):
         partition = self._partition(id_)
         value = b"%d" % id_
         values = len(value), value, len(value), value
-        return self._send(partition, self._gets[partition][key] % values, write=False)
+        return self._masters.send(partition, self._gets[partition][key] % values, write=False)
 
     async def _page(
         self,
@@ -319,7 +311,7 @@ class RedisRepository(Repository):
         values = len(begin), begin, len(limit), limit
         if self._size == 1:
             packed = self._pages[0][key] % values
-            rows = await self._send(0, packed, write=False, page=True)
+            rows = await self._masters.send(0, packed, write=False, page=True)
         else:
             packets = [pages[key] % values for pages in self._pages]
             rows = await self._everywhere(packets, page=True)
@@ -341,20 +333,12 @@ class RedisRepository(Repository):
             )
         except hiredis.ReplyError:  # a read may be sent again
             pairs = enumerate(commands)
-            again = (self._send(number, packed, write=False, page=page) for number, packed in pairs)
+            again = (
+                self._masters.send(number, packed, write=False, page=page)
+                for number, packed in pairs
+            )
             found = await asyncio.gather(*again)
         return [row for rows in found for row in rows]
-
-    async def _send(self, partition: int, packed: bytes, *, write: bool, page: bool = False) -> Any:
-        """Send a command to the master of a partition, and again if that redirects it."""
-        master = self._masters.owners[partition]
-        client = master.writes if write else master.pages if page else master.reads
-        try:
-            return await client.send(packed)
-        except hiredis.ReplyError as error:
-            return await self._masters.follow_redirect(
-                partition, master, error, packed, write=write
-            )
 
     async def _run(
         self, partition: int, script: Script, *arguments: int | bytes, write: bool = True
@@ -372,12 +356,7 @@ class RedisRepository(Repository):
             result = await client.send(evals[kind] % arguments)
         except hiredis.ReplyError as error:
             packed = self._template(partition, script, arguments, "EVAL", script.text) % arguments
-            if str(error).startswith("NOSCRIPT"):  # EVAL makes it known
-                result = await self._send(partition, packed, write=write)
-            else:
-                result = await self._masters.follow_redirect(
-                    partition, master, error, packed, write=write
-                )
+            result = await self._masters.send_again(partition, master, error, packed, write=write)
         if result[0] == Outcome.OTHER_STORE:
             owner = self._masters.owners[partition]
             wrong = UnavailableError(

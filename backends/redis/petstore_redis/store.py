@@ -23,6 +23,7 @@ from petstore.contract import (
 from petstore_redis.address import ServerAddress, Topology
 from petstore_redis.client import Reply
 from petstore_redis.masters import Master, Masters
+from petstore_redis.packing import pack
 from petstore_redis.scripts import Script, Scripts
 from petstore_redis.servers import check_role, check_settings, parse_info, warn_of_losses
 
@@ -106,11 +107,11 @@ class RedisStore:
     keys -- for each partition, its keys by their names
     """
 
-    def __init__(self, masters: Masters, scripts: Scripts, keys: Sequence[dict[str, str]]) -> None:
+    def __init__(self, masters: Masters, keys: Sequence[dict[str, str]]) -> None:
         self.identity = ""
-        self._masters = masters
-        self._scripts = scripts
-        self._keys = keys
+        self.masters = masters
+        self.scripts = Scripts()
+        self.keys = keys
         self._levels: dict[int, _Level] = {}
         self._notes: Notes | None = None
         self._noted: list[dict[int, _Noted]] = []
@@ -133,19 +134,19 @@ class RedisStore:
         if _is_damaged(rows):
             error = SettingsError if expected.store is None else WrongStoreError
             raise error(
-                f"{self._masters.owners[missing[0]].name} has nothing of partition {missing[0]}"
-                f" ({self._keys[missing[0]]['meta']}), but other partitions of the store exist: it"
+                f"{self.masters.owners[missing[0]].name} has nothing of partition {missing[0]}"
+                f" ({self.keys[missing[0]]['meta']}), but other partitions of the store exist: it"
                 f" was emptied, or has lost its data. Restore its data, or {_GIVE_UP}"
             )
         identity = next((row.store.decode() for row in rows if row.store), "")
         if expected.store is not None and (missing or identity != expected.store):
             raise WrongStoreError(
-                f"{self._masters.target.name} has {f'the store {identity}' if identity else 'none'}"
-                f" ({self._keys[0]['meta']}), not the store {expected.store} that is expected"
+                f"{self.masters.target.name} has {f'the store {identity}' if identity else 'none'}"
+                f" ({self.keys[0]['meta']}), not the store {expected.store} that is expected"
             )
         if not all(row.store for row in rows) and expected.access is not Access.CREATE:
             raise ChangeNeededError(
-                f"there is no store yet ({self._keys[0]['meta']}): the first start creates it"
+                f"there is no store yet ({self.keys[0]['meta']}): the first start creates it"
             )
         oldest = min(int(row.schema or STORE_SCHEMA) for row in rows)
         if oldest < STORE_SCHEMA and expected.access is not Access.CREATE:
@@ -156,10 +157,10 @@ class RedisStore:
         self._noted = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
         self.identity = await self._complete(rows, identity or token_hex(16))
         if expected.access is not Access.READ:  # the server asks for all rights before it runs this
-            probe = Script("return 1", "", tuple(self._keys[0]))
+            probe = Script("return 1", "", tuple(self.keys[0]))
             probes = (self._evaluate(number, probe, write=False) for number in range(len(rows)))
             await asyncio.gather(*probes)
-        for master in self._masters.all():
+        for master in self.masters.all():
             await self._recognize(master, master.reads.call)
         self._write_note()
 
@@ -170,7 +171,7 @@ class RedisStore:
         older copy, or none. Every later call raises that, too. With Sentinels or a cluster it is
         an `UnavailableError` at first: a replica may be about to take over.
         """
-        checks = (self._check(master) for master in self._masters.all())
+        checks = (self._check(master) for master in self.masters.all())
         failures = [failure for failure in await asyncio.gather(*checks) if failure is not None]
         wrong = next((one for one in failures if isinstance(one, WrongStoreError)), None)
         if wrong is None:
@@ -181,23 +182,23 @@ class RedisStore:
             return
         if self._wrong_since is None:
             self._wrong_since = monotonic()
-        single = self._masters.target.topology is Topology.SINGLE
+        single = self.masters.target.topology is Topology.SINGLE
         if not single and monotonic() < self._wrong_since + FAILOVER_SECONDS:
             raise UnavailableError(*wrong.args)
-        await self._masters.close(wrong)
+        await self.masters.close(wrong)
         raise wrong
 
     async def check_replicas(self) -> None:
         """Raise `UnavailableError` if too few replicas confirm a write to each master."""
-        for master in self._masters.all():
-            number = self._masters.owners.index(master)
-            meta = self._keys[number]["meta"]
-            await _call(self._masters, number, "HINCRBY", meta, "revision", 1)
+        for master in self.masters.all():
+            number = self.masters.owners.index(master)
+            meta = self.keys[number]["meta"]
+            await self._call(number, "HINCRBY", meta, "revision", 1)
 
     async def _read(self) -> list[_Row]:
         reading = (
-            _call(self._masters, number, "HMGET", names["meta"], *_Row._fields, write=False)
-            for number, names in enumerate(self._keys)
+            self._call(number, "HMGET", names["meta"], *_Row._fields, write=False)
+            for number, names in enumerate(self.keys)
         )
         return [_Row(*found) for found in await asyncio.gather(*reading)]
 
@@ -211,15 +212,15 @@ class RedisStore:
         for number, row in enumerate(rows):
             if row.store is None:  # of processes that create a store, the first names it
                 arguments = STORE_SCHEMA, size, identity
-                result = await self._evaluate(number, self._scripts.create_store, *arguments)
+                result = await self._evaluate(number, self.scripts.create_store, *arguments)
                 _check_version(int(result[1]), int(result[2]), size)
                 identity = result[3].decode()
             for older in range(int(row.schema or STORE_SCHEMA), STORE_SCHEMA):
-                upgrade = self._scripts.upgrade(older)
+                upgrade = self.scripts.upgrade(older)
                 await self._evaluate(number, upgrade, older, older + 1, identity)
         if size > 1:
             marking = (
-                _call(self._masters, number, "HSET", self._keys[number]["meta"], "complete", 1)
+                self._call(number, "HSET", self.keys[number]["meta"], "complete", 1)
                 for number, row in enumerate(rows)
                 if row.complete is None
             )
@@ -229,9 +230,12 @@ class RedisStore:
     async def _evaluate(
         self, number: int, script: Script, *arguments: int | str, write: bool = True
     ) -> Any:
-        named = [self._keys[number][name] for name in script.keys]
+        named = [self.keys[number][name] for name in script.keys]
         command = "EVAL", script.text, len(named), *named, *arguments
-        return await _call(self._masters, number, *command, write=write)
+        return await self._call(number, *command, write=write)
+
+    async def _call(self, number: int, *command: int | str, write: bool = True) -> Any:
+        return await self.masters.send(number, pack(*command), write=write)
 
     async def _check(self, master: Master) -> UnavailableError | None:
         """Return why a master must not be used; the handshake of its next connection tells, too."""
@@ -243,11 +247,11 @@ class RedisStore:
             if isinstance(info, BaseException):
                 raise info
             fields = parse_info(info)
-            check_role(self._masters.target, master.name, fields)
+            check_role(self.masters.target, master.name, fields)
             check_settings(master.name, fields)
             self._compare(master, expected, rows)
         except (hiredis.ReplyError, ValueError) as error:  # or counters that are not numbers
-            meaning = self._masters.handle_error(master, error)
+            meaning = self.masters.handle_error(master, error)
             failure = UnavailableError(*meaning.args)
             if type(meaning) is not UnavailableError:  # it does not pass by itself
                 master.disconnect(failure)
@@ -264,7 +268,7 @@ class RedisStore:
         check_settings(master.name, info)
         # A worker is started by a process that has opened the store, and warned.
         log = bool(self.identity) or parent_process() is None
-        await warn_of_losses(master.name, info, call, self._masters.replicas, log=log)
+        await warn_of_losses(master.name, info, call, self.masters.replicas, log=log)
         if self.identity:
             await self._recognize(master, call)
 
@@ -283,10 +287,10 @@ class RedisStore:
     def _expected(self, master: Master) -> list[_Expected]:
         """Return what the partitions of a master must have; call it before they are asked."""
         expected = []
-        for number, owner in enumerate(self._masters.owners):
+        for number, owner in enumerate(self.masters.owners):
             if owner.address == master.address:
                 level = self._level(number, master.address)
-                expected.append((self._keys[number]["meta"], level, level.required))
+                expected.append((self.keys[number]["meta"], level, level.required))
         return expected
 
     def _compare(self, master: Master, expected: Sequence[_Expected], rows: Sequence[Any]) -> None:
@@ -328,7 +332,7 @@ class RedisStore:
         use = "restart the service without PETSTORE_STORE to use what is there now"
         return WrongStoreError(
             f"{master.name} {what} ({meta}). Restore its data, or"
-            f" {use if len(self._keys) == 1 else _GIVE_UP}"
+            f" {use if len(self.keys) == 1 else _GIVE_UP}"
         )
 
 
@@ -349,15 +353,3 @@ def _check_version(schema: int, partitions: int, configured: int) -> None:
             f"PETSTORE_REDIS_PARTITIONS is {configured}, but this store was created with"
             f" {partitions}; it cannot be changed (export, and import into a new store)"
         )
-
-
-async def _call(masters: Masters, number: int, *command: int | str, write: bool = True) -> Any:
-    """Return a reply to the command. Raises `UnavailableError` or, if it lasts, `SettingsError`."""
-    master = masters.owners[number]
-    try:
-        return await (master.writes if write else master.reads).call(*command)
-    except hiredis.ReplyError as error:
-        failure = masters.handle_error(master, error)
-        if type(failure) is UnavailableError:
-            raise failure from None
-        raise SettingsError(f"{failure}; the user needs +@all on its keys, and +info") from None

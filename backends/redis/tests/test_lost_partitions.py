@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from petstore_redis import store
+from petstore_redis.masters import Masters
 
 from backends.redis.tests.servers import AOF, Server, single
 from backends.redis.tests.stores import fresh, opened
@@ -115,15 +115,15 @@ class Interruption:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, commands: int) -> None:
         self.calls = 0
-        self._commands = commands
-        self._call: Callable[..., Any] = store._call  # noqa: SLF001 - what opening a store sends
-        monkeypatch.setattr(store, "_call", self)
+        send: Callable[..., Any] = Masters.send
 
-    async def __call__(self, *arguments: Any, **named: bool) -> Any:
-        self.calls += 1
-        if self.calls > self._commands:
-            raise UnavailableError("interrupted")
-        return await self._call(*arguments, **named)
+        async def interrupted(*arguments: Any, **named: bool) -> Any:
+            self.calls += 1
+            if self.calls > commands:
+                raise UnavailableError("interrupted")
+            return await send(*arguments, **named)
+
+        monkeypatch.setattr(Masters, "send", interrupted)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

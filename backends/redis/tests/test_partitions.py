@@ -38,7 +38,7 @@ class Stepped(RedisRepository):
     """A repository whose scripts wait for permission to run."""
 
     def __init__(self, other: RedisRepository) -> None:
-        super().__init__(other._masters, other._scripts, other._keys, other._open_store)  # noqa: SLF001 - its own class
+        super().__init__(other._open_store)  # noqa: SLF001 - its own class
         self.gates: dict[asyncio.Task[Any], asyncio.Event] = {}
         self.blocked = asyncio.Event()
 
