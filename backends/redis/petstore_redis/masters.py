@@ -31,25 +31,16 @@ _log = logging.getLogger("petstore.redis")
 
 
 class Master:
-    """The clients of one master.
+    """The clients of one master, which are made as `masters` says.
 
-    seconds -- how long a reply may take
-    replicas -- how many must confirm a write
-    check -- checks each new connection, see `Masters.start`
     name -- the server's name in messages
     reads -- a separate client if there are replicas, so that no read waits for replication
     pages -- a separate client, so that nothing else waits while a large page is arriving; it is
         down whenever `reads` is
     """
 
-    def __init__(
-        self,
-        target: Target,
-        address: ServerAddress,
-        seconds: float,
-        replicas: int,
-        check: Check | None,
-    ) -> None:
+    def __init__(self, masters: "Masters", address: ServerAddress) -> None:
+        target, seconds = masters.target, masters.seconds
         connect = target.connect(address)
         name = target.name if target.topology is Topology.SINGLE else server_name(address)
 
@@ -60,16 +51,16 @@ class Master:
             check_role(target, name, info)  # first: a Sentinel knows no SELECT
             if target.db:
                 await call("SELECT", target.db)
-            if check is not None:
-                await check(self, call, info)
+            if masters.check is not None:
+                await masters.check(self, call, info)
 
         self.address = address
         self.name = name
         self.pages = RedisClient(connect, handshake, name, seconds)
         self.reads = self.writes = RedisClient(connect, handshake, name, seconds)
         self.reads.follower = self.pages
-        if replicas:
-            self.writes = RedisClient(connect, handshake, name, seconds, replicas)
+        if masters.replicas:
+            self.writes = RedisClient(connect, handshake, name, seconds, masters.replicas)
         self._clients = self.pages, self.reads, self.writes
 
     @property
@@ -99,16 +90,18 @@ class Masters:
     owners -- the master of each partition, as far as is known
     target -- where to find them
     slots -- the hash slot of each partition
-    seconds, replicas -- as for `Master`
+    seconds -- how long a reply may take
+    replicas -- how many must confirm a write
+    check -- checks each new connection, see `start`
     """
 
     def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
         self.owners: list[Master] = []
         self.target = target
-        self._check: Check | None = None
-        self._slots = slots
-        self._seconds = seconds
+        self.seconds = seconds
         self.replicas = replicas
+        self.check: Check | None = None
+        self._slots = slots
         self._known: dict[ServerAddress, Master] = {}
         self._locator = MasterLocator(target, slots, seconds)
         self._watcher: asyncio.Task[None] | None = None
@@ -120,7 +113,7 @@ class Masters:
         check -- called with the master, `call` and the INFO of each new connection; raises what a
             handshake does
         """
-        self._check = check
+        self.check = check
         await self._locate()
         if self.target.topology is not Topology.SINGLE:
             self._watcher = asyncio.create_task(self._watch())
@@ -175,7 +168,7 @@ class Masters:
 
         The rest is as for `send`.
         """
-        end, redirected = monotonic() + self._seconds, False
+        end, redirected = monotonic() + self.seconds, False
         while True:
             kind, _, rest = str(error).partition(" ")
             if kind == "TRYAGAIN" and monotonic() < end:
@@ -241,7 +234,6 @@ class Masters:
                 self._known.pop(address).close("it is no longer the master")
 
     def _master(self, address: ServerAddress) -> Master:
-        if (found := self._known.get(address)) is None:
-            found = Master(self.target, address, self._seconds, self.replicas, self._check)
-            self._known[address] = found
-        return found
+        if address not in self._known:
+            self._known[address] = Master(self, address)
+        return self._known[address]
