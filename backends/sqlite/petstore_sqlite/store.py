@@ -38,11 +38,8 @@ class OpenStore:
         self._refusal: UnavailableError | None = None
         self._lock = Lock()
         self._generation = -1
-        noted = self._highest()
-        self.identity, generation = self._read(connection)
-        if generation < noted:
-            raise self._older(noted, generation)
-        self.advance_to(generation)
+        self.identity, _ = self._read(connection)
+        self.check_content(connection)
 
     def check_open(self) -> None:
         """Raise `WrongStoreError` if the store was lost, `UnavailableError` if it was closed."""
@@ -71,7 +68,10 @@ class OpenStore:
                 " and restart the service"
             )
         if generation < highest:
-            raise self._older(highest, generation)
+            raise self._lost(
+                f"it is an older copy of the store that was open ({highest} changes before,"
+                f" {generation} now). {_RESTART}"
+            )
         self.advance_to(generation)
 
     def generation(self, connection: apsw.Connection) -> int:
@@ -105,12 +105,6 @@ class OpenStore:
         except READ_ERRORS as error:
             raise unavailable(self._path, error) from error
         return identity, generation
-
-    def _older(self, before: int, now: int) -> WrongStoreError:
-        return self._lost(
-            f"it is an older copy of the store that was open ({before} changes before, {now} now)."
-            f" {_RESTART}"
-        )
 
     def _lost(self, problem: str) -> WrongStoreError:
         error = WrongStoreError(f"sqlite at {self._path}: {problem}")
