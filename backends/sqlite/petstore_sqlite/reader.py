@@ -155,10 +155,8 @@ class Reader:
         values: tuple[int | str | bytes, ...],
         connection: apsw.Connection,
     ) -> _Result:
-        try:
+        with translated_errors(self._path):
             return convert(connection.execute(query, values).fetchall())
-        except READ_ERRORS as error:
-            raise unavailable(self._path, error) from error
 
 
 def _warm_reads(seconds: float) -> int:

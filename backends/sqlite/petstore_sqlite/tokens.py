@@ -18,6 +18,7 @@ from petstore.contract import (
     ConflictError,
     IdempotencyToken,
     Receipt,
+    StorageError,
     TokenRecord,
     TokenReusedError,
     UnavailableError,
@@ -89,13 +90,13 @@ class RecordClock:
 
 def find(
     connection: apsw.Connection, token: IdempotencyToken, kind: Literal["pet", "order"]
-) -> Receipt | int | None:
+) -> Receipt | StorageError | int | None:
     """Return the receipt of the earlier write with this token, or None if there is none.
 
     kind -- what the write stored
 
-    If the record of the earlier write has expired, return its number. Raises `TokenReusedError` if
-    that write had another fingerprint, `UnavailableError` if what it stored was deleted.
+    If the record of the earlier write has expired, return its number; a `TokenReusedError` if that
+    write had another fingerprint, and an `UnavailableError` if what it stored was deleted.
     """
     found: Any = connection.execute(_FIND, (token.value,)).fetchone()
     if found is None:
@@ -105,9 +106,9 @@ def find(
     if until <= token.now:
         return int(number)
     if fingerprint != token.fingerprint:
-        raise TokenReusedError("the token was used for another write")
+        return TokenReusedError("the token was used for another write")
     if connection.execute(_STORED[kind], (id_,)).get is None:
-        raise UnavailableError(
+        return UnavailableError(
             f"{kind} {id_} is not stored, but is recorded under an idempotency key: it was deleted"
             " by hand. Restore it; or delete the record, so that a retry takes effect again: the"
             f" row of the table tokens whose token is x'{token.value.hex()}'"

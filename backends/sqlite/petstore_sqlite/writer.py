@@ -40,9 +40,9 @@ class _Entry(NamedTuple):
 class Writer:
     """Executes writes in its own thread, on its own connection.
 
-    Writes that wait at the same moment share a transaction. One that raises a `StorageError` must
-    not have changed anything; the others of its transaction are not affected. Any other error
-    rolls back the transaction, and all of its writes fail with it.
+    Writes that wait at the same moment share a transaction. One that raises a `StorageError` fails
+    alone, and what it has changed before that is kept. Any other error rolls back the transaction,
+    and all of its writes fail with it.
 
     connection -- no one else may use it while the thread runs
     path -- the path of the file, for error messages

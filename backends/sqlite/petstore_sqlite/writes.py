@@ -1,8 +1,8 @@
 """The writes of the repository, as the writer's thread executes them in a transaction.
 
 Each is called in that thread after ``BEGIN IMMEDIATE`` on its connection, so what it has read
-stays true until it writes. If it refuses, it has not written anything, so that the other writes
-of the transaction are not affected. Errors of SQLite are handled by the writer.
+stays true until it writes. If it refuses, what it has written is kept: `restore` the items before
+the one that is refused, others nothing. Errors of SQLite are handled by the writer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -88,12 +88,8 @@ def execute(
         if token is not None:
             if token.value in expired:
                 continue
-            try:
-                found = tokens.find(connection, token, kind)
-            except StorageError as refusal:
-                outcomes[position] = refusal
-                continue
-            if isinstance(found, Receipt):
+            found = tokens.find(connection, token, kind)
+            if isinstance(found, (Receipt, StorageError)):
                 outcomes[position] = found
                 continue
             expired[token.value] = found
@@ -190,24 +186,19 @@ def update_order(connection: apsw.Connection, order_id: int, status: OrderStatus
 
 def restore(
     connection: apsw.Connection, items: Sequence[Pet | Order | TokenRecord], clock: RecordClock
-) -> RefusedError | None:
-    """Insert items as they are, up to the first that is refused; return its error, or None.
+) -> None:
+    """Insert items as they are, up to the first that is refused, whose error is raised.
 
-    The error is not raised, because that means that nothing was written. AUTOINCREMENT continues
-    above the highest id.
+    AUTOINCREMENT continues above the highest id.
     """
     connection.execute(ADD_CHANGE)
-    try:
-        for item in items:
-            if isinstance(item, Pet):
-                _restore_pet(connection, item)
-            elif isinstance(item, Order):
-                _restore_order(connection, item)
-            else:
-                tokens.restore(connection, item, clock)
-    except RefusedError as refusal:
-        return refusal
-    return None
+    for item in items:
+        if isinstance(item, Pet):
+            _restore_pet(connection, item)
+        elif isinstance(item, Order):
+            _restore_order(connection, item)
+        else:
+            tokens.restore(connection, item, clock)
 
 
 def _restore_pet(connection: apsw.Connection, pet: Pet) -> None:
