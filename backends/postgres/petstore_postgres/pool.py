@@ -115,8 +115,7 @@ class Pool:
         self._tasks = set[asyncio.Task[None]]()
         self._opener: asyncio.Task[None] | None = None
         self._crowded_until = 0.0
-        self._failure = ""
-        self._refused = ""
+        self._failure: UnavailableError | None = None  # of all calls
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -128,7 +127,7 @@ class Pool:
 
     async def close(self) -> None:
         """Wait for the calls that were sent, then close all connections; at once if cancelled."""
-        self._fail(f"{self._servers.name}: the repository is closed")
+        self._fail(UnavailableError(f"{self._servers.name}: the repository is closed"))
         try:
             if self._opener is not None:
                 self._opener.cancel()
@@ -148,40 +147,29 @@ class Pool:
                 _log.warning("leaving a replaced primary of %s", self._servers.name)
                 connection.terminate()
 
-    def stop(self, reason: str) -> None:
-        """Close all connections, and fail all calls until a new connection can be opened."""
-        if self._refused:
+    def stop(self, failure: UnavailableError) -> None:
+        """Close all connections, and fail all calls until a new connection can be opened.
+
+        After a `WrongStoreError` none is opened: what is there is another store.
+        """
+        if isinstance(self._failure, WrongStoreError):
             return
-        if not self._failure:
-            _log.error("%s", reason)
-        self._disconnect(reason)
-        self._opener = self._loop.create_task(self._connect())
-
-    def refuse(self, reason: str) -> None:
-        """Close all connections, and fail all calls from now on: what is there is another store."""
-        if not self._refused:
-            self._refused = reason
-            self._disconnect(reason)
-
-    def check_refused(self) -> None:
-        """Raise `WrongStoreError` if all calls fail for this reason."""
-        if self._refused:
-            raise WrongStoreError(self._refused)
-
-    def _disconnect(self, reason: str) -> None:
+        wrong = isinstance(failure, WrongStoreError)
+        if self._failure is None and not wrong:  # the service logs that
+            _log.error("%s", failure)
         if self._opener is not None:
             self._opener.cancel()
-            self._opener = None
-        self._fail(reason)
+        self._fail(failure)
         for connection in self._timelines:
             connection.terminate()
         while self._idle:
             self._timelines.pop(self._idle.pop())
+        self._opener = None if wrong else self._loop.create_task(self._connect())
 
     def _add(self, statement: Statement, call: _Call) -> None:
         """Let a call wait for its turn."""
-        if self._failure:
-            call.future.set_exception(UnavailableError(self._failure))
+        if self._failure is not None:
+            _fail_all([call], self._failure)
             return
         queue = statement, call.arguments[0] if statement.serialized else None
         self._waiting.setdefault(queue, deque()).append(call)
@@ -262,7 +250,7 @@ class Pool:
                     calls.extend(self._waiting.pop(queue, ()))
             _fail_all(calls, error)
             if isinstance(error, WrongStoreError):
-                self.refuse(str(error))
+                self.stop(error)
         else:
             self._pass_on(statement, calls, results)
         finally:
@@ -347,21 +335,21 @@ class Pool:
                 primary = await self._servers.connect()
                 await self._check(primary.connection)
             except WrongStoreError as error:
-                self.refuse(str(error))
+                self.stop(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, try again
                 if self._timelines:
                     self._crowded_until = self._loop.time() + CROWDED_SECONDS
                     _log.warning("continuing with %d connections: %s", len(self._timelines), error)
                     break
-                if not self._failure:
+                if self._failure is None:
                     _log.error("%s", error)
-                self._fail(str(error))
+                self._fail(UnavailableError(str(error)))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                if self._failure:
+                if self._failure is not None:
                     _log.info("%s is available again", self._servers.name)
-                self._failure = ""
+                self._failure = None
                 self._timelines[primary.connection] = primary.state.timeline
                 self._idle.append(primary.connection)
                 self.leave_replaced()
@@ -384,12 +372,12 @@ class Pool:
                 raise UnavailableError(f"{self._servers.name}: {LOST}") from None
             raise
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, failure: UnavailableError) -> None:
         """Fail all calls that wait, and all that come, until there is a connection."""
-        self._failure = reason
+        self._failure = failure
         waiting, self._waiting = self._waiting, {}
         for calls in waiting.values():
-            _fail_all(calls, UnavailableError(reason))
+            _fail_all(calls, failure)
 
     def _expire(self) -> None:
         """Fail the calls that have waited for too long to be sent."""

@@ -125,22 +125,21 @@ class PostgresRepository(Repository):
         Raises `WrongStoreError` for another store or an older copy, then and ever after, and
         `UnavailableError` if no server, or more than one, is a primary with the right settings.
         """
-        pool = self._pool
-        pool.check_refused()
         try:
             await self._servers.check()
         except UnavailableError as error:  # two primaries
-            pool.stop(str(error))
+            self._pool.stop(error)
             raise
-        pool.leave_replaced()
+        self._pool.leave_replaced()
         try:
             self._servers.approve(ServerState(*await self._fetch_row(STATE)))
             await self._open_store.check(self._fetch_row)
         except SettingsError as error:
-            pool.stop(str(error))
-            raise UnavailableError(str(error)) from None
+            failure = UnavailableError(str(error))
+            self._pool.stop(failure)
+            raise failure from None
         except WrongStoreError as error:
-            pool.refuse(str(error))
+            self._pool.stop(error)
             raise
 
     async def _fetch_row(self, sql: str) -> Any:
