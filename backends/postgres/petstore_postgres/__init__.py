@@ -97,10 +97,8 @@ async def open_postgres(
     try:
         yield PostgresRepository(servers, pool, store)
     finally:
-        try:
-            await pool.close()
-        finally:
-            await servers.close()
+        servers.close()
+        await pool.close()
 
 
 async def _check_room(

@@ -115,8 +115,7 @@ class Servers:
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()
         self._split_brain = ""
-        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}
-        self._kept: dict[int, ReachedServer] = {}
+        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by address
         milliseconds = f"{max(1, round(seconds * 800))}"
         self._options: dict[str, Any] = {"timeout": seconds, "ssl": address.tls}
         self._options["target_session_attrs"] = "any"  # whatever the environment says
@@ -173,9 +172,11 @@ class Servers:
         """
         if len(self._addresses) == 1:
             return
-        for number in range(len(self._addresses)):
-            if number not in self._asking or self._asking[number].done():
-                self._asking[number] = asyncio.create_task(self._ask(number))
+        for number, address in enumerate(self._addresses):
+            asked = self._asking.get(number)
+            if asked is None or asked.done():
+                before = asked.result() if asked else None
+                self._asking[number] = asyncio.create_task(self._ask(address, before))
         # One that does not reply in time is not waited for, but may still reply to the next check.
         done, _ = await asyncio.wait(self._asking.values(), timeout=ASK_SECONDS)
         found = [reached for task in done if (reached := task.result()) is not None]
@@ -219,16 +220,11 @@ class Servers:
             state.standbys or "none",
         )
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the connections that the checks use."""
         for task in self._asking.values():
             task.cancel()
-        try:
-            if self._asking:
-                await asyncio.wait(self._asking.values())
-        finally:
-            for reached in self._kept.values():
-                reached.connection.terminate()
+            task.add_done_callback(_terminate)
 
     def _choose(self, found: list[ReachedServer]) -> ReachedServer | None:
         """Return the primary. Without one, return a server that can only be read, if there is any.
@@ -277,18 +273,16 @@ class Servers:
                 connection = await asyncpg.connect(self._dsn, **address, **self._options)
         return ReachedServer(_name(address), await self._read(connection), connection)
 
-    async def _ask(self, number: int) -> ReachedServer | None:
-        """Return what a server is now, over its open connection if there is one, or None."""
-        kept = self._kept.pop(number, None)
+    async def _ask(
+        self, address: dict[str, Any], before: ReachedServer | None
+    ) -> ReachedServer | None:
+        """Return what a server is now, over the same connection as before if there was one."""
         try:
-            if kept is None:
-                reached = await self._reach(self._addresses[number])
-            else:
-                reached = kept._replace(state=await self._read(kept.connection))
+            if before is None:
+                return await self._reach(address)
+            return before._replace(state=await self._read(before.connection))
         except StorageError:
             return None
-        self._kept[number] = reached
-        return reached
 
     async def _read(self, connection: Any) -> ServerState:
         """Return what the server of a connection is; close the connection if it fails."""
@@ -301,9 +295,9 @@ class Servers:
                     raise
 
 
-def _terminate(task: asyncio.Task[ReachedServer]) -> None:
-    """Close a connection that is not used."""
-    if not task.cancelled() and task.exception() is None:
+def _terminate(task: asyncio.Task[Any]) -> None:
+    """Close the connection of a `ReachedServer` that is not used, if there is one."""
+    if not task.cancelled() and task.exception() is None and task.result() is not None:
         task.result().connection.terminate()
 
 
