@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from operator import lt
 from time import monotonic
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 import msgspec
 
@@ -17,7 +17,7 @@ MAX_LOSS_SECONDS: Final = 10
 
 # Ids count as assigned if the sequence has assigned them, or if a row has them: a logical replica,
 # and a restore of data only, have the rows and leave the sequences behind.
-_SQL: Final = """SELECT s.identity, s.version, s.tableoid::bigint,
+_SQL: Final = """SELECT s.identity::text, s.version, s.tableoid::bigint,
     CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
     (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
         ELSE pg_current_wal_flush_lsn() END - '0/0'::pg_lsn)::bigint,
@@ -26,6 +26,10 @@ _SQL: Final = """SELECT s.identity, s.version, s.tableoid::bigint,
     FROM {schema}.store s, {schema}.pet_ids p, {schema}.order_ids o"""
 
 _log = logging.getLogger("petstore.postgres")
+
+
+_Ids = tuple[int, ...]
+"""The highest ids of pets and of orders."""
 
 
 class _State(NamedTuple):
@@ -37,7 +41,7 @@ class _State(NamedTuple):
     pet_ids, pets, order_ids, orders -- how far the sequences are, and the highest ids of rows
     """
 
-    identity: UUID
+    identity: str
     version: int
     table: int
     timeline: str
@@ -48,13 +52,13 @@ class _State(NamedTuple):
     orders: int
 
     @property
-    def assigned(self) -> tuple[int, int]:
-        """The highest ids of pets and of orders that were ever assigned."""
+    def assigned(self) -> _Ids:
+        """What was ever assigned."""
         return max(self.pet_ids, self.pets), max(self.order_ids, self.orders)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_NOTE: Final = msgspec.msgpack.Decoder(tuple[_State, tuple[int, int]])
+_NOTE: Final = msgspec.msgpack.Decoder(tuple[_State, _Ids])
 
 
 class Store:
@@ -63,22 +67,19 @@ class Store:
     name -- the servers, in messages
     schema -- the schema of the store
     expected -- its identity, and what the processes of the service have noted
+    identity -- its identity, once it has been checked
     """
 
     def __init__(self, name: str, schema: str, expected: Expected) -> None:
-        self._name = name
         self.schema = schema
-        self._expected = expected.store
+        self.identity = expected.store or ""
+        self._name = name
         self._notes = expected.notes
         self._writes = expected.access is not Access.READ
         self._last: _State | None = None
-        self._required = self._next_required = (0, 0)
+        self._required: _Ids = (0, 0)
+        self._next_required: _Ids = (0, 0)
         self._next_at = 0.0
-
-    @property
-    def identity(self) -> str:
-        """Its identity, once it has been checked."""
-        return self._expected or ""
 
     async def check(self, fetch_row: Callable[[str], Awaitable[Any]]) -> None:
         """Compare what is there with what was there; raise sequences that are behind their tables.
@@ -87,23 +88,23 @@ class Store:
 
         Raises `WrongStoreError` for another store, or an older copy of this one.
         """
-        # A check that began later may end before.
-        before = self._last
-        last, required = self._noted() if before is None else (before, self._required)
+        before = self._last  # a check that began later may end before
+        last = before or self._noted()
+        required = self._required
         row = await fetch_row(_SQL.format(schema=f'"{self.schema}"'))
         if row is None:
             raise empty_store(self._name, self.schema)
         state = _State(*row)
-        if str(state.identity) != (self._expected or str(state.identity)):
+        if self.identity not in ("", state.identity):
             raise WrongStoreError(
                 f"{self._name} has the store {state.identity} in the schema {self.schema}, and not"
-                f" {self._expected}. Restore its data, or {TO_USE_IT}"
+                f" {self.identity}. Restore its data, or {TO_USE_IT}"
             )
         # What only reads may go from one standby to another that is behind it: nothing is lost.
         if last is not None and (self._writes or state.timeline == last.timeline != ""):
             self._compare(state, last, required)
         if before is None:
-            self._expected = str(state.identity)
+            self.identity = state.identity
             _log.info(
                 "%s has the store %s in the schema %s, schema version %d",
                 self._name,
@@ -127,16 +128,16 @@ class Store:
                 raise_ids = """SELECT {0}.raise_ids('{0}.{1}', {2})"""
                 await fetch_row(raise_ids.format(f'"{self.schema}"', sequence, highest))
 
-    def _noted(self) -> tuple[_State | None, tuple[int, int]]:
-        """Return what a process of the service has seen last, and the required ids."""
+    def _noted(self) -> _State | None:
+        """Return what a process of the service has seen last; require the ids that it does."""
         notes = [_NOTE.decode(note) for note in self._notes.read()] if self._notes else []
         if not notes:
-            return None, (0, 0)
-        last, required = max(notes, key=lambda note: (note[0].timeline, note[0].position))
-        self._required = self._next_required = required
-        return last, required
+            return None
+        last, self._required = max(notes, key=lambda note: (note[0].timeline, note[0].position))
+        self._next_required = self._required
+        return last
 
-    def _compare(self, state: _State, last: _State, required: tuple[int, int]) -> None:
+    def _compare(self, state: _State, last: _State, required: _Ids) -> None:
         """Raise `WrongStoreError` if this is an older copy of what was seen last.
 
         A crash loses nothing that was on disk. A failover to an asynchronous standby loses what
@@ -146,13 +147,13 @@ class Store:
         same_table = state.table == last.table
         older_files = state.timeline == last.timeline and state.position < last.position
         floor = required if same_table else last.assigned
-        if older_files or _is_behind(state.assigned, floor):
+        if older_files or any(map(lt, state.assigned, floor)):
             raise WrongStoreError(
                 f"{self._name} has an older copy of the store in the schema {self.schema}:"
                 f" {_describe(last)} before, {_describe(state)} now. Restore the newest data, or"
                 f" {TO_USE_IT}"
             )
-        if _is_behind(state.assigned, last.assigned):
+        if any(map(lt, state.assigned, last.assigned)):
             _log.warning(
                 "%s has lost the latest writes, as a failover to an asynchronous standby may: %s"
                 " before, %s now; ids are assigned again",
@@ -165,18 +166,13 @@ class Store:
         if self._last is not before:  # another check has ended meanwhile
             return
         self._last = state
-        pets, orders = state.assigned
         if monotonic() >= self._next_at:
             self._required, self._next_required = self._next_required, state.assigned
             self._next_at = monotonic() + MAX_LOSS_SECONDS
-        self._required = min(self._required[0], pets), min(self._required[1], orders)
-        self._next_required = min(self._next_required[0], pets), min(self._next_required[1], orders)
+        self._required = tuple(map(min, self._required, state.assigned))
+        self._next_required = tuple(map(min, self._next_required, state.assigned))
         if self._notes is not None:
             self._notes.write(_ENCODER.encode((state, self._required)))
-
-
-def _is_behind(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[0] or one[1] < other[1]
 
 
 def _describe(state: _State) -> str:

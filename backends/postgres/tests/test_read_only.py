@@ -59,7 +59,7 @@ async def test_a_standby_may_be_behind_another() -> None:
     """Behind the primary, too: its sequences are ahead, as what the primary has cached is used."""
     seen = Store("server", "petstore", replace(READING, store=str(STORE)))
     for timeline, position, ids in (("", 9, 40), ("", 8, 39), ("00000001", 9, 8), ("", 7, 38)):
-        row = (STORE, 2, 7, timeline, position, ids, 5, ids, 5)
+        row = (str(STORE), 2, 7, timeline, position, ids, 5, ids, 5)
         await seen.check(AsyncMock(return_value=row))
 
 
