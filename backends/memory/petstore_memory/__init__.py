@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
 from msgspec import Struct
@@ -151,20 +152,16 @@ class MemoryRepository(Repository):
             if isinstance(item, TokenRecord):
                 self._records.restore(item)
                 continue
-            found = self._find(item)
-            if found == item:
-                continue
-            if found is not None:
+            table: Table[Any] = self._pets if isinstance(item, Pet) else self._orders
+            found = table.get(item.id)
+            if found is None:
+                if isinstance(item, Order):
+                    self._check_restorable(item)
+                table.add(item)
+            elif found != item:
                 raise ConflictError(f"its id is taken by {found}")
-            if isinstance(item, Pet):
-                self._pets.add(item)
-            else:
-                self._restore_order(item)
 
-    def _find(self, item: Pet | Order) -> Pet | Order | None:
-        return self._pets.get(item.id) if isinstance(item, Pet) else self._orders.get(item.id)
-
-    def _restore_order(self, order: Order) -> None:
+    def _check_restorable(self, order: Order) -> None:
         pet = self._pets.get(order.pet_id)
         if pet is None:
             raise NotFoundError(f"there is no pet {order.pet_id}")
@@ -178,7 +175,6 @@ class MemoryRepository(Repository):
             if pet.id in self._live_pet_ids:
                 raise ConflictError(f"pet {pet.id} is in another order")
             self._live_pet_ids.add(pet.id)
-        self._orders.add(order)
 
     def close(self) -> None:
         """Make every later call raise `UnavailableError`."""

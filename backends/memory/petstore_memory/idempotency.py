@@ -41,9 +41,6 @@ class IdempotencyRecords:
         self._expiring: dict[int, _Expiring] = {}  # by `until`
         self._expiries: list[int] = []  # a heap of these
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def find(self, token: IdempotencyToken) -> Receipt | None:
         """Return the receipt of the earlier write with this token, or None if there is none.
 

@@ -33,4 +33,4 @@ def test_a_clock_that_jumps_and_comes_back_drops_no_valid_record(
     for number in range(20):
         clock.now = day + number
         assert records.find(make_token(99, day + number)) is None
-    assert len(records) == 1  # that of the wrong clock, whose time has not come
+    assert len(records.page(b"", 99, 0)) == 1  # that of the wrong clock, whose time has not come
