@@ -5,7 +5,6 @@ Orders, and changes of orders, take a second one if what they change is locked.
 
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final
 
@@ -51,26 +50,12 @@ _ALWAYS: Final = -(2**63)
 _NO_TOKEN: Final = (None, None, None, None)
 
 
-class WriteOutcome(StrEnum):
-    """What a function of the schema returns: see sql/functions.sql."""
-
-    DONE = "done"
-    REPLAYED = "replayed"
-    REUSED = "reused"
-    MISSING = "missing"
-    CONFLICT = "conflict"
-    DELETED = "deleted"
-    LOCKED = "locked"
-
-
-_ERRORS: Final[dict[str, tuple[type[RefusedError], str]]] = {
-    WriteOutcome.REUSED: (TokenReusedError, "the token was used for another write"),
-    WriteOutcome.MISSING: (NotFoundError, "pet or order not found"),
-    WriteOutcome.CONFLICT: (
-        ConflictError,
-        "the write conflicts with the state of the pet or the order",
-    ),
+_ERRORS: Final = {
+    "reused": (TokenReusedError, "the token was used for another write"),
+    "missing": (NotFoundError, "pet or order not found"),
+    "conflict": (ConflictError, "the write conflicts with the state of the pet or the order"),
 }
+"""What the outcomes in sql/functions.sql mean that are refusals."""
 
 
 class PostgresRepository(Repository):
@@ -89,15 +74,19 @@ class PostgresRepository(Repository):
         self._open_store = store
         self._schema = schema = store.schema
 
-        def statement(function: str, parameters: int, split: Any, **kind: Any) -> Statement:
-            return Statement(_select(schema, function, parameters), split, **kind)
+        def statement(
+            function: str, parameters: int, split: Any, *constants: int, **kind: Any
+        ) -> Statement:
+            """Return a statement that calls a function with parameters, then constants."""
+            places = *(f"${number}" for number in range(1, parameters + 1)), *map(str, constants)
+            sql = f'SELECT * FROM "{schema}".{function}({", ".join(places)})'
+            return Statement(sql, split, **kind)
 
         def skipping(function: str, parameters: int) -> Statement:
             """Return a statement that skips what is locked, with the one that waits for it."""
             kind: dict[str, Any] = {"writes": True, "joined": 100}
             waiting = statement(function, parameters + 1, split_unlocked, serialized=True, **kind)
-            skip = _select(schema, function, parameters, "0")
-            return Statement(skip, split_unlocked, waiting=waiting, **kind)
+            return statement(function, parameters, split_unlocked, 0, waiting=waiting, **kind)
 
         self._create_pets = statement(  # their ids are one array
             "create_pets", 3, lambda rows, _: rows[0][0], writes=True, joined=500
@@ -112,8 +101,7 @@ class PostgresRepository(Repository):
             Order: statement("restore_orders", 5, split_rows, writes=True),
             TokenRecord: statement("restore_tokens", 4, split_rows, writes=True),
         }
-        every = _select(schema, "list_tokens", 2, str(_ALWAYS))
-        self._list_tokens = Statement(every, lambda rows, _: [rows])
+        self._list_tokens = statement("list_tokens", 2, lambda rows, _: [rows], _ALWAYS)
         self._get_pets = statement("get_pets", 1, split_items(to_pet), joined=100)
         self._get_orders = statement("get_orders", 1, split_items(to_order), joined=100)
         self._list_pets = statement("list_pets", 3, split_pages(to_pet), joined=100)
@@ -217,13 +205,13 @@ class PostgresRepository(Repository):
 
     def _receipt(self, row: Any, kind: str, token: IdempotencyToken | None) -> Receipt:
         outcome, id_ = row
-        if outcome == WriteOutcome.DELETED and token is not None:
+        if outcome == "deleted" and token is not None:
             raise UnavailableError(
                 f"{kind} {id_} is not stored, but is recorded under an idempotency key: it was"
                 " deleted by hand. Restore it, or delete the record, so that a retry takes effect"
                 f" again: DELETE FROM {self._schema}.tokens WHERE token = '\\x{token.value.hex()}'"
             )
-        if outcome == WriteOutcome.REPLAYED:
+        if outcome == "replayed":
             return Receipt(id_, replayed=True)
         _check(outcome)
         return Receipt(id_)
@@ -245,7 +233,7 @@ def _refusal(item: Pet | Order | TokenRecord, outcome: str = "") -> RefusedError
         return ConflictError(f"a different pet has the id {item.id}")
     if isinstance(item, TokenRecord):
         return ConflictError(f"a different record has the token {item.value.hex()}")
-    if outcome == WriteOutcome.MISSING:
+    if outcome == "missing":
         return NotFoundError(f"there is no pet {item.pet_id}")
     return ConflictError(
         f"a different order has the id {item.id}, or pet {item.pet_id} has another status, or is in"
@@ -253,17 +241,12 @@ def _refusal(item: Pet | Order | TokenRecord, outcome: str = "") -> RefusedError
     )
 
 
-def _select(schema: str, function: str, parameters: int, *constants: str) -> str:
-    places = (f"${number}" for number in range(1, parameters + 1))
-    return f'SELECT * FROM "{schema}".{function}({", ".join([*places, *constants])})'
-
-
 def _to_arguments(token: IdempotencyToken) -> tuple[bytes, bytes, int, int]:
     return token.value, token.fingerprint, token.now, token.until
 
 
 def _check(outcome: str) -> None:
-    """Raise the error that an outcome stands for, unless it is `DONE`."""
-    if outcome != WriteOutcome.DONE:
+    """Raise the error that an outcome stands for, unless it is done."""
+    if outcome != "done":
         error_type, message = _ERRORS[outcome]
         raise error_type(message)

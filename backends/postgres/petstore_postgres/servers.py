@@ -24,11 +24,6 @@ LOST: Final = "the connection was lost"
 
 TO_USE_IT: Final = "restart the service without PETSTORE_STORE to use what is there now"
 
-_READ_ONLY: Final = (
-    "is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL, or serve it with"
-    " PETSTORE_READ_ONLY=true"
-)
-
 _TO_CHECK: Final = "check PETSTORE_POSTGRES_URL"
 _REMEDIES: Final = {
     # By SQLSTATE, what a server refuses until its settings or ours are changed, and what to do.
@@ -265,7 +260,10 @@ class Servers:
 
     def _check_writable(self, name: str, state: ServerState) -> None:
         if state.read_only and self._writes:
-            raise SettingsError(f"{name} {_READ_ONLY}")
+            raise SettingsError(
+                f"{name} is a standby, or read-only: name the primary in PETSTORE_POSTGRES_URL, or"
+                " serve it with PETSTORE_READ_ONLY=true"
+            )
 
     async def _reach(self, address: dict[str, Any]) -> ReachedServer:
         with translated_errors(self.name, self._seconds, opening=True):
