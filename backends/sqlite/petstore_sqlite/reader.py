@@ -50,24 +50,20 @@ class Reader:
     """Reads the file: on the event loop or in a thread, by what the last reads have met.
 
     connection -- used by the thread of the event loop only; threads open others
-    path -- the path of the file, for error messages
     busy -- how long a read waits for locks
     store -- checked before and after each read in a thread: it may be lost meanwhile
 
     If the connection has begun a transaction, for a snapshot, all reads are made in it.
     """
 
-    def __init__(
-        self, connection: apsw.Connection, path: str, busy: LockWait, store: OpenStore
-    ) -> None:
+    def __init__(self, connection: apsw.Connection, busy: LockWait, store: OpenStore) -> None:
         self.connection = connection
         self._execute = connection.cursor().execute
-        self._path = path
         self._file = connection.filename  # the path may be a link that leads elsewhere later
         self._busy = busy
         self._store = store
         self._disk_reads = disk_reads()
-        with translated_errors(path):
+        with translated_errors(store.path):
             large = connection.pragma("page_count") > LARGE_PAGES
         self._only = connection.in_transaction
         self._left = FIRST if large and not self._only else 0  # how many more reads go to threads
@@ -89,7 +85,7 @@ class Reader:
         try:
             result = convert(self._execute(query, values).fetchall())
         except READ_ERRORS as error:
-            raise unavailable(self._path, error) from error
+            raise unavailable(self._store.path, error) from error
         seconds = perf_counter() - begin
         if seconds > SUSPECT_SECONDS and (found := disk_reads()) != self._disk_reads:
             self._disk_reads = found
@@ -155,7 +151,7 @@ class Reader:
         values: tuple[int | str | bytes, ...],
         connection: apsw.Connection,
     ) -> _Result:
-        with translated_errors(self._path):
+        with translated_errors(self._store.path):
             return convert(connection.execute(query, values).fetchall())
 
 

@@ -26,7 +26,6 @@ from petstore_sqlite import rows, writes
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.reader import Reader
 from petstore_sqlite.store import OpenStore
-from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
 from petstore_sqlite.writes import Creation, Placement
 
@@ -53,10 +52,9 @@ class SqliteRepository(Repository):
         expected: Expected,
     ) -> None:
         self._open_store = OpenStore(writer, path, expected)
-        self._reader = Reader(reader, path, busy, self._open_store)
+        self._reader = Reader(reader, busy, self._open_store)
         self._read = self._reader.read
-        self._clock = RecordClock()
-        self._writer = Writer(writer, path, busy, self._open_store, self._clock)
+        self._writer = Writer(writer, busy, self._open_store)
         self.store = self._open_store.identity
 
     async def check(self) -> None:
@@ -120,7 +118,7 @@ class SqliteRepository(Repository):
 
     async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
         """Insert rows in one transaction, up to the first that is refused."""
-        write = partial(writes.restore, items=tuple(items), clock=self._clock)
+        write = partial(writes.restore, items=tuple(items), clock=self._open_store.clock)
         await self._writer.submit(write)
 
     @asynccontextmanager

@@ -9,6 +9,7 @@ from petstore.contract import Expected, UnavailableError, WrongStoreError
 from petstore_sqlite.file import OpenFile
 from petstore_sqlite.rows import check_types
 from petstore_sqlite.schema import READ_ERRORS, unavailable
+from petstore_sqlite.tokens import RecordClock
 
 # The generation: each write raises it, by an id that it assigns or by `ADD_CHANGE`.
 _STATE: Final = """SELECT identity, changes + (SELECT ifnull(sum(seq), 0) FROM sqlite_sequence)
@@ -25,14 +26,17 @@ ADD_CHANGE: Final = "UPDATE store SET changes = changes + 1"
 class OpenStore:
     """The store that a repository has open, or the reason why it no longer serves it.
 
+    path -- the path of the file, for error messages
     identity -- the identity of the store
+    clock -- dates its records of tokens
 
     Once the store is found to be lost, it stays refused, whatever is put back: another process may
     have used the file in the meantime. The event loop and the writer's thread share this object.
     """
 
     def __init__(self, connection: apsw.Connection, path: str, expected: Expected) -> None:
-        self._path = path
+        self.path = path
+        self.clock = RecordClock()
         self._notes = expected.notes
         self._file = OpenFile(connection, path)
         self._refusal: UnavailableError | None = None
@@ -48,7 +52,7 @@ class OpenStore:
 
     def close(self) -> None:
         """Make `check_open` raise an error from now on."""
-        closed = UnavailableError(f"sqlite at {self._path}: the repository is closed")
+        closed = UnavailableError(f"sqlite at {self.path}: the repository is closed")
         self._refusal = self._refusal or closed
 
     def check_file(self) -> None:
@@ -103,10 +107,10 @@ class OpenStore:
                 f"its tables are not those that were opened ({error}). {_REPAIR}"
             ) from None
         except READ_ERRORS as error:
-            raise unavailable(self._path, error) from error
+            raise unavailable(self.path, error) from error
         return identity, generation
 
     def _lost(self, problem: str) -> WrongStoreError:
-        error = WrongStoreError(f"sqlite at {self._path}: {problem}")
+        error = WrongStoreError(f"sqlite at {self.path}: {problem}")
         self._refusal = self._refusal or error
         return error

@@ -14,7 +14,6 @@ from petstore.contract import StorageError
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.schema import translated_errors
 from petstore_sqlite.store import OpenStore
-from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writes import Creation, Placement, execute
 
 MAX_BATCH: Final = 1000
@@ -45,23 +44,12 @@ class Writer:
     and all of its writes fail with it.
 
     connection -- no one else may use it while the thread runs
-    path -- the path of the file, for error messages
     busy -- the busy handler of the connection: how long a write waits for locks after `submit`
     store -- checked before each commit: nothing is written to one that is lost
-    clock -- dates the records of tokens
     """
 
-    def __init__(
-        self,
-        connection: apsw.Connection,
-        path: str,
-        busy: LockWait,
-        store: OpenStore,
-        clock: RecordClock,
-    ) -> None:
+    def __init__(self, connection: apsw.Connection, busy: LockWait, store: OpenStore) -> None:
         self._connection = connection
-        self._clock = clock
-        self._path = path
         self._busy = busy
         self._store = store
         self._reported = float("-inf")
@@ -128,7 +116,7 @@ class Writer:
         """
         try:
             self._store.check_file()
-            with translated_errors(self._path):
+            with translated_errors(self._store.path):
                 self._busy.deadline = batch[0].since + self._busy.seconds
                 begin = monotonic()
                 try:
@@ -156,16 +144,15 @@ class Writer:
         """Log that other processes have held the lock for long, unless that was logged lately."""
         if seconds > LONG_WAIT_SECONDS and monotonic() - self._reported >= LINE_SECONDS:
             self._reported = monotonic()
-            _log.warning(
-                "sqlite at %s: another process has held its lock for %.1f s", self._path, seconds
-            )
+            text = "sqlite at %s: another process has held its lock for %.1f s"
+            _log.warning(text, self._store.path, seconds)
 
     def _execute(self, batch: list[_Write]) -> list[Any]:
         # Pets come first, then orders: of writes that wait together, any may be the first.
         creations = [write for write in batch if isinstance(write, Creation)]
         placements = [write for write in batch if isinstance(write, Placement)]
-        pets = iter(execute(self._connection, creations, self._clock, "pet"))
-        orders = iter(execute(self._connection, placements, self._clock, "order"))
+        pets = iter(execute(self._connection, creations, self._store.clock, "pet"))
+        orders = iter(execute(self._connection, placements, self._store.clock, "order"))
         return [
             next(pets)
             if isinstance(write, Creation)

@@ -11,7 +11,6 @@ import pytest
 from petstore_sqlite import schema
 from petstore_sqlite.file import LockWait
 from petstore_sqlite.store import OpenStore
-from petstore_sqlite.tokens import RecordClock
 from petstore_sqlite.writer import Writer
 from petstore_sqlite.writes import Creation
 
@@ -76,7 +75,7 @@ async def closed_gate(file: Path) -> AsyncIterator[Gate]:
     with schema.connect(str(file), busy, create=True) as connection:
         schema.migrate(connection, str(file), busy, Expected())
         store = OpenStore(connection, str(file), Expected())
-        async with Writer(connection, str(file), busy, store, RecordClock()) as writer:
+        async with Writer(connection, busy, store) as writer:
             gate = Gate(connection, writer)
             await gate.close()
             try:
