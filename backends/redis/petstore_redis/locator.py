@@ -101,9 +101,9 @@ class MasterLocator:
             for task in asking:
                 task.cancel()
         if not replied:
-            failure = next((f for f in failures if type(f) is not UnavailableError), None)
-            if failure is not None:
-                raise failure
+            for failure in failures:
+                if type(failure) is not UnavailableError:
+                    raise failure
             reason = "no node knows the masters of all slots"
             if self._target.topology is Topology.SENTINEL:
                 reason = "no Sentinel reports a master"

@@ -245,12 +245,10 @@ class RedisRepository(Repository):
         of its pet, so that a different one with its id, later in the batch, is noticed.
         """
         found: dict[int | bytes, int] = {}
-        order_ids = {item.id for item in items if isinstance(item, Order)}
-        stored = await asyncio.gather(*(self.get_order(order_id) for order_id in order_ids))
-        found |= {order.id: self._partition(order.pet_id) for order in stored if order}
-        for item in items:
-            if isinstance(item, Order):
-                found.setdefault(item.id, self._partition(item.pet_id))
+        orders = [item for item in items if isinstance(item, Order)]
+        stored = await asyncio.gather(*(self.get_order(order.id) for order in orders))
+        for order in (*filter(None, stored), *orders):
+            found.setdefault(order.id, self._partition(order.pet_id))
         tokens = [item.value for item in items if isinstance(item, TokenRecord)]
         if tokens:
             reading = (
