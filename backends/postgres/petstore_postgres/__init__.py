@@ -61,9 +61,6 @@ async def open_postgres(
     """Find the primary, check it, create or upgrade the schema.
 
     If no write may come, a standby, or a server that is read-only, will do.
-
-    Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if no
-    server can be reached, `WrongStoreError` or `ChangeNeededError` for what is not expected.
     """
     servers = Servers(
         settings.url,
@@ -95,7 +92,7 @@ async def open_postgres(
         timer.cancel()
     pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first, begin=begin)
     try:
-        yield PostgresRepository(servers, pool, store)
+        yield PostgresRepository(pool)
     finally:
         servers.close()
         await pool.close()

@@ -100,8 +100,8 @@ class Pool:
         *,
         begin: str = "",
     ) -> None:
-        self._servers = servers
-        self._store = store
+        self.servers = servers
+        self.store = store
         self._size = size
         self._seconds = seconds
         self._begin = begin
@@ -127,7 +127,7 @@ class Pool:
 
     async def close(self) -> None:
         """Wait for the calls that were sent, then close all connections; at once if cancelled."""
-        self._fail(UnavailableError(f"{self._servers.name}: the repository is closed"))
+        self._fail(UnavailableError(f"{self.servers.name}: the repository is closed"))
         try:
             if self._opener is not None:
                 self._opener.cancel()
@@ -143,8 +143,8 @@ class Pool:
     def leave_replaced(self) -> None:
         """Close the connections to primaries of a lower timeline than the highest seen."""
         for connection, timeline in self._timelines.items():
-            if "" < timeline < self._servers.timeline and not connection.is_closed():
-                _log.warning("leaving a replaced primary of %s", self._servers.name)
+            if "" < timeline < self.servers.timeline and not connection.is_closed():
+                _log.warning("leaving a replaced primary of %s", self.servers.name)
                 connection.terminate()
 
     def stop(self, failure: UnavailableError) -> None:
@@ -234,7 +234,7 @@ class Pool:
         begin = self._loop.time()
         timer = self._loop.call_at(calls[0].end, connection.terminate)
         try:
-            with translated_errors(self._servers.name, self._seconds):
+            with translated_errors(self.servers.name, self._seconds):
                 results = await self._send(connection, statement, calls)
         except Exception as error:  # noqa: BLE001 - raised in each caller
             if isinstance(error.__context__, asyncpg.InternalClientError):
@@ -295,7 +295,7 @@ class Pool:
             return UnavailableError(f"{error}{UNKNOWN}") if lost else error
         else:
             reason = f"{LOST}{UNKNOWN}"
-        return UnavailableError(f"{self._servers.name}: {reason}")
+        return UnavailableError(f"{self.servers.name}: {reason}")
 
     async def _send(
         self, connection: Any, statement: Statement, calls: list[_Call]
@@ -332,7 +332,7 @@ class Pool:
         """Open a connection; if there is none at all, try again until one is open."""
         while True:
             try:
-                primary = await self._servers.connect()
+                primary = await self.servers.connect()
                 await self._check(primary.connection)
             except WrongStoreError as error:
                 self.stop(error)
@@ -348,7 +348,7 @@ class Pool:
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 if self._failure is not None:
-                    _log.info("%s is available again", self._servers.name)
+                    _log.info("%s is available again", self.servers.name)
                 self._failure = None
                 self._timelines[primary.connection] = primary.state.timeline
                 self._idle.append(primary.connection)
@@ -360,16 +360,16 @@ class Pool:
     async def _check(self, connection: Any) -> None:
         """Check that a new connection has the store; close it if not."""
         try:
-            with translated_errors(self._servers.name, self._seconds):
+            with translated_errors(self.servers.name, self._seconds):
                 async with asyncio.timeout(self._seconds):
                     if self._begin:
                         await connection.execute(self._begin)
-                    await self._store.check(connection.fetchrow)
+                    await self.store.check(connection.fetchrow)
         except BaseException as error:
             lost = isinstance(error, AttributeError) and connection.is_closed()  # asyncpg's own
             connection.terminate()
             if lost:
-                raise UnavailableError(f"{self._servers.name}: {LOST}") from None
+                raise UnavailableError(f"{self.servers.name}: {LOST}") from None
             raise
 
     def _fail(self, failure: UnavailableError) -> None:
@@ -382,7 +382,7 @@ class Pool:
     def _expire(self) -> None:
         """Fail the calls that have waited for too long to be sent."""
         now = self._loop.time()
-        reason = f"{self._servers.name}: no connection was free within {self._seconds:g} s"
+        reason = f"{self.servers.name}: no connection was free within {self._seconds:g} s"
         try:
             for statement, calls in list(self._waiting.items()):
                 while calls and calls[0].end <= now:

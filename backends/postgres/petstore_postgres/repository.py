@@ -38,8 +38,7 @@ from petstore_postgres.rows import (
     to_order,
     to_pet,
 )
-from petstore_postgres.servers import STATE, Servers, ServerState
-from petstore_postgres.store import Store
+from petstore_postgres.servers import STATE, ServerState
 
 RESTORED_TOGETHER: Final = 500
 """How many items one statement restores, so that it takes a fraction of the time-out."""
@@ -59,20 +58,13 @@ _ERRORS: Final = {
 
 
 class PostgresRepository(Repository):
-    """The pets and orders in one schema.
+    """The pets and orders in one schema, over the connections of a pool."""
 
-    servers -- all that the URL names
-    pool -- connections to the primary
-    store -- which store it is
-    """
-
-    def __init__(self, servers: Servers, pool: Pool, store: Store) -> None:
-        self.store = store.identity
+    def __init__(self, pool: Pool) -> None:
+        self.store = pool.store.identity
         self._call = pool.call
-        self._servers = servers
         self._pool = pool
-        self._open_store = store
-        self._schema = schema = store.schema
+        self._schema = schema = pool.store.schema
 
         def statement(
             function: str, parameters: int, split: Any, *constants: int, **kind: Any
@@ -114,14 +106,14 @@ class PostgresRepository(Repository):
         `UnavailableError` if no server, or more than one, is a primary with the right settings.
         """
         try:
-            await self._servers.check()
+            await self._pool.servers.check()
         except UnavailableError as error:  # two primaries
             self._pool.stop(error)
             raise
         self._pool.leave_replaced()
         try:
-            self._servers.approve(ServerState(*await self._fetch_row(STATE)))
-            await self._open_store.check(self._fetch_row)
+            self._pool.servers.approve(ServerState(*await self._fetch_row(STATE)))
+            await self._pool.store.check(self._fetch_row)
         except SettingsError as error:
             failure = UnavailableError(str(error))
             self._pool.stop(failure)
