@@ -58,10 +58,7 @@ class MemoryRepository(Repository):
         self._check_open()
 
     async def create_pet(self, new: NewPet, token: IdempotencyToken | None = None) -> Receipt:
-        """Store the pet under the next id.
-
-        Raises `TokenReusedError` if the token was used for another write.
-        """
+        """Store the pet under the next id."""
         self._check_open()
         if token and (receipt := self._records.find(token)):
             return receipt
@@ -84,11 +81,7 @@ class MemoryRepository(Repository):
     async def place_order(
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
-        """Store the order under the next id and make its pet pending.
-
-        Raises `TokenReusedError` if the token was used for another write, `NotFoundError` if there
-        is no such pet, `ConflictError` if it is not available.
-        """
+        """Store the order under the next id and make its pet pending."""
         self._check_open()
         if token and (receipt := self._records.find(token)):
             return receipt
@@ -116,11 +109,7 @@ class MemoryRepository(Repository):
         return self._orders.page(query)
 
     async def update_order(self, order_id: int, status: OrderStatus) -> Order:
-        """Complete or cancel the order and change the status of its pet.
-
-        Raises `NotFoundError` if there is no such order, `ConflictError` if it is no longer placed
-        and has another status.
-        """
+        """Complete or cancel the order and change the status of its pet."""
         self._check_open()
         self._live_pet_ids = None
         order = self._orders.get(order_id)
@@ -141,12 +130,7 @@ class MemoryRepository(Repository):
         return TokenPage(records, records[-1].value.hex() if len(records) == count else "")
 
     async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
-        """Store the items one after the other, up to the first that is refused.
-
-        Raises `ConflictError` for an item whose id or token is taken by a different one, and for a
-        placed or completed order whose pet has another status or is in another such order;
-        `NotFoundError` for an order whose pet is not stored.
-        """
+        """Store the items one after the other, up to the first that is refused."""
         self._check_open()
         for item in items:
             if isinstance(item, TokenRecord):

@@ -64,11 +64,7 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 @asynccontextmanager
 async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterator[RedisRepository]:
-    """Find the masters, check them, find the store or create it.
-
-    Raises `SettingsError` for a problem that the deployer must solve, `UnavailableError` if a
-    server cannot be reached, `WrongStoreError` and `ChangeNeededError` as `expected` demands.
-    """
+    """Find the masters, check them, find the store or create it."""
     async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
         store = RedisStore(masters, partition_keys)
         try:

@@ -58,10 +58,6 @@ async def open_sqlite(
     """Open the file, upgrade its schema, and close it when all writes are done.
 
     If no write may come, a file that cannot be written to is opened to be read.
-
-    Raises `SettingsError` if the path is not that of a file or this version cannot use the file,
-    `WrongStoreError` or `ChangeNeededError` if it is not as expected, `UnavailableError` if it
-    cannot be opened or written to.
     """
     if not is_of_file(settings.path):
         raise SettingsError(
