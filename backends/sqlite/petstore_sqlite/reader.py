@@ -17,6 +17,8 @@ from petstore_sqlite.schema import READ_ERRORS, connect, translated_errors, unav
 from petstore_sqlite.store import OpenStore
 
 _Result = TypeVar("_Result")
+_Convert = Callable[[Sequence[Any]], _Result]
+_Values = tuple[int | str | bytes, ...]
 
 THREADS: Final = 4
 """How many reads wait for the disk at once. Each has a connection of its own, opened when needed.
@@ -71,12 +73,7 @@ class Reader:
         self._idle: list[apsw.Connection] = []
         self._connections = ExitStack()
 
-    async def read(
-        self,
-        convert: Callable[[Sequence[Any]], _Result],
-        query: str,
-        values: tuple[int | str | bytes, ...],
-    ) -> _Result:
+    async def read(self, convert: _Convert[_Result], query: str, values: _Values) -> _Result:
         """Return the rows of a query, converted. Raises `UnavailableError`."""
         self._store.check_open()
         if self._left:
@@ -145,11 +142,7 @@ class Reader:
         return connection
 
     def _fetch(
-        self,
-        convert: Callable[[Sequence[Any]], _Result],
-        query: str,
-        values: tuple[int | str | bytes, ...],
-        connection: apsw.Connection,
+        self, convert: _Convert[_Result], query: str, values: _Values, connection: apsw.Connection
     ) -> _Result:
         with translated_errors(self._store.path):
             return convert(connection.execute(query, values).fetchall())
