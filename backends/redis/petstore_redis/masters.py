@@ -61,26 +61,16 @@ class Master:
         self.reads.follower = self.pages
         if masters.replicas:
             self.writes = RedisClient(connect, handshake, name, seconds, masters.replicas)
-        self._clients = self.pages, self.reads, self.writes
-
-    @property
-    def down(self) -> bool:
-        """Whether calls fail at the moment."""
-        return any(client.down for client in self._clients)
-
-    @property
-    def busy(self) -> bool:
-        """Whether calls wait for a reply."""
-        return any(client.busy for client in self._clients)
+        self.clients = self.pages, self.reads, self.writes
 
     def disconnect(self, reason: str | UnavailableError) -> None:
         """Close the connections; the handshake of the next ones checks the server again."""
-        for client in self._clients:
+        for client in self.clients:
             client.disconnect(reason)
 
     def close(self, reason: str | UnavailableError) -> None:
         """Close the connections for good: every later call fails."""
-        for client in self._clients:
+        for client in self.clients:
             client.close(reason)
 
 
@@ -206,7 +196,7 @@ class Masters:
     async def _watch(self) -> None:
         """Follow the masters until cancelled."""
         while True:
-            down = any(master.down for master in self.owners)
+            down = any(client.down for master in self.owners for client in master.clients)
             seconds = TOPOLOGY_RECHECK_SECONDS if down else TOPOLOGY_REFRESH_SECONDS
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -230,7 +220,8 @@ class Masters:
             owners = await self._locator.locate(self._known)
         self.owners = [self._master(address) for address in owners]
         for address in self._known.keys() - set(owners):
-            if not self._known[address].busy:  # calls in flight may still get their replies
+            former = self._known[address]
+            if not any(client.busy for client in former.clients):  # calls may still get replies
                 self._known.pop(address).close("it is no longer the master")
 
     def _master(self, address: ServerAddress) -> Master:
