@@ -21,7 +21,10 @@ from petstore_sqlite.file import (
     refuse_unreadable_wal,
     why_not_writable,
 )
+from petstore_sqlite.reader import Reader
 from petstore_sqlite.repository import SqliteRepository
+from petstore_sqlite.store import OpenStore
+from petstore_sqlite.writer import Writer
 
 __all__ = ["SqliteRepository", "SqliteSettings", "backend"]
 
@@ -76,19 +79,24 @@ async def open_sqlite(
     read_only = expected.access is Access.READ and bool(why_not_writable(settings.path))
     if read_only:
         refuse_unreadable_wal(settings.path)
-    with schema.connect(settings.path, busy, create=create, read_only=read_only) as connection:
+    with schema.connect(settings.path, busy, create=create, read_only=read_only) as writing:
         if read_only:
-            schema.check_version(connection, settings.path, expected)
+            schema.check_version(writing, settings.path, expected)
         else:
-            schema.migrate(connection, settings.path, busy, expected)
+            schema.migrate(writing, settings.path, busy, expected)
         if settings.check:
-            schema.check(connection, settings.path)
-        with schema.connect(settings.path, busy, read_only=True) as reader:
+            schema.check(writing, settings.path)
+        with schema.connect(settings.path, busy, read_only=True) as reading:
             if expected.snapshot:
-                schema.begin_snapshot(reader, settings.path)
-            repository = SqliteRepository(reader, connection, settings.path, busy, expected)
-            async with repository.open():
-                yield repository
+                schema.begin_snapshot(reading, settings.path)
+            store = OpenStore(writing, settings.path, expected)
+            reader = Reader(reading, busy, store)
+            async with Writer(writing, busy, store) as writer:
+                try:
+                    yield SqliteRepository(reader, writer, store)
+                finally:
+                    store.close()
+                    await reader.close()
 
 
 @asynccontextmanager

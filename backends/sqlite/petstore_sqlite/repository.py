@@ -1,15 +1,11 @@
 """The repository: its reads are the reader's, its writes the writer's."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final, Self
-
-import apsw
+from typing import Final
 
 from petstore.contract import (
-    Expected,
     IdempotencyToken,
     NewPet,
     Order,
@@ -23,7 +19,6 @@ from petstore.contract import (
     TokenRecord,
 )
 from petstore_sqlite import rows, writes
-from petstore_sqlite.file import LockWait
 from petstore_sqlite.reader import Reader
 from petstore_sqlite.store import OpenStore
 from petstore_sqlite.writer import Writer
@@ -43,19 +38,12 @@ _TOKENS: Final = f"{rows.SELECT_TOKENS} WHERE number > ? ORDER BY number LIMIT ?
 class SqliteRepository(Repository):
     """The pets and orders in one file."""
 
-    def __init__(
-        self,
-        reader: apsw.Connection,
-        writer: apsw.Connection,
-        path: str,
-        busy: LockWait,
-        expected: Expected,
-    ) -> None:
-        self._open_store = OpenStore(writer, path, expected)
-        self._reader = Reader(reader, busy, self._open_store)
-        self._read = self._reader.read
-        self._writer = Writer(writer, busy, self._open_store)
-        self.store = self._open_store.identity
+    def __init__(self, reader: Reader, writer: Writer, store: OpenStore) -> None:
+        self.store = store.identity
+        self._open_store = store
+        self._reader = reader
+        self._read = reader.read
+        self._writer = writer
 
     async def check(self) -> None:
         """Check the file that the path leads to, and what the open one holds."""
@@ -120,13 +108,3 @@ class SqliteRepository(Repository):
         """Insert rows in one transaction, up to the first that is refused."""
         write = partial(writes.restore, items=tuple(items), clock=self._open_store.clock)
         await self._writer.submit(write)
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Self]:
-        """Execute writes until the context exits; then every call raises `UnavailableError`."""
-        async with self._writer:
-            try:
-                yield self
-            finally:
-                self._open_store.close()
-                await self._reader.close()
