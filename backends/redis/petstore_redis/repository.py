@@ -51,6 +51,7 @@ from petstore_redis.scripts import STORE_KEYS, Outcome, Script
 from petstore_redis.store import RedisStore
 
 _Item = TypeVar("_Item", Pet, Order)
+_Restored = Pet | Order | TokenRecord
 
 CREATED_TOGETHER: Final = 64
 """How many pets or orders one script creates at most; the server's other clients wait meanwhile."""
@@ -209,7 +210,7 @@ class RedisRepository(Repository):
             following = f"{partition + 1}..0" if partition + 1 < self._size else ""
         return TokenPage([record for record in records if record.until > now], following)
 
-    async def restore(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
+    async def restore(self, items: Sequence[_Restored]) -> None:
         """Raise all counters to the ids of the items, then store each item.
 
         Batches are small enough that the last item does not time out. The items of one partition
@@ -219,7 +220,7 @@ class RedisRepository(Repository):
         for start in range(0, max(1, len(items)), RESTORE_BATCH):  # none: it may be closed
             await self._restore_batch(items[start : start + RESTORE_BATCH])
 
-    async def _restore_batch(self, items: Sequence[Pet | Order | TokenRecord]) -> None:
+    async def _restore_batch(self, items: Sequence[_Restored]) -> None:
         size = self._size
         counts = [
             (max((item.id for item in items if isinstance(item, kind)), default=0) + size - 1)
@@ -235,9 +236,7 @@ class RedisRepository(Repository):
             if outcome is not None:
                 raise outcome
 
-    async def _find_restored(
-        self, items: Sequence[Pet | Order | TokenRecord]
-    ) -> dict[int | bytes, int]:
+    async def _find_restored(self, items: Sequence[_Restored]) -> dict[int | bytes, int]:
         """Return the partitions of orders and records that are stored already, by id or token.
 
         Neither the id of an order nor a token shows it: another store may have assigned the id, and
@@ -262,9 +261,7 @@ class RedisRepository(Repository):
                         found[token] = partition
         return found
 
-    async def _restore(
-        self, item: Pet | Order | TokenRecord, elsewhere: dict[int | bytes, int]
-    ) -> None:
+    async def _restore(self, item: _Restored, elsewhere: dict[int | bytes, int]) -> None:
         """Restore an item; see `_find_restored`."""
         if isinstance(item, TokenRecord):
             partition = elsewhere.get(item.value, self._home(item.value))
@@ -299,10 +296,7 @@ class RedisRepository(Repository):
         return self._masters.send(partition, self._gets[partition][key] % values, write=False)
 
     async def _page(
-        self,
-        decode: Callable[[bytes], list[_Item]],
-        key: str,
-        query: PetQuery | OrderQuery,
+        self, decode: Callable[[bytes], list[_Item]], key: str, query: PetQuery | OrderQuery
     ) -> list[_Item]:
         key = key if query.status is None else f"{key}:{query.status}"
         begin, limit = b"(%d" % query.after, b"%d" % query.count
