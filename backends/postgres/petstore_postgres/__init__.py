@@ -90,7 +90,7 @@ async def open_postgres(
         raise
     finally:
         timer.cancel()
-    pool = Pool(servers, store, settings.connections, settings.timeout_seconds, first, begin=begin)
+    pool = Pool(servers, store, settings.connections, first, begin)
     try:
         yield PostgresRepository(pool)
     finally:

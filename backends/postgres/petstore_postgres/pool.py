@@ -85,25 +85,17 @@ class Pool:
     servers -- where to connect to
     store -- what each connection must have
     size -- how many connections there are at most
-    seconds -- how long a call may take
     first -- the first connection
     begin -- SQL that each further connection begins with, or ""
     """
 
-    def __init__(  # noqa: PLR0913 - what a pool needs
-        self,
-        servers: Servers,
-        store: Store,
-        size: int,
-        seconds: float,
-        first: ReachedServer,
-        *,
-        begin: str = "",
+    def __init__(
+        self, servers: Servers, store: Store, size: int, first: ReachedServer, begin: str
     ) -> None:
         self.servers = servers
         self.store = store
         self._size = size
-        self._seconds = seconds
+        self._seconds = servers.seconds
         self._begin = begin
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[_Queue, deque[_Call]] = {}

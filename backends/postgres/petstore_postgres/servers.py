@@ -102,7 +102,7 @@ class Servers:
         address = parse(url)
         hide_unreadable_home()
         self._dsn = address.dsn
-        self._seconds = seconds
+        self.seconds = seconds
         self._writes = writes
         self._addresses = address.servers
         self.name = ", ".join(map(_name, address.servers))
@@ -266,8 +266,8 @@ class Servers:
             )
 
     async def _reach(self, address: dict[str, Any]) -> ReachedServer:
-        with translated_errors(self.name, self._seconds, opening=True):
-            async with asyncio.timeout(self._seconds):
+        with translated_errors(self.name, self.seconds, opening=True):
+            async with asyncio.timeout(self.seconds):
                 connection = await asyncpg.connect(self._dsn, **address, **self._options)
         return ReachedServer(_name(address), await self._read(connection), connection)
 
@@ -284,8 +284,8 @@ class Servers:
 
     async def _read(self, connection: Any) -> ServerState:
         """Return what the server of a connection is; close the connection if it fails."""
-        with translated_errors(self.name, self._seconds, opening=True):
-            async with asyncio.timeout(self._seconds):
+        with translated_errors(self.name, self.seconds, opening=True):
+            async with asyncio.timeout(self.seconds):
                 try:
                     return ServerState(*await connection.fetchrow(STATE))
                 except BaseException:
