@@ -1,14 +1,13 @@
 """Pets and orders on Redis or Valkey: one server, behind Sentinel, or a Cluster."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from secrets import token_hex
 from typing import Annotated
 
 import hiredis
 from msgspec import Meta, Struct
 from msgspec.structs import replace
-from redis.crc import key_slot
 
 from petstore.contract import (
     Access,
@@ -22,6 +21,7 @@ from petstore.contract import (
 )
 from petstore_redis import address
 from petstore_redis.masters import Masters
+from petstore_redis.packing import pack
 from petstore_redis.replies import UnusableError
 from petstore_redis.repository import RedisRepository
 from petstore_redis.scripts import keys
@@ -65,8 +65,8 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 @asynccontextmanager
 async def open_redis(settings: RedisSettings, expected: Expected) -> AsyncIterator[RedisRepository]:
     """Find the masters, check them, find the store or create it."""
-    async with _masters(settings, settings.wait_replicas) as (masters, partition_keys):
-        store = RedisStore(masters, partition_keys)
+    async with aclosing(_masters(settings, settings.wait_replicas)) as masters:
+        store = RedisStore(masters)
         try:
             await masters.start(store.check_connection)
             await store.open(expected)
@@ -93,25 +93,16 @@ async def scratch_redis(settings: RedisSettings) -> AsyncIterator[RedisSettings]
     try:
         yield scratch
     finally:
-        async with _masters(scratch, 0) as (masters, partition_keys):
+        async with aclosing(_masters(scratch, 0)) as masters:
             await masters.start()
-            for partition, names in enumerate(partition_keys):
-                await masters.owners[partition].writes.call("UNLINK", *names.values())
+            for partition, names in enumerate(masters.keys):
+                await masters.send(partition, pack("UNLINK", *names.values()), write=True)
 
 
-@asynccontextmanager
-async def _masters(
-    settings: RedisSettings, replicas: int
-) -> AsyncIterator[tuple[Masters, list[dict[str, str]]]]:
-    """Yield the masters and the keys of each partition."""
+def _masters(settings: RedisSettings, replicas: int) -> Masters:
     target = address.parse(settings.url)
     partition_keys = [keys(settings.prefix, partition) for partition in range(settings.partitions)]
-    slots = [key_slot(names["meta"].encode()) for names in partition_keys]
-    masters = Masters(target, slots, settings.timeout_seconds, replicas)
-    try:
-        yield masters, partition_keys
-    finally:
-        await masters.close()
+    return Masters(target, partition_keys, settings.timeout_seconds, replicas)
 
 
 backend = Backend(

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 import hiredis
+from redis.crc import key_slot
 
 from petstore.contract import StorageError, UnavailableError
 from petstore_redis.address import ServerAddress, Target, Topology, server_name
@@ -75,24 +76,27 @@ class Master:
 
 
 class Masters:
-    """The masters of all partitions. Call `start` before use and `close` after it.
+    """The masters of all partitions. Call `start` before use and `aclose` after it.
 
     owners -- the master of each partition, as far as is known
     target -- where to find them
-    slots -- the hash slot of each partition
+    keys -- for each partition, its keys by their names
     seconds -- how long a reply may take
     replicas -- how many must confirm a write
     check -- checks each new connection, see `start`
     """
 
-    def __init__(self, target: Target, slots: Sequence[int], seconds: float, replicas: int) -> None:
+    def __init__(
+        self, target: Target, keys: Sequence[dict[str, str]], seconds: float, replicas: int
+    ) -> None:
         self.owners: list[Master] = []
         self.target = target
         self.seconds = seconds
         self.replicas = replicas
         self.check: Check | None = None
-        self._slots = slots
+        self.keys = keys
         self._known: dict[ServerAddress, Master] = {}
+        slots = [key_slot(names["meta"].encode()) for names in keys]
         self._locator = MasterLocator(target, slots, seconds)
         self._watcher: asyncio.Task[None] | None = None
         self._suspicion = asyncio.Event()
@@ -108,7 +112,7 @@ class Masters:
         if self.target.topology is not Topology.SINGLE:
             self._watcher = asyncio.create_task(self._watch())
 
-    async def close(self, reason: str | UnavailableError = "the repository is closed") -> None:
+    async def aclose(self, reason: str | UnavailableError = "the repository is closed") -> None:
         """Close all connections for good, also if cancelled: later calls fail for this reason."""
         for master in self._known.values():
             master.close(reason)
@@ -215,7 +219,7 @@ class Masters:
     async def _locate(self) -> None:
         """Find the masters, and close the connections to former ones."""
         if self.target.topology is Topology.SINGLE:
-            owners = [self.target.addresses[0]] * len(self._slots)
+            owners = [self.target.addresses[0]] * len(self.keys)
         else:
             owners = await self._locator.locate(self._known)
         self.owners = [self._master(address) for address in owners]

@@ -104,14 +104,13 @@ class RedisStore:
     """The store on these masters. Call `open` first.
 
     identity -- its identity, the same in each partition; empty until it is open
-    keys -- for each partition, its keys by their names
     """
 
-    def __init__(self, masters: Masters, keys: Sequence[dict[str, str]]) -> None:
+    def __init__(self, masters: Masters) -> None:
         self.identity = ""
         self.masters = masters
         self.scripts = Scripts()
-        self.keys = keys
+        self.keys = masters.keys
         self._levels: dict[int, _Level] = {}
         self._notes: Notes | None = None
         self._noted: list[dict[int, _Noted]] = []
@@ -185,7 +184,7 @@ class RedisStore:
         single = self.masters.target.topology is Topology.SINGLE
         if not single and monotonic() < self._wrong_since + FAILOVER_SECONDS:
             raise UnavailableError(*wrong.args)
-        await self.masters.close(wrong)
+        await self.masters.aclose(wrong)
         raise wrong
 
     async def check_replicas(self) -> None:
