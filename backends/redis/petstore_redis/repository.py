@@ -74,8 +74,6 @@ class RedisRepository(Repository):
     A pet is in the partition (id - 1) modulo the number of partitions. Its orders are in the same
     one, and their ids follow the same rule. So each partition counts on its own, and no two assign
     the same id.
-
-    store -- the open store
     """
 
     def __init__(self, store: RedisStore) -> None:
@@ -222,12 +220,11 @@ class RedisRepository(Repository):
 
     async def _restore_batch(self, items: Sequence[_Restored]) -> None:
         size = self._size
-        counts = [
-            (max((item.id for item in items if isinstance(item, kind)), default=0) + size - 1)
-            // size
+        highest = (
+            max((item.id for item in items if isinstance(item, kind)), default=0)
             for kind in (Pet, Order)
-        ]
-        lowest = sized(b"counters", *(b"%d" % count for count in counts))
+        )
+        lowest = sized(b"counters", *(b"%d" % ((id_ + size - 1) // size) for id_ in highest))
         raising = (self._run(p, self._scripts.restore, *lowest) for p in range(size))
         await asyncio.gather(*raising)
         elsewhere = await self._find_restored(items) if size > 1 else {}
@@ -324,12 +321,8 @@ class RedisRepository(Repository):
                 *(client.send(packed) for client, packed in zip(clients, commands, strict=True))
             )
         except hiredis.ReplyError:  # a read may be sent again
-            pairs = enumerate(commands)
-            again = (
-                self._masters.send(number, packed, write=False, page=page)
-                for number, packed in pairs
-            )
-            found = await asyncio.gather(*again)
+            send = partial(self._masters.send, write=False, page=page)
+            found = await asyncio.gather(*(send(*pair) for pair in enumerate(commands)))
         return [row for rows in found for row in rows]
 
     async def _run(
