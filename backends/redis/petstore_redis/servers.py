@@ -75,8 +75,11 @@ async def warn_of_losses(
     replicas -- how many must confirm a write
     log -- False to take it as logged: by the process that has started this one
     """
-    aof = info.get("aof_enabled")
-    sync = await _appendfsync(call) if aof == "1" else ""
+    aof, sync = info.get("aof_enabled"), ""
+    if aof == "1":
+        with suppress(hiredis.ReplyError):  # managed servers may not allow CONFIG
+            setting: Any = await call("CONFIG", "GET", "appendfsync")
+            sync = setting[1].decode() if setting else ""
     found = info.get("run_id", name), sync
     if found in _warned:
         return
@@ -106,11 +109,3 @@ async def warn_of_losses(
             " maxmemory-policy is noeviction",
             name,
         )
-
-
-async def _appendfsync(call: Callable[..., Reply]) -> str:
-    """Return how the server syncs its AOF, or the empty string if it does not say."""
-    with suppress(hiredis.ReplyError):  # managed servers may not allow CONFIG
-        found: Any = await call("CONFIG", "GET", "appendfsync")
-        return str(found[1].decode()) if found else ""
-    return ""
