@@ -56,21 +56,15 @@ class _Row(NamedTuple):
 
 
 _Counters = tuple[int, ...]
+_Note = dict[int, tuple[bytes, _Counters]]
+"""For each partition a digest of its master's address, and the counters to be reached.
 
-
-class _Noted(NamedTuple):
-    """The note of a partition: a digest of its master's address, and the counters to be reached.
-
-    It takes at most 42 bytes, whatever the address and the counters: 1,024 partitions fit into
-    `MAX_NOTE_BYTES`.
-    """
-
-    master: bytes
-    required: _Counters
-
+They take at most 42 bytes, whatever the address and the counters: 1,024 partitions fit into
+`MAX_NOTE_BYTES`.
+"""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_NOTE: Final = msgspec.msgpack.Decoder(dict[int, _Noted])
+_NOTE: Final = msgspec.msgpack.Decoder(_Note)
 
 
 class _Level:
@@ -113,7 +107,7 @@ class RedisStore:
         self.keys = masters.keys
         self._levels: dict[int, _Level] = {}
         self._notes: Notes | None = None
-        self._noted: list[dict[int, _Noted]] = []
+        self._noted: list[_Note] = []
         self._wrong_since: float | None = None
 
     async def open(self, expected: Expected) -> None:
@@ -316,7 +310,7 @@ class RedisStore:
         if level is None or level.master != master:
             noted = [note[number] for note in self._noted if number in note]
             counters = [(0,) * len(_COUNTERS)]
-            counters += [one.required for one in noted if one.master == master]
+            counters += [required for noted_master, required in noted if noted_master == master]
             level = _Level(master, tuple(map(max, zip(*counters, strict=True))))
             self._levels[number] = level
         return level
@@ -324,7 +318,7 @@ class RedisStore:
     def _write_note(self) -> None:
         if self._notes is not None:
             levels = self._levels.items()
-            note = {number: _Noted(level.master, level.required) for number, level in levels}
+            note = {number: (level.master, level.required) for number, level in levels}
             self._notes.write(_ENCODER.encode(note))
 
     def _wrong(self, master: Master, what: str, meta: str) -> WrongStoreError:
