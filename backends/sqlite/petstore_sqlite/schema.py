@@ -31,9 +31,6 @@ _SQL: Final = resources.files("petstore_sqlite") / "sql"
 
 MIGRATIONS: Final = [(_SQL / f"{number}.sql").read_text("utf-8") for number in range(1, 7)]
 
-_IDENTITY_VERSION: Final = 4
-"""The first schema version with an identity."""
-
 _CORRUPT: Final = "it is corrupt; stop the service and restore a backup"
 _UNREADABLE: Final = (
     "it is corrupt, or the disk could not be read. If 'petstore check' says so, too, stop the"
@@ -190,7 +187,7 @@ def _check_expected(
     connection: apsw.Connection, path: str, version: int, expected: Expected
 ) -> None:
     if expected.store is not None:
-        identified = version >= _IDENTITY_VERSION
+        identified = version >= 4  # the first schema version with an identity
         found = connection.execute("SELECT identity FROM store").get if identified else None
         if found != expected.store:
             raise WrongStoreError(
