@@ -108,8 +108,12 @@ async def _upgrade(connection: Any, name: str, schema: str) -> None:
     version = await _version(connection, name, schema)
     if version == NEWEST_SCHEMA:  # by now; its functions are in use
         return
-    if version == 0:
-        await _create(connection, schema)
+    if version == 0:  # nothing else makes a store
+        # Even with IF NOT EXISTS it needs the right to create one in the database.
+        if not await connection.fetchval("SELECT to_regnamespace($1)", f'"{schema}"'):
+            await connection.execute(f'CREATE SCHEMA "{schema}"')
+        await connection.execute(f'CREATE TABLE "{schema}".store (version int NOT NULL)')
+        await connection.execute(f'INSERT INTO "{schema}".store VALUES (0)')
     newer = (f"{number}.sql" for number in range(version + 1, NEWEST_SCHEMA + 1))
     text = "\n;\n".join((SQL / file).read_text("utf-8") for file in (*newer, "functions.sql"))
     await connection.execute(text.replace("{schema}", f'"{schema}"').replace("{plans}", PLANS))
@@ -137,15 +141,6 @@ def _check_allowed(version: int, name: str, schema: str, expected: Expected) -> 
             f"the schema {schema} of {name} would be upgraded from version {version} to"
             f" {NEWEST_SCHEMA}"
         )
-
-
-async def _create(connection: Any, schema: str) -> None:
-    """Make a new store, which has no tables yet. Nothing else makes one."""
-    # Even with IF NOT EXISTS it needs the right to create one in the database.
-    if not await connection.fetchval("SELECT to_regnamespace($1)", f'"{schema}"'):
-        await connection.execute(f'CREATE SCHEMA "{schema}"')
-    await connection.execute(f'CREATE TABLE "{schema}".store (version int NOT NULL)')
-    await connection.execute(f'INSERT INTO "{schema}".store VALUES (0)')
 
 
 async def _version(connection: Any, name: str, schema: str) -> int:

@@ -101,7 +101,6 @@ class Servers:
     ) -> None:
         address = parse(url)
         hide_unreadable_home()
-        self._dsn = address.dsn
         self.seconds = seconds
         self._writes = writes
         self._addresses = address.servers
@@ -110,9 +109,9 @@ class Servers:
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()
         self._split_brain = ""
-        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by address
+        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by number
         milliseconds = f"{max(1, round(seconds * 800))}"
-        self._options: dict[str, Any] = {"timeout": seconds, "ssl": address.tls}
+        self._options: dict[str, Any] = {"dsn": address.dsn, "timeout": seconds, "ssl": address.tls}
         self._options["target_session_attrs"] = "any"  # whatever the environment says
         if pgbouncer:  # it gives each transaction another session
             self._options["statement_cache_size"] = 0
@@ -268,7 +267,7 @@ class Servers:
     async def _reach(self, address: dict[str, Any]) -> ReachedServer:
         with translated_errors(self.name, self.seconds, opening=True):
             async with asyncio.timeout(self.seconds):
-                connection = await asyncpg.connect(self._dsn, **address, **self._options)
+                connection = await asyncpg.connect(**address, **self._options)
         return ReachedServer(_name(address), await self._read(connection), connection)
 
     async def _ask(
@@ -306,10 +305,8 @@ def _name(address: dict[str, Any]) -> str:
 def _combine(failures: list[StorageError]) -> StorageError:
     """Return one error for all servers. One that cannot be reached may be the primary."""
     reasons = "; ".join(dict.fromkeys(str(failure) for failure in failures))
-    for failure in failures:
-        if isinstance(failure, UnavailableError):
-            return UnavailableError(reasons)
-    return SettingsError(reasons)
+    unavailable = any(isinstance(failure, UnavailableError) for failure in failures)
+    return UnavailableError(reasons) if unavailable else SettingsError(reasons)
 
 
 @contextmanager
