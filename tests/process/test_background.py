@@ -75,7 +75,7 @@ BACKGROUND: Final = {
             "backends/postgres/petstore_postgres/pool.py self._dispatch",
             "backends/postgres/petstore_postgres/pool.py self._run",
             "backends/postgres/petstore_postgres/servers.py self._ask",
-            "backends/postgres/petstore_postgres/servers.py self._connect",
+            "backends/postgres/petstore_postgres/servers.py self._reach",
             "backends/sqlite/petstore_sqlite/reader.py self._measure",
         ),
         CALLER,

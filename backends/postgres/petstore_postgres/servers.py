@@ -130,7 +130,7 @@ class Servers:
         """
         if self._split_brain:
             raise UnavailableError(self._split_brain)
-        tasks = [asyncio.ensure_future(self._connect(address)) for address in self._addresses]
+        tasks = [asyncio.ensure_future(self._reach(address)) for address in self._addresses]
         found: list[asyncio.Task[ReachedServer]] = []
         failures: list[StorageError] = []
         pending, best = set(tasks), None
@@ -143,10 +143,11 @@ class Servers:
                 if not done:
                     break
                 for task in done:
-                    if isinstance(error := task.exception(), StorageError):
-                        failures.append(error)
-                    else:
+                    try:
+                        self._check_writable(task.result().name, task.result().state)
                         found.append(task)
+                    except StorageError as error:
+                        failures.append(error)
             chosen = self._choose([task.result() for task in found])
             if chosen is None:
                 raise _combine(failures + [self._outdated(task.result()) for task in found])
@@ -246,16 +247,6 @@ class Servers:
             f" on timeline {int(self.timeline, 16)}: it was replaced. Start the new primary, or"
             " restart the service to use this one"
         )
-
-    async def _connect(self, address: dict[str, Any]) -> ReachedServer:
-        """Connect to a server that can be used."""
-        reached = await self._reach(address)
-        try:
-            self._check_writable(reached.name, reached.state)
-        except SettingsError:
-            reached.connection.terminate()
-            raise
-        return reached
 
     def _check_writable(self, name: str, state: ServerState) -> None:
         if state.read_only and self._writes:

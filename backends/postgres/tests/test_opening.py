@@ -225,7 +225,7 @@ def test_no_connection_is_left_open_whenever_connecting_is_cancelled(
         [chosen] = await asyncio.gather(connecting, return_exceptions=True)
         return chosen.connection if isinstance(chosen, ReachedServer) else chosen
 
-    monkeypatch.setattr(Servers, "_connect", connect)
+    monkeypatch.setattr(Servers, "_reach", connect)
     outcomes = []
     for turns in range(10):
         chosen = asyncio.run(run(turns))
