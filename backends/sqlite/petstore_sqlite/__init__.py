@@ -80,10 +80,7 @@ async def open_sqlite(
     if read_only:
         refuse_unreadable_wal(settings.path)
     with schema.connect(settings.path, busy, create=create, read_only=read_only) as writing:
-        if read_only:
-            schema.check_version(writing, settings.path, expected)
-        else:
-            schema.migrate(writing, settings.path, busy, expected)
+        schema.migrate(writing, settings.path, busy, expected)
         if settings.check:
             schema.check(writing, settings.path)
         with schema.connect(settings.path, busy, read_only=True) as reading:

@@ -128,6 +128,8 @@ def connect(
 def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Expected) -> None:
     """Upgrade the file to the newest schema in one transaction, or leave it unchanged.
 
+    By a connection that is restricted to reads, only check that it has the newest schema.
+
     busy -- how long it waits, in total, for other processes that open the file
     expected -- which store it must hold, and whether it may be changed
 
@@ -138,6 +140,9 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
     if it cannot be read or written to.
     """
     with translated_errors(path):
+        if connection.pragma("query_only"):
+            _check_expected(connection, path, _version(connection, path), expected)
+            return
         # The lock comes before the version is read: another process may be migrating, too.
         connection.execute("BEGIN IMMEDIATE")
         version = _version(connection, path)
@@ -157,12 +162,6 @@ def migrate(connection: apsw.Connection, path: str, busy: LockWait, expected: Ex
         # SQLite itself does not wait for the lock of either.
         busy.retry(lambda: connection.pragma("journal_mode", "WAL"))
         busy.retry(lambda: sync_recovered(connection))
-
-
-def check_version(connection: apsw.Connection, path: str, expected: Expected) -> None:
-    """Check that the file has the newest schema, and change nothing. Raises what `migrate` does."""
-    with translated_errors(path):
-        _check_expected(connection, path, _version(connection, path), expected)
 
 
 def begin_snapshot(connection: apsw.Connection, path: str) -> None:
