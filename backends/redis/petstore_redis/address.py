@@ -20,7 +20,6 @@ URL_FORMS: Final = (
 _URL: Final = re.compile(r"([a-z+]+)://(?:([^/?#\s]*)@)?([^/?#@\s]*)(/[^?#@\s]*)?(?:\?([^#@\s]*))?")
 """Scheme, login, hosts, path and query."""
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 
 ServerAddress = tuple[str, int]
 """Host and port; the path of a Unix socket and 0."""
@@ -92,7 +91,7 @@ def parse(url: str) -> Target:
         raise _error("it does not begin with redis, rediss, unix, redis+sentinel or redis+cluster")
     known = [
         *(_TLS_OPTIONS if secure else ()),
-        *(_SENTINEL_OPTIONS if topology is Topology.SENTINEL else ()),
+        *(("sentinel_username", "sentinel_password") if topology is Topology.SENTINEL else ()),
         *(("db",) if scheme == "unix" else ()),
     ]
     options = dict(parse_qsl(query, keep_blank_values=True))

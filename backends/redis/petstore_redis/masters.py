@@ -123,10 +123,6 @@ class Masters:
         finally:
             self._locator.close()
 
-    def all(self) -> list[Master]:
-        """Return each master once."""
-        return list(dict.fromkeys(self.owners))
-
     async def send(self, partition: int, packed: bytes, *, write: bool, page: bool = False) -> Any:
         """Send a command to the master of a partition, and again if an error asks for that.
 

@@ -26,10 +26,7 @@ def parse_info(info: bytes) -> dict[str, str]:
 
 
 def check_role(target: Target, name: str, info: dict[str, str]) -> None:
-    """Refuse a server that is not a master.
-
-    name -- the server's name in messages
-    info -- the fields of its INFO
+    """Refuse a server that is not a master, by the fields of its INFO.
 
     Raises `UnusableError` if the URL names the wrong server, otherwise `UnavailableError`.
     """

@@ -153,7 +153,7 @@ class RedisStore:
             probe = Script("return 1", "", tuple(self.keys[0]))
             probes = (self._evaluate(number, probe, write=False) for number in range(len(rows)))
             await asyncio.gather(*probes)
-        for master in self.masters.all():
+        for master in dict.fromkeys(self.masters.owners):
             await self._recognize(master, master.reads.call)
         self._write_note()
 
@@ -164,7 +164,7 @@ class RedisStore:
         older copy, or none. Every later call raises that, too. With Sentinels or a cluster it is
         an `UnavailableError` at first: a replica may be about to take over.
         """
-        checks = (self._check(master) for master in self.masters.all())
+        checks = (self._check(master) for master in dict.fromkeys(self.masters.owners))
         failures = [failure for failure in await asyncio.gather(*checks) if failure is not None]
         wrong = next((one for one in failures if isinstance(one, WrongStoreError)), None)
         if wrong is None:
@@ -183,10 +183,9 @@ class RedisStore:
 
     async def check_replicas(self) -> None:
         """Raise `UnavailableError` if too few replicas confirm a write to each master."""
-        for master in self.masters.all():
-            number = self.masters.owners.index(master)
-            meta = self.keys[number]["meta"]
-            await self._call(number, "HINCRBY", meta, "revision", 1)
+        one_of_each = {master: number for number, master in enumerate(self.masters.owners)}
+        for number in one_of_each.values():
+            await self._call(number, "HINCRBY", self.keys[number]["meta"], "revision", 1)
 
     async def _read(self) -> list[_Row]:
         reading = (
