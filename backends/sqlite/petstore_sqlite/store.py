@@ -15,8 +15,6 @@ from petstore_sqlite.tokens import RecordClock
 _STATE: Final = """SELECT identity, changes + (SELECT ifnull(sum(seq), 0) FROM sqlite_sequence)
     FROM store"""
 
-_RESTART: Final = "Restart the service to serve it, or stop the service and restore a newer one"
-
 _REPAIR: Final = "Stop the service and restore a backup"
 
 ADD_CHANGE: Final = "UPDATE store SET changes = changes + 1"
@@ -64,7 +62,9 @@ class OpenStore:
 
     def check_content(self, connection: apsw.Connection) -> None:
         """Raise `WrongStoreError` if the file holds another store, or an older copy of this one."""
-        highest = self._highest()  # before it is read: others may write meanwhile
+        # Before it is read: others may write meanwhile.
+        notes = () if self._notes is None else self._notes.read()
+        highest = max(self._generation, *map(int, notes), 0)
         identity, generation = self._read(connection)
         if identity != self.identity:
             raise self._lost(
@@ -74,7 +74,8 @@ class OpenStore:
         if generation < highest:
             raise self._lost(
                 f"it is an older copy of the store that was open ({highest} changes before,"
-                f" {generation} now). {_RESTART}"
+                f" {generation} now). Restart the service to serve it, or stop the service and"
+                " restore a newer one"
             )
         self.advance_to(generation)
 
@@ -89,11 +90,6 @@ class OpenStore:
                 self._generation = generation
                 if self._notes is not None:
                     self._notes.write(b"%d" % generation)
-
-    def _highest(self) -> int:
-        """Return the highest generation that any process of the service has noted."""
-        notes = () if self._notes is None else self._notes.read()
-        return max(self._generation, *map(int, notes), 0)
 
     def _read(self, connection: apsw.Connection) -> tuple[str, int]:
         try:

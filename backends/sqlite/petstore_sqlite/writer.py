@@ -101,9 +101,7 @@ class Writer:
 
     def _take(self, most: int, *, wait: bool) -> list[_Entry | None]:
         """Return the writes that wait, at most so many; None means that no more will come."""
-        taken = []
-        if wait:
-            taken.append(self._waiting.get())
+        taken = [self._waiting.get()] if wait else []
         while len(taken) < most and not self._waiting.empty():
             taken.append(self._waiting.get())
         return taken

@@ -43,7 +43,6 @@ _RESTORE_PET: Final = """INSERT INTO pets (id, name, category_id, status) VALUES
     ON CONFLICT (id) DO NOTHING"""
 _PET: Final = f"{SELECT_PETS} WHERE id = ?"
 _RESTORE_ORDER: Final = "INSERT INTO orders (id, pet_id, status, placed_at) VALUES (?, ?, ?, ?)"
-_FULL: Final = "all ids have been assigned"
 _LIVE: Final = "SELECT id FROM orders WHERE pet_id = ? AND status IN ('placed', 'completed')"
 
 
@@ -159,7 +158,7 @@ def _insert(
         if getattr(error, "extendedresult", 0) != apsw.SQLITE_CONSTRAINT_CHECK:
             raise  # not of the check that an id is not above `MAX_ID`
         if len(rows) == 1:
-            return [StorageError(_FULL)]
+            return [StorageError("all ids have been assigned")]
         return [outcome for row in rows for outcome in _insert(connection, statement, [row])]
     last = connection.last_insert_rowid()  # the ids of one statement have no gaps
     return [Receipt(id_) for id_ in range(last - len(rows) + 1, last + 1)]
