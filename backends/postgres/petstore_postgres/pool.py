@@ -7,7 +7,7 @@ sent; so a connection is never left with half a reply, and a server that stalls 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import uniform
 from typing import Any, Final, NamedTuple
 
@@ -387,7 +387,7 @@ class Pool:
             self._timer = self._loop.call_at(min(ends), self._expire) if ends else None
 
 
-def _fail_all(calls: Sequence[_Call] | deque[_Call], error: Exception) -> None:
+def _fail_all(calls: Iterable[_Call], error: Exception) -> None:
     """Fail each call with its own copy of the error, unless its caller was cancelled."""
     for call in calls:
         if not call.future.done():

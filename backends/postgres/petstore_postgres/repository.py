@@ -46,9 +46,6 @@ RESTORED_TOGETHER: Final = 500
 _ALWAYS: Final = -(2**63)
 """A time at which no record has expired."""
 
-_NO_TOKEN: Final = (None, None, None, None)
-
-
 _ERRORS: Final = {
     "reused": (TokenReusedError, "the token was used for another write"),
     "missing": (NotFoundError, "pet or order not found"),
@@ -147,8 +144,7 @@ class PostgresRepository(Repository):
         self, pet_id: int, at: datetime, token: IdempotencyToken | None = None
     ) -> Receipt:
         """Make the pet pending and store its order, together with the others that wait."""
-        arguments = _to_arguments(token) if token else _NO_TOKEN
-        result = await self._call(self._place_orders, pet_id, at, *arguments)
+        result = await self._call(self._place_orders, pet_id, at, *_to_arguments(token))
         return self._receipt(result, "order", token)
 
     async def get_order(self, order_id: int) -> Order | None:
@@ -233,7 +229,9 @@ def _refusal(item: Pet | Order | TokenRecord, outcome: str = "") -> RefusedError
     )
 
 
-def _to_arguments(token: IdempotencyToken) -> tuple[bytes, bytes, int, int]:
+def _to_arguments(token: IdempotencyToken | None) -> tuple[bytes | int | None, ...]:
+    if token is None:
+        return None, None, None, None
     return token.value, token.fingerprint, token.now, token.until
 
 

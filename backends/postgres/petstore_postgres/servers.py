@@ -110,7 +110,6 @@ class Servers:
         self._promises: tuple[Any, ...] = ()
         self._split_brain = ""
         self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by number
-        milliseconds = f"{max(1, round(seconds * 800))}"
         self._options: dict[str, Any] = {"dsn": address.dsn, "timeout": seconds, "ssl": address.tls}
         self._options["target_session_attrs"] = "any"  # whatever the environment says
         if pgbouncer:  # it gives each transaction another session
@@ -120,7 +119,7 @@ class Servers:
                 "application_name": address.application_name,
                 "default_transaction_isolation": "read committed",
                 # The server gives up before the client does, which would cost the connection.
-                "statement_timeout": milliseconds,
+                "statement_timeout": f"{max(1, round(seconds * 800))}",
             }
 
     async def connect(self) -> ReachedServer:
