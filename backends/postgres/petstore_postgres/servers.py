@@ -109,7 +109,7 @@ class Servers:
         self.timeline = ""
         self._promises: tuple[Any, ...] = ()
         self._split_brain = ""
-        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by number
+        self._asking: dict[int, asyncio.Task[ReachedServer | None]] = {}  # by number of the address
         self._options: dict[str, Any] = {"dsn": address.dsn, "timeout": seconds, "ssl": address.tls}
         self._options["target_session_attrs"] = "any"  # whatever the environment says
         if pgbouncer:  # it gives each transaction another session

@@ -27,7 +27,6 @@ _SQL: Final = """SELECT s.identity::text, s.version, s.tableoid::bigint,
 
 _log = logging.getLogger("petstore.postgres")
 
-
 _Ids = tuple[int, ...]
 """The highest ids of pets and of orders."""
 
