@@ -5,30 +5,16 @@ remembers the states that it has tried. To search a whole history would take too
 searched pet by pet, each with its orders.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from math import inf
 
-from petstore_conformance.faults.histories import Attempt
-from petstore_conformance.faults.operations import RecordedCall, State, operations_of
+from petstore_conformance.faults.operations import RecordedCall, State
 
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
 
 Reached = tuple[int, State]
 """The operations that have taken effect, as the bits of their indices, and the state of the pet."""
-
-Searched = tuple[int, list[RecordedCall], bool | None, RecordedCall | None]
-"""A pet, the operations on it, and what `search` has found."""
-
-
-def searches(history: list[Attempt]) -> tuple[list[str], list[Searched]]:
-    """Search a history pet by pet; return what is wrong with the ids in it, and the results."""
-    operations, found = operations_of(history)
-    by_pet = defaultdict[int, list[RecordedCall]](list)
-    for operation in operations:
-        by_pet[operation.pet].append(operation)
-    return found, [(pet, concerned, *search(concerned)) for pet, concerned in by_pet.items()]
 
 
 def search(

@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from petstore.contract import MAX_ID, PET_STATUS_BY_ORDER, OrderStatus
-from petstore_conformance.faults.histories import Attempt, Item, by_key
+from petstore_conformance.faults.histories import Attempt, uncertain
 
 
 class State(NamedTuple):
@@ -42,18 +42,13 @@ class RecordedCall:
     attempt: Attempt
 
 
-def operations_of(history: list[Attempt]) -> tuple[list[RecordedCall], list[str]]:
-    """Return the operations of a history, and what is wrong with the ids in it."""
-    ids, wrong = _ids(history)
+def operations_of(history: list[Attempt]) -> list[RecordedCall]:
+    """Return the operations of a history."""
+    seen = [item for attempt in history for item in attempt.items]
+    pet_of = {item["id"]: item["petId"] for item in seen if "petId" in item}
+    ids = _ids(history, {item["name"]: item["id"] for item in seen if "name" in item}, pet_of)
     pets = {id_ for (action, _), id_ in ids.items() if action == "create"}
-    pet_of = {
-        id_: attempt.id_
-        for attempt in history
-        if attempt.action == "place" and (id_ := ids.get(("place", attempt.key)))
-    }
-    for item in _seen(history):
-        if "petId" in item and pet_of.setdefault(item["id"], item["petId"]) != item["petId"]:
-            wrong.append(f"order {item['id']} was of pet {pet_of[item['id']]}, now {item}")
+    pet_of |= {id_: a.id_ for a in history if (id_ := ids.get(("place", a.key)))}
     # Others may have been there before the history.
     pet_of = {order: pet for order, pet in pet_of.items() if pet in pets}
     operations = []
@@ -67,7 +62,7 @@ def operations_of(history: list[Attempt]) -> tuple[list[RecordedCall], list[str]
         ended = attempt.ended if attempt.response else inf
         steps = _write(attempt, ids, pet_of) if attempt.writes else _read(attempt, pet_of, pets)
         operations += [RecordedCall(attempt.sent, ended, *step, attempt) for step in steps]
-    return operations, wrong
+    return operations
 
 
 def _write(
@@ -99,44 +94,31 @@ def _read(attempt: Attempt, pet_of: dict[int, int], pets: set[int]) -> Iterator[
             yield pet, _shows(id_ if of_orders else 0, shown.get(id_, ""), attempt.value)
 
 
-def _ids(history: list[Attempt]) -> tuple[dict[tuple[str, str], int], list[str]]:
-    """Return the id that each key had as its effect, and what is wrong with them.
+def _ids(
+    history: list[Attempt], pets: dict[str, int], orders: dict[int, int]
+) -> dict[tuple[str, str], int]:
+    """Return the id that each key had as its effect.
 
     An item whose response was lost is found in a page: a pet by its name; an order is given to the
     first request for its pet that has no response, for any other one could only explain less. An
     order that no page shows, because the store was gone before, has an id above all others.
+
+    pets -- the ids of the pets in all responses, by their names
+    orders -- the pets of the orders in all responses
     """
-    ids: dict[tuple[str, str], int] = {}
-    wrong = []
-    keys = by_key(history)
+    ids = {(a.action, a.key): a.effect[1] for a in history if a.key and a.effect}
     waiting: dict[int, list[str]] = defaultdict(list)
-    for (action, key), attempts in keys.items():
-        found = {item["id"] for attempt in attempts if (item := attempt.created)}
-        if len(found) > 1:
-            wrong.append(f"{action} {key}: had the ids {sorted(found)}")
-        if found:
-            ids[action, key] = min(found)
-        elif action == "place" and any(attempt.response is None for attempt in attempts):
-            waiting[attempts[0].id_].append(key)
+    for attempt in uncertain(history):
+        if attempt.action == "place":
+            waiting[attempt.id_].append(attempt.key)
+        elif attempt.key in pets:  # which is its name, too
+            ids["create", attempt.key] = pets[attempt.key]
     known = {id_ for (action, _), id_ in ids.items() if action == "place"}
-    lost: dict[int, int] = {}
-    for item in _seen(history):
-        if "petId" in item:
-            lost[item["id"]] = item["petId"]
-        elif ("create", item["name"]) in keys:
-            ids.setdefault(("create", item["name"]), item["id"])
-    for order, pet in sorted(lost.items()):
+    for order, pet in sorted(orders.items()):
         if order not in known and waiting[pet]:
             ids["place", waiting[pet].pop(0)] = order
     unseen = [key for keys in waiting.values() for key in keys]  # though their pets may have been
-    ids |= {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
-    return ids, wrong
-
-
-def _seen(history: list[Attempt]) -> Iterator[Item]:
-    """Yield the pets and orders in all responses."""
-    for attempt in history:
-        yield from attempt.response.items if attempt.response else ()
+    return ids | {("place", key): MAX_ID + 1 + number for number, key in enumerate(unseen)}
 
 
 def _create(attempt: Attempt) -> Step:

@@ -6,7 +6,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from petstore_conformance.faults.histories import Attempt, Item, RecordedResponse
+from petstore_conformance.faults.histories import (
+    Attempt,
+    Item,
+    RecordedResponse,
+    uncertain,
+    unreturned,
+)
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.wire import ClientConnection
 
@@ -128,12 +134,10 @@ class Client:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
         self._race.quiet_since = time.monotonic()
         for _ in range(3):
-            for attempts in self._race.uncertain():
-                await self.repeat(attempts[0])
+            for attempt in uncertain(self._race.history):
+                await self.repeat(attempt)
             pets, orders = [await self._all(kind) for kind in ("pets", "orders")]
-            placed = [a for a in self._race.history if a.action == "place"]
-            known = {attempt.created["id"] for attempt in placed if attempt.created}
-            if known.issuperset(order["id"] for order in orders):
+            if not any(unreturned(pets, orders, self._race.history)):
                 break
         self.close()
         return pets, orders
@@ -192,13 +196,15 @@ class Client:
         value = key if action == "create" else value
         method, path, body, expected = _request(action, id_, value, limit)
         abandon = method != "GET" and self.random.random() < self._abandoned
-        sent = time.monotonic()
-        response = await self._connections[over].exchange(method, path, body, key, abandon=abandon)
-        if response and response.status >= 500:  # it may have had its effect
-            self._race.failed.append(f"{path}: {response.status} {response.content.decode()}")
-            response = None
-        attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
-        self._race.history.append(attempt)
+        sent, response, connection = time.monotonic(), None, self._connections[over]
+        try:
+            response = await connection.exchange(method, path, body, key, abandon=abandon)
+            if response and response.status >= 500:
+                self._race.failed.append(f"{path}: {response.status} {response.content.decode()}")
+                response = None
+        finally:  # also if it is cancelled: it may have had its effect
+            attempt = Attempt(action, key, id_, value, sent, time.monotonic(), response)
+            self._race.history.append(attempt)
         assert response is None or response.status in expected, f"{attempt}"
         if self._race.gone and not (response and attempt.writes):
             raise GoneError

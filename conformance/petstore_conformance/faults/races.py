@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from petstore_conformance.faults.histories import Attempt, Item, by_key
+from petstore_conformance.faults.histories import Attempt, Item
 from petstore_conformance.faults.wire import Endpoint, set_event
 
 STOCK = 8
@@ -61,15 +61,6 @@ class Race:
         return [
             attempt if attempt.ended < self.gone_at else replace(attempt, response=None)
             for attempt in self.history
-        ]
-
-    def uncertain(self) -> list[list[Attempt]]:
-        """Return the attempts of each key that got no 201, but may have had its effect."""
-        return [
-            attempts
-            for attempts in by_key(self.history).values()
-            if any(attempt.response is None for attempt in attempts)
-            and not any(attempt.got(201) for attempt in attempts)
         ]
 
     @property

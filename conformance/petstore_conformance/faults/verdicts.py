@@ -1,13 +1,13 @@
 """The violations in the history of a race, by kind, and the shortest piece that shows each."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Final
 
 from msgspec import Struct, field
 
 from petstore_conformance.faults import histories
-from petstore_conformance.faults.linearizability import search, searches
-from petstore_conformance.faults.operations import RecordedCall
+from petstore_conformance.faults.linearizability import search
+from petstore_conformance.faults.operations import RecordedCall, operations_of
 from petstore_conformance.faults.races import Race, is_write
 
 KINDS: Final = {
@@ -69,20 +69,22 @@ def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings
         # A write that did not find its pet or order, which had been acknowledged.
         found.add("lost", *(str(a) for a in history if a.writes and a.got(404)))
     found.add("given out twice", *histories.given_twice(race.history))
+    found.add("retried twice", *histories.wrong_keys(history))
+    found.add("otherwise wrong", *histories.wrong_items(history))
+    found.add("lost", *histories.changed(history))
     if ended:
         pets, orders = race.final
         gone = histories.lost(pets, orders, history)
-        found.add("lost", *(f"{attempt}, but at the end it is gone" for attempt in gone))
-        if not gone:
-            found.add("lost", *histories.broken_promises(pets, orders, history))
+        found.add("lost", *(f"{attempt}, but at the end that is lost" for attempt in gone))
         found.add("sold twice", *histories.sold_twice(orders))
-        found.add("retried twice", *histories.wrong_keys(pets, orders, history))
+        found.add("retried twice", *histories.unreturned(pets, orders, history))
         found.add("not linearizable", *histories.wrong_statuses(pets, orders))
-        found.add("otherwise wrong", *histories.listed_twice(pets, orders))
+    by_pet = defaultdict[int, list[RecordedCall]](list)
+    for operation in operations_of(history):
+        by_pet[operation.pet].append(operation)
     undecided = 0
-    wrong, parts = searches(history)
-    found.add("otherwise wrong", *wrong)
-    for pet, operations, verdict, stuck in parts:
+    for pet, operations in by_pet.items():
+        verdict, stuck = search(operations)
         undecided += verdict is None
         if verdict is False:
             piece = "\n".join(f"  {line}" for line in shorten(operations, stuck))
