@@ -216,9 +216,8 @@ def _inject_faults(options: Namespace, chosen: "Chosen", given: dict[str, Any]) 
     if "only" in given:
         given["only"] = tuple(given["only"])
     given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
-    fault_options = FaultOptions(**given)
     subject = Subject(chosen.name, options.name, chosen.backend, chosen.settings)
-    return session.run(subject, fault_options)
+    return session.run(subject, FaultOptions(**given)).status
 
 
 def _open_scratch(chosen: "Chosen") -> str:

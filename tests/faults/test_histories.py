@@ -40,10 +40,10 @@ def violations(history: list[Attempt], final: Stored | None = None) -> tuple[lis
     if final is not None:
         pages = zip(("pets", "orders"), final, strict=True)
         history = [*history, *(read(kind, 0, items, 100) for kind, items in pages)]
-    found, undecided = judge(race(history, final or ([], [])), ended=final is not None)
+    found, counts = judge(race(history, final or ([], [])), ended=final is not None)
     texts = [text for texts in found.values() for text in texts]
     assert "(" not in "".join(texts), "a representation of a class"
-    return texts, undecided
+    return texts, counts.total()
 
 
 def pet(pet_id: int, status: str) -> Item:

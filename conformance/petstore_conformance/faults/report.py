@@ -47,7 +47,7 @@ class Tally:
 
     @property
     def status(self) -> int:
-        """The exit status: what was too slow may hide a violation, but is none."""
+        """The exit status: 1 for violations; what was too slow may hide one, but is none."""
         if self.violations:
             return 1
         return INCONCLUSIVE if self.slow else 0

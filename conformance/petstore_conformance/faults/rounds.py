@@ -2,9 +2,9 @@
 
 import asyncio
 import tempfile
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -17,7 +17,7 @@ from petstore_conformance.faults import stages
 from petstore_conformance.faults.lost_replies import Caller
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.racers import Fault, play
+from petstore_conformance.faults.racers import play
 from petstore_conformance.faults.races import Race, is_write
 from petstore_conformance.faults.services import SERVING_SECONDS
 from petstore_conformance.faults.stages import (
@@ -29,7 +29,7 @@ from petstore_conformance.faults.stages import (
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.faults.verdicts import BY_TIME, RoundOutcome
 from petstore_conformance.faults.wire import Endpoint
-from petstore_conformance.harness.alarm import OverdueError, alarm
+from petstore_conformance.harness.alarm import OverdueError, alarm, within
 from petstore_conformance.harness.cores import Cores
 
 CALLS: Final = "calls"
@@ -48,6 +48,7 @@ FAULTS_IN_A_ROUND: Final = 3
 """The maximum number of faults in a round."""
 
 
+@dataclass
 class Rounds:
     """The rounds of a run. The seed and the number of a round determine what it does.
 
@@ -58,42 +59,31 @@ class Rounds:
     possible -- the faults that this backend can meet, in a fixed order
     """
 
-    def __init__(  # noqa: PLR0913 - each of the others has a default
-        self,
-        subject: Subject,
-        options: FaultOptions,
-        proxy: Proxy | None,
-        *,
-        stage: Callable[..., Stage] = Stage,
-        more: Sequence[str] = (),
-        file: str = "",
-        end: float = inf,
-    ) -> None:
-        backend = subject.backend
-        self.possible = [
-            "kill-service",
-            *(["kill-worker"] if backend.shared and Path("/proc/self").exists() else []),
-            *((*stages.PROXY_FAULTS, CALLS) if proxy else ()),
-            *(
-                name
-                for name in stages.SERVER_FAULTS
-                if getattr(options, name.replace("-", "_")) or (name == stages.RESTORE and file)
-            ),
-            *more,
-        ]
-        if unknown := set(options.only) - set(self.possible):
-            possible = ", ".join(self.possible)
-            raise SettingsError(f"--fault: {min(unknown)} is not possible here, only {possible}")
-        self.possible = [name for name in self.possible if name in (options.only or self.possible)]
-        self._subject = subject
-        self._options = options
-        self._proxy = proxy
-        self._make_stage = stage
-        self._file = file
-        self._end = end
+    subject: Subject
+    options: FaultOptions
+    proxy: Proxy | None
+    stage: Callable[..., Stage] = Stage
+    more: Sequence[str] = ()
+    file: str = ""
+    end: float = inf
+
+    def __post_init__(self) -> None:
+        """Find out what is possible. Raises `SettingsError` if something else was chosen."""
         self._reachable = True
-        self._shuffled: deque[str] = deque()
-        self._shuffle = Random(f"{options.seed}")
+        options, only = self.options, self.options.only
+        possible = ["kill-service"]
+        if self.subject.backend.shared and Path("/proc/self").exists():
+            possible.append("kill-worker")
+        if self.proxy:
+            possible += [*stages.PROXY_FAULTS, CALLS]
+        for name in stages.SERVER_FAULTS:
+            if getattr(options, name.replace("-", "_")) or (name == stages.RESTORE and self.file):
+                possible.append(name)
+        possible += self.more
+        if unknown := set(only) - set(possible):
+            known = ", ".join(possible)
+            raise SettingsError(f"--fault: {min(unknown)} is not possible here, only {known}")
+        self.possible = [name for name in possible if name in (only or possible)]
 
     def __iter__(self) -> Iterator[RoundOutcome]:
         """Run rounds, until no location can be made for one."""
@@ -104,47 +94,44 @@ class Rounds:
 
     def plans(self) -> Iterator[list[str]]:
         """Yield the faults of each round: all of them once, then all of them again, shuffled."""
+        ending = {CALLS, *stages.LAST}
+        if not self.subject.backend.durable:
+            ending.add("kill-service")  # everything is gone then
+        random, plan = Random(f"{self.options.seed}"), list[str]()
         while True:
-            plan: list[str] = []
-            while len(plan) < FAULTS_IN_A_ROUND and CALLS not in plan:
-                if not self._shuffled:
-                    self._shuffled.extend(self._shuffle.sample(self.possible, len(self.possible)))
-                if plan and self._shuffled[0] == CALLS:
-                    break
-                plan.append(self._shuffled.popleft())
-                kept = self._subject.backend.durable
-                if plan[-1] in stages.LAST or (plan[-1] == "kill-service" and not kept):
-                    break  # everything is gone then
-            yield plan
+            for name in random.sample(self.possible, len(self.possible)):
+                if plan and name == CALLS:  # a round of its own
+                    yield plan
+                    plan = []
+                plan.append(name)
+                if len(plan) == FAULTS_IN_A_ROUND or name in ending:
+                    yield plan
+                    plan = []
 
     def run(self, number: int, plan: list[str]) -> RoundOutcome:
         """Run the faults of a plan on a new service at a new location; return what was found."""
-        left = self._end - monotonic()
+        left = self.end - monotonic()
         limit = 60 + 3 * self._seconds(plan)
-        random = Random(f"{self._options.seed} {number}")
+        random = Random(f"{self.options.seed} {number}")
         outcome = RoundOutcome(", ".join(plan))
         self._cores = Cores()
         try:
-            with alarm(max(0.1, min(limit, left))):  # a plugin may block the event loop
+            with alarm(max(0.1, min(limit, left)), "the round"):  # a plugin may block the loop
                 asyncio.run(
                     self._call(outcome, random)
                     if plan == [CALLS]
                     else self._race(outcome, random, number, plan)
                 )
-        except OverdueError as error:
-            outcome.found.add("not recovered", f"the round did not end: {error}")
         except NeverServedError as error:  # before any fault, this says nothing about the backend
             outcome.slow.append(f"{error}; it never served within {SERVING_SECONDS} s")
-        except (NotRecoveredError, UnavailableError) as error:
-            outcome.found.add("not recovered", f"{error}")
         except SettingsError:
             raise
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
-            outcome.found.add("wrong error", f"{error!r}")
-        if self._proxy is not None:
-            self._proxy.cut()
-            self._proxy.heal()
-        if left < limit and monotonic() > self._end:
+            outcome.found.add(*_described(error, "wrong error"))
+        if self.proxy is not None:
+            self.proxy.cut()
+            self.proxy.heal()
+        if left < limit and monotonic() > self.end:
             outcome.found.clear()
             outcome.slow = ["the round was cut short at the end of the run"]
         elif shortage := self._cores.shortage():
@@ -157,15 +144,15 @@ class Rounds:
     async def _location(self, outcome: RoundOutcome) -> AsyncIterator[Any]:
         """Yield the settings of an empty location, with the proxy in them if there is one."""
         stack = AsyncExitStack()
-        backend = self._subject.backend
+        backend = self.subject.backend
         try:
-            settings = await stack.enter_async_context(backend.scratch(self._subject.settings))
+            settings = await stack.enter_async_context(backend.scratch(self.subject.settings))
         except UnavailableError as error:
             self._reachable = False
             raise NotRecoveredError(f"no location can be made: {error}") from error
-        if self._proxy is not None:
-            address = self._options.server or self._subject.address() or ""
-            settings = self._subject.redirect(settings, address, f"127.0.0.1:{self._proxy.port}")
+        if self.proxy is not None:
+            address = self.options.server or self.subject.address() or ""
+            settings = self.subject.redirect(settings, address, f"127.0.0.1:{self.proxy.port}")
         try:
             yield settings
         finally:
@@ -175,27 +162,27 @@ class Rounds:
                 outcome.counts["locations not removed"] += 1
 
     async def _call(self, outcome: RoundOutcome, random: Random) -> None:
-        assert self._proxy is not None
+        assert self.proxy is not None
         async with self._location(outcome) as settings:
-            opened = partial(self._subject.backend.open, settings, Expected())
-            await Caller(self._options, opened, self._proxy, random, outcome).run()
+            opened = partial(self.subject.backend.open, settings, Expected())
+            await Caller(self.options, opened, self.proxy, random, outcome).run()
 
     async def _race(
         self, outcome: RoundOutcome, random: Random, number: int, plan: list[str]
     ) -> None:
-        backend = self._subject.backend
+        backend = self.subject.backend
         several = random.random() < 0.5 or any(
             "worker" in name or name in stages.LAST for name in plan
         )
         async with self._location(outcome) as settings:
             with tempfile.TemporaryDirectory() as directory:
-                stage = self._make_stage(
-                    options=self._options,
-                    texts=self._subject.texts(settings) | {"backend": self._subject.choice},
+                stage = self.stage(
+                    options=self.options,
+                    texts=self.subject.texts(settings) | {"backend": self.subject.choice},
                     directory=Path(directory),
                     random=random,
-                    proxy=self._proxy,
-                    file=self._file,
+                    proxy=self.proxy,
+                    file=self.file,
                     durable=backend.durable,
                     workers=2 if several and backend.shared else 1,
                 )
@@ -206,7 +193,7 @@ class Rounds:
                     stage.close()
 
     async def _on(self, stage: Stage, outcome: RoundOutcome, number: int, plan: list[str]) -> None:
-        random, options = stage.random, self._options
+        random, options = stage.random, self.options
         service = await asyncio.to_thread(stage.start)
         race = stage.race = Race(
             Endpoint(service, options.timeout_seconds),
@@ -217,13 +204,9 @@ class Rounds:
         )
         broken: list[BaseException] = []
         try:
-            async with asyncio.timeout(60 + 2 * self._seconds(plan)):
-                await play(
-                    race,
-                    stage.clients(),
-                    random.uniform(0.02, 0.2),
-                    [self._counted(outcome, stage, name) for name in plan],
-                )
+            async with within(60 + 2 * self._seconds(plan), "the race"):
+                faults = [partial(stage.meet, name) for name in plan]
+                await play(race, stage.clients(), random.uniform(0.02, 0.2), faults)
         except Exception as error:  # noqa: BLE001 - whatever it is, the round did not end
             broken = _leaves(error)
         for cause in broken:
@@ -231,12 +214,15 @@ class Rounds:
                 raise cause
         outcome.found, counts = stage.judge(ended=not broken and not race.gone)
         for cause in broken:
-            outcome.found.add(*_described(cause))
+            outcome.found.add(*_described(cause, "otherwise wrong"))
         if race.failed:
             log = f"in the log of the service:\n{stage.error()}"
             outcome.found["wrong error"].insert(0, log)
         acknowledged = sum(is_write(a) and a.response is not None for a in race.history)
-        outcome.counts += counts
+        outcome.counts.update(counts)
+        outcome.counts.update(
+            "kills" if "kill" in name else "other faults" for name in stage.happened
+        )
         outcome.counts.update(
             {"requests": len(race.history), "acknowledged": acknowledged, "unknown": race.unknown}
         )
@@ -244,16 +230,9 @@ class Rounds:
     def _seconds(self, plan: list[str]) -> float:
         """Return how long these faults may take."""
         if plan == [CALLS]:
-            return 10 * self._options.timeout_seconds
+            return 10 * self.options.timeout_seconds
         commands = 2 * stages.COMMAND_SECONDS * sum(name in stages.SERVER_FAULTS for name in plan)
-        return commands + len(plan) * (20 + 2 * self._options.timeout_seconds)
-
-    def _counted(self, outcome: RoundOutcome, stage: Stage, name: str) -> Fault:
-        async def fault() -> None:
-            outcome.counts["kills" if "kill" in name else "other faults"] += 1
-            await stage.fault(name)()
-
-        return fault
+        return commands + len(plan) * (20 + 2 * self.options.timeout_seconds)
 
 
 def _leaves(group: BaseException) -> list[BaseException]:
@@ -262,13 +241,11 @@ def _leaves(group: BaseException) -> list[BaseException]:
     return [group]
 
 
-def _described(error: BaseException) -> tuple[str, str]:
-    """Return the kind of what has ended a race too early, and a text."""
+def _described(error: BaseException, otherwise: str) -> tuple[str, str]:
+    """Return the kind of what has ended a round too early, and a text."""
     match error:
-        case NotRecoveredError():
+        case NotRecoveredError() | UnavailableError() | OverdueError():
             return "not recovered", str(error)
         case StillServedError():
             return "emptied", str(error)
-        case TimeoutError():
-            return "not recovered", "the clients did not finish in time"
-    return "otherwise wrong", f"{error!r}"
+    return otherwise, repr(error)

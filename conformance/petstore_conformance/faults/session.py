@@ -13,20 +13,8 @@ from petstore_conformance.faults.subjects import Subject, split
 from petstore_conformance.faults.verdicts import RoundOutcome
 
 
-def run(subject: Subject, options: FaultOptions) -> int:
-    """Run rounds of faults in scratch locations, print a verdict, return an exit status.
-
-    0 means that nothing was wrong, 1 that something was, 75 that the machine was too busy to tell.
-
-    Raises the errors of `run_rounds`.
-    """
-    status = run_rounds(subject, options).status
-    print(f"{subject.name} {VERDICTS[status]}", flush=True)
-    return status
-
-
-def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
-    """Run rounds of faults in scratch locations until the time is over; print and return figures.
+def run(subject: Subject, options: FaultOptions) -> Tally:
+    """Run rounds of faults in scratch locations until time is over; print and return a verdict.
 
     Raises `SettingsError` for options that do not fit.
     """
@@ -50,6 +38,7 @@ def run_rounds(subject: Subject, options: FaultOptions) -> Tally:
                 tally.write(options.report, about)
             print("\n".join(tally.lines()))
             print(f"seed {options.seed}: repeat this run with --seed {options.seed}")
+        print(f"{subject.name} {VERDICTS[tally.status]}", flush=True)
         return tally
 
 

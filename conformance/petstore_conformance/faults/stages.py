@@ -21,7 +21,7 @@ from petstore.contract import SettingsError
 from petstore_conformance.faults import copies, refusals
 from petstore_conformance.faults.options import FaultOptions, ServerCommand
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.racers import Client, Fault
+from petstore_conformance.faults.racers import Client
 from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.services import (
     SERVICE_KEY,
@@ -70,6 +70,7 @@ class Stage:
     file -- the setting that names the file of the store, if one does
     workers -- how many serve; with 1, the process serves itself
     race -- the clients; set before the first fault
+    happened -- the faults so far
     """
 
     options: FaultOptions
@@ -82,8 +83,8 @@ class Stage:
     workers: int
     race: Race = field(init=False)
     service: RunningService | None = field(default=None, init=False)
+    happened: list[str] = field(default_factory=list, init=False)
     _kills: int = field(default=0, init=False)
-    _stalls: int = field(default=0, init=False)
     _closed: bool = field(default=False, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -158,13 +159,12 @@ class Stage:
 
         ended -- whether it came to its end
         """
-        found, undecided = judge(self.race, ended=ended)
-        return found, Counter({"searches given up": undecided})
+        return judge(self.race, ended=ended)
 
-    def fault(self, name: str) -> Fault:
-        """Return the fault of this name."""
-        found: Fault = getattr(self, name.replace("-", "_"))
-        return found
+    async def meet(self, name: str) -> None:
+        """Let the fault of this name happen."""
+        self.happened.append(name)
+        await getattr(self, name.replace("-", "_"))()
 
     async def kill_service(self) -> None:
         """Kill the service with its workers, and start it again if its data is still there."""
@@ -214,8 +214,7 @@ class Stage:
     async def stall(self) -> None:
         """Forward nothing until all calls must have ended; after the first time, often for less."""
         self.front.frozen = True
-        self._stalls += 1
-        if self._stalls > 1 and self.random.random() < 0.5:
+        if self.happened.count("stall") > 1 and self.random.random() < 0.5:
             await asyncio.sleep(self.random.uniform(0.02, 0.4))
         else:
             target, clients = self.race.target, self.race.clients

@@ -45,7 +45,7 @@ class FaultConformance(Kit):
         )
         asyncio.run(in_scratch(self))  # skips if the storage cannot be reached
         subject = Subject(self.name, self.name, self.backend, self.settings)
-        tally = session.run_rounds(subject, options)
+        tally = session.run(subject, options)
         if tally.violations:
             pytest.fail("\n".join(tally.lines()), pytrace=False)
         if tally.slow:

@@ -52,7 +52,7 @@ class RoundOutcome(Struct):
     slow: list[str] = field(default_factory=list)
 
 
-def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings, int]:
+def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings, Counter[str]]:
     """Return the violations of a race by kind, and how many searches were given up.
 
     ended -- whether it came to its end, so that `race.final` is what was stored then
@@ -82,14 +82,14 @@ def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings
     by_pet = defaultdict[int, list[RecordedCall]](list)
     for operation in operations_of(history):
         by_pet[operation.pet].append(operation)
-    undecided = 0
+    counts = Counter[str]()
     for pet, operations in by_pet.items():
         verdict, stuck = search(operations)
-        undecided += verdict is None
+        counts["searches given up"] += verdict is None
         if verdict is False:
             piece = "\n".join(f"  {line}" for line in shorten(operations, stuck))
             found.add("not linearizable", f"pet {pet}:\n{piece}")
-    return found, undecided
+    return found, counts
 
 
 SHOWN: Final = 24

@@ -108,14 +108,10 @@ def rounds(set_up: Topology, run: Run, directory: Path, proxy: Proxy | None = No
 
 @dataclass(kw_only=True)
 class TortureStage(Stage):
-    """A service on one of our set-ups.
-
-    happened -- the faults so far
-    """
+    """A service on one of our set-ups."""
 
     set_up: Topology
     clock: Clock
-    happened: list[str] = field(default_factory=list, init=False)
     _ahead: Iterator[int] = field(default_factory=lambda: count(-1000, -1), init=False)
 
     def __post_init__(self) -> None:
@@ -131,11 +127,6 @@ class TortureStage(Stage):
         """Return how many clients are to compete: now and then, many."""
         return MANY_CLIENTS if self.random.random() < MANY_CLIENTS_PART else super().clients()
 
-    def fault(self, name: str) -> Any:
-        """Return the fault of this name, and remember it."""
-        self.happened.append(name)
-        return super().fault(name)
-
     def judge(self, *, ended: bool) -> tuple[Findings, Counter[str]]:
         """Judge by what this set-up promises, which is more than the contract, or less."""
         race, set_up = self.race, self.set_up
@@ -146,12 +137,12 @@ class TortureStage(Stage):
             found.add("wrong error", *race.failed)
             found.add("given out twice", *given_twice(race.history))
             return found, Counter({"lost acknowledged writes": gone})
-        found, undecided = judge(race, ended=ended, confirmed=replaced)
+        found, counts = judge(race, ended=ended, confirmed=replaced)
         broken = race.target.lost - len(race.target.late)
         if broken and not {"kill-service", "kill-worker", "kill-workers", EMPTY} & {*self.happened}:
             text = f"{broken} connections broke, though the service was not killed"
             found.add("otherwise wrong", text)
-        return found, Counter({"searches given up": undecided})
+        return found, counts
 
     async def kill_workers(self) -> None:
         """Kill all workers, between the writes and the syncs of both; their parent lives."""
