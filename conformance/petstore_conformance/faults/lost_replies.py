@@ -9,8 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
+from types import NoneType
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -48,6 +51,7 @@ _Write = Callable[[], Awaitable[Any]]
 MethodCalls = dict[str, Callable[[], Coroutine[Any, Any, Any]]]
 
 
+@dataclass
 class Caller:
     """One repository, and the faults that its calls meet.
 
@@ -55,33 +59,24 @@ class Caller:
     outcome -- gets what was done and what was wrong
     """
 
-    def __init__(
-        self,
-        options: FaultOptions,
-        opened: Callable[[], AbstractAsyncContextManager[Repository]],
-        proxy: Proxy,
-        random: Random,
-        outcome: RoundOutcome,
-    ) -> None:
-        self._report = outcome.found.add
-        self._counts = outcome.counts
-        self._options = options
-        self._opened = opened
-        self._proxy = proxy
-        self._random = random
-        self._names = 0
-        self._repository: Repository
+    options: FaultOptions
+    opened: Callable[[], AbstractAsyncContextManager[Repository]]
+    proxy: Proxy
+    random: Random
+    outcome: RoundOutcome
+    _names: int = field(default=0, init=False)
+    _repository: Repository = field(init=False)
 
     async def run(self) -> None:
         """Let the calls of a repository meet each of the faults, in a random order."""
-        async with self._opened() as self._repository:
+        async with self.opened() as self._repository:
             self._pet = await self._new_pet()
             self._order = (await self._repository.place_order(self._pet, _AT)).id
             parts = [self._cancel, self._stall, self._refuse, self._lose]
-            self._random.shuffle(parts)
+            self.random.shuffle(parts)
             for part in parts:
                 await part()
-                self._proxy.heal()
+                self.proxy.heal()
                 await self._recover(part.__name__[1:])
 
     def _calls(self) -> MethodCalls:
@@ -107,117 +102,114 @@ class Caller:
         return (await self._repository.create_pet(self._new())).id
 
     async def _try_open(self) -> None:
-        async with self._opened():
+        async with self.opened():
             pass
 
     async def _cancel(self) -> None:
         """Cancel a call of each method, and opening, while the server stalls."""
-        self._proxy.frozen = True
+        self.proxy.frozen = True
         tasks = begin(self._calls())
-        await asyncio.sleep(self._random.uniform(0.001, 0.1))
+        await asyncio.sleep(self.random.uniform(0.001, 0.1))
         cancelled = {name: task for name, task in tasks.items() if task.cancel()}
-        self._counts["cancelled"] += len(cancelled)
-        _, pending = await asyncio.wait(tasks.values(), timeout=CANCELLED_SECONDS)
-        for name, task in cancelled.items():
-            if task in pending:
-                text = f"{name}: still running {CANCELLED_SECONDS} s after it was cancelled, here:"
-                self._report("not cancelled", f"{text}\n{stack(task)}")
-            elif not task.cancelled() and (error := task.exception()):
-                self._report("wrong error", f"{name}, cancelled: {error!r}")
-        self._proxy.heal()
-        if pending:
-            await asyncio.wait(pending, timeout=self._options.timeout_seconds)
+        self.outcome.counts["cancelled"] += len(cancelled)
+        if cancelled:
+            await self._judge(cancelled, "cancelled", "not cancelled", CANCELLED_SECONDS)
 
     async def _stall(self) -> None:
         """Call each method, and open, while the server stalls."""
-        self._proxy.frozen = True
+        self.proxy.frozen = True
         await self._call_in_time("the server stalls")
 
     async def _refuse(self) -> None:
         """Call each method, and open, while the server cannot be reached."""
-        self._proxy.refuse()
-        self._proxy.cut()
+        self.proxy.refuse()
+        self.proxy.cut()
         await self._call_in_time("connections are refused")
 
     async def _call_in_time(self, why: str) -> None:
         """Call and open at the same time; each must raise `UnavailableError` in time, or return."""
-        tasks, expected = begin(self._calls()), (UnavailableError, NotFoundError)
-        self._counts["requests"] += len(tasks)
-        seconds = self._options.timeout_seconds
+        tasks = begin(self._calls())
+        self.outcome.counts["requests"] += len(tasks)
+        seconds = self.options.timeout_seconds
+        await self._judge(tasks, why, "too late", seconds, UnavailableError, NotFoundError)
+
+    async def _judge(
+        self,
+        tasks: dict[str, asyncio.Task[Any]],
+        why: str,
+        late: str,
+        seconds: float,
+        *expected: type[BaseException],
+    ) -> None:
+        """Report calls that do not end in time, or raise another error; heal, and let them end.
+
+        late -- the kind of violation if a call does not end
+        """
         _, pending = await asyncio.wait(tasks.values(), timeout=seconds)
         for name, task in tasks.items():
             if task in pending:
                 text = f"{name}, {why}: no end within {seconds:g} s; it waits here:"
-                self._report("too late", f"{text}\n{stack(task)}")
+                self.outcome.found.add(late, f"{text}\n{stack(task)}")
                 task.cancel()
-            elif (error := task.exception()) and not isinstance(error, expected):
-                self._report("wrong error", f"{name}, {why}: {error!r}")
-        self._proxy.heal()
+            elif not task.cancelled() and not isinstance(task.exception(), (*expected, NoneType)):
+                text = f"{name}, {why}: {task.exception()!r}"
+                self.outcome.found.add("wrong error", text)
+        self.proxy.heal()
         if pending:
-            await asyncio.wait(pending, timeout=seconds)
+            await asyncio.wait(pending, timeout=self.options.timeout_seconds)
 
     async def _lose(self) -> None:
         """Lose the replies to writes without a token; none may take effect twice, or by half."""
         repository, names = self._repository, list[str]()
 
-        async def create() -> _Write:
+        async def create_pet() -> _Write:
             new = self._new()
             names.append(new.name)
-            return lambda: repository.create_pet(new)
+            return partial(repository.create_pet, new)
 
-        async def place() -> _Write:
-            pet_id = await self._new_pet()
-            return lambda: repository.place_order(pet_id, _AT)
+        async def place_order() -> _Write:
+            return partial(repository.place_order, await self._new_pet(), _AT)
 
-        async def complete() -> _Write:
+        async def update_order() -> _Write:
             order_id = (await repository.place_order(await self._new_pet(), _AT)).id
-            return lambda: repository.update_order(order_id, OrderStatus.COMPLETED)
+            return partial(repository.update_order, order_id, OrderStatus.COMPLETED)
 
-        await self._lose_each("create_pet", create)
-        await self._lose_each("place_order", place)
-        await self._lose_each("update_order", complete)
+        for prepare in (create_pet, place_order, update_order):
+            # Of one write the first reply, of the next the second one, until a write has no more.
+            for nth in range(1, MAX_REPLIES + 1):
+                write = await self._retry(prepare)
+                if not await self._lose_nth(prepare.__name__, nth, write):
+                    break
         pets = await self._retry(lambda: repository.list_pets(PetQuery(0, 1000)))
         orders = await self._retry(lambda: repository.list_orders(OrderQuery(0, 1000)))
         stored = Counter(pet.name for pet in pets)
         for nth, name in enumerate(names, start=1):
             if stored[name] > 1:
                 text = f"create_pet, reply {nth} lost: {stored[name]} pets are stored"
-                self._report("sent twice", text)
+                self.outcome.found.add("sent twice", text)
         created = [pet for pet in pets if pet.name != _RESTORED.name]
         for wrong in histories.wrong_statuses(to_builtins(created), to_builtins(orders)):
-            self._report("otherwise wrong", f"after lost replies, {wrong}")
-
-    async def _lose_each(self, name: str, prepare: Callable[[], Awaitable[_Write]]) -> None:
-        """Lose the first reply to a write, then the second one to another, until none is lost.
-
-        So each is lost, of a write that is several requests, and of those that a driver repeats.
-
-        prepare -- returns the next write
-        """
-        for nth in range(1, MAX_REPLIES + 1):
-            write = await self._retry(prepare)
-            if not await self._lose_nth(name, nth, write):
-                break
+            self.outcome.found.add("otherwise wrong", f"after lost replies, {wrong}")
 
     async def _lose_nth(self, name: str, nth: int, write: _Write) -> bool:
         """Make a write, and lose its `nth` reply; return whether it had as many."""
-        before, what = self._proxy.cuts, f"{name}, reply {nth} lost"
-        self._proxy.drop = nth
-        self._counts["requests"] += 1
+        before, what = self.proxy.cuts, f"{name}, reply {nth} lost"
+        self.proxy.drop = nth
+        self.outcome.counts["requests"] += 1
         try:
-            async with asyncio.timeout(self._options.timeout_seconds) as limit:
+            async with asyncio.timeout(self.options.timeout_seconds) as limit:
                 await write()
         except RefusedError as error:
-            if self._proxy.cuts > before:  # it was possible when it was sent for the first time
-                self._report("sent twice", f"{what}: {error!r}")
+            if self.proxy.cuts > before:  # it was possible when it was sent for the first time
+                self.outcome.found.add("sent twice", f"{what}: {error!r}")
         except Exception as error:  # noqa: BLE001 - a driver may raise anything
             if limit.expired():
-                self._report("too late", what)
+                self.outcome.found.add("too late", what)
             elif not isinstance(error, UnavailableError):
-                self._report("wrong error", f"{what}: {error!r}")
+                self.outcome.found.add("wrong error", f"{what}: {error!r}")
         finally:
-            self._proxy.drop = 0
-        return self._proxy.cuts > before
+            self.proxy.drop = 0
+        return self.proxy.cuts > before
 
     async def _recover(self, after: str) -> None:
         """Wait until each method returns; it may raise `UnavailableError` before."""
@@ -229,17 +221,17 @@ class Caller:
             except RefusedError:
                 pass
             except Exception as error:  # noqa: BLE001 - a driver may raise anything
-                self._report("wrong error", f"{name} after {after}: {error!r}")
+                self.outcome.found.add("wrong error", f"{name} after {after}: {error!r}")
 
     async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Make a call until the storage is available; return its result.
 
         Raises `NotRecoveredError`.
         """
-        seconds = self._options.timeout_seconds
+        seconds = self.options.timeout_seconds
         end = time.monotonic() + seconds
         while True:
-            self._counts["requests"] += 1
+            self.outcome.counts["requests"] += 1
             try:
                 async with asyncio.timeout(seconds) as limit:
                     return await call()

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -254,15 +254,8 @@ class Stage:
         self.front.listen()
         await self.recover("connections were refused")
 
-    async def server_kill(self) -> None:
-        """Kill the server as the author says, and start it again."""
-        await self._without_server("server_kill")
-
-    async def server_stop(self) -> None:
-        """Stop the server as the author says, and start it again."""
-        await self._without_server("server_stop")
-
     async def _without_server(self, option: str) -> None:
+        """Kill or stop the server as the author says, and start it again."""
         await self._end_with_a_write()
         try:
             await self._command(option)
@@ -274,6 +267,9 @@ class Stage:
         await self._command("server_start")
         await self.recover("the server was started again")
 
+    server_kill = partialmethod(_without_server, "server_kill")
+    server_stop = partialmethod(_without_server, "server_stop")
+
     async def server_empty(self) -> None:
         """Empty the server as the author says; soon nothing may be served, and never again.
 
@@ -282,8 +278,7 @@ class Stage:
         self.race.gone_at = time.monotonic()
         await self._command("server_empty")
         writing = self.random.random() < 0.5  # a worker that only reads must notice, too
-        await self._until_refused(0, writing=writing)
-        await self._check_all_refuse()
+        await self._until_all_refuse(0, writing=writing)
 
     async def server_restore(self) -> None:
         """Put an older copy in the place of the store; soon nothing may be served, and never again.
@@ -296,11 +291,10 @@ class Stage:
         await asyncio.sleep(_CHECK_SECONDS)  # what no check has seen need not be missed
         self.race.gone_at = time.monotonic()
         await self._command("server_restore")
-        await self._until_refused(_CHECK_SECONDS, writing=False)
-        await self._check_all_refuse()
+        await self._until_all_refuse(_CHECK_SECONDS, writing=False)
 
-    async def _until_refused(self, seconds: float, *, writing: bool) -> None:
-        """Wait until every request is refused, and has been for so long.
+    async def _until_all_refuse(self, seconds: float, *, writing: bool) -> None:
+        """Wait until every request is refused, and has been for so long; later all must be.
 
         Raises `StillServedError` if one gets another response after its time.
         """
@@ -316,10 +310,7 @@ class Stage:
             if found:
                 served = now
             elif now >= served + seconds:
-                return
-
-    async def _check_all_refuse(self) -> None:
-        """Check that every worker refuses, also one that replaces another."""
+                break
         await self._check_refused("later")
         if self.workers > 1:
             await self._replace_a_worker()
