@@ -1,6 +1,5 @@
 """Fault injection: each saboteur is caught by the kind of its violation, correct ones pass."""
 
-import io
 import json
 import os
 import shlex
@@ -310,7 +309,7 @@ def test_a_command_that_fails_ends_the_run(tmp_path: Path, server: Replies) -> N
 
 @pytest.mark.parametrize(("minutes", "rounds"), [(1000, 3), (0, 1)])
 def test_rounds_end_when_time_is_over(minutes: float, rounds: int) -> None:
-    tally = Tally(io.StringIO(), minutes)
+    tally = Tally(minutes)
     session.repeat((RoundOutcome("stall") for _ in range(3)), tally)
     assert tally.counts["rounds"] == rounds
 
@@ -383,12 +382,10 @@ def test_an_interrupted_run_leaves_no_service_and_no_location(tmp_path: Path, nu
 
 
 def test_each_round_is_a_line_and_the_figures_come_at_the_end() -> None:
-    stream = io.StringIO()
-    tally = Tally(stream, 2)
-    tally.add(RoundOutcome("drop", Counter(requests=7)))
-    tally.add(RoundOutcome("stall, cut", Counter(requests=5), Findings({"lost": ["pet 7"]})))
+    tally = Tally(2)
+    drop = RoundOutcome("drop", Counter(requests=7))
+    both = RoundOutcome("stall, cut", Counter(requests=5), Findings({"lost": ["pet 7"]}))
+    assert tally.add(drop) == "round 1: 7 requests, drop: ok"
+    assert tally.add(both) == "round 2: 5 requests, stall, cut: 1 VIOLATIONS"
     assert tally.lines()[0].startswith("1 violations: 2 rounds, 12 requests")
     assert "        round 2: pet 7" in tally.lines()
-    assert stream.getvalue() == (
-        "round 1: 7 requests, drop: ok\nround 2: 5 requests, stall, cut: 1 VIOLATIONS\n"
-    )

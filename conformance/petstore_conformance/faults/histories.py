@@ -94,6 +94,11 @@ class Attempt:
             return None
         return self.value if self.action == "close" else self.action, self.response.item["id"]
 
+    @property
+    def may_have_written(self) -> bool:
+        """Whether it is a write that was acknowledged, or whose outcome is unknown."""
+        return self.writes and (self.response is None or self.effect is not None)
+
     def line(self, begin: float) -> str:
         """Return it in one line, its times in seconds after the beginning."""
         return f"{self.sent - begin:8.3f} to {self.ended - begin:.3f} s: {self}"

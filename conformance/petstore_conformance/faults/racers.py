@@ -94,15 +94,15 @@ class Client:
         elif choice < 0.7 and self._created:
             await self._send(*self.random.choice(self._created[-5:]))
         elif choice < 0.8:
-            await self._read("pet", pet_id + (self.random.random() < 0.2))
+            await self._exchange("pet", "", pet_id + (self.random.random() < 0.2))
         elif choice < 0.85:
-            await self._read("order", self.random.choice(race.placed[-4:]))
+            await self._exchange("order", "", self.random.choice(race.placed[-4:]))
         elif choice < 0.97:
             kind = self.random.choice(("pets", "orders"))
             status, limit = self.random.choice(STATUSES[kind]), self.random.choice((4, 100))
-            await self._read(kind, 0, status, limit)
+            await self._exchange(kind, "", 0, status, limit=limit)
         else:
-            await self._walk()
+            await self._all("pets", WALKED)
 
     async def write_last(self) -> None:
         """Create a pet, sometimes order it, and sometimes cancel that order.
@@ -117,18 +117,6 @@ class Client:
             if steps == 2 and placed.status == 201:
                 await self._send("close", "", placed.item["id"], "cancelled")
         self.close()
-
-    async def _walk(self) -> None:
-        """Walk through all pets of the race, in small pages."""
-        page = await self._read("pets", 0, "", WALKED)
-        while page is not None and page.more:
-            page = await self._read("pets", page.items[-1]["id"], "", WALKED)
-
-    async def _read(
-        self, action: str, id_: int, status: str = "", limit: int = 100
-    ) -> RecordedResponse | None:
-        """Read a pet, an order, or the page after an id; None if there is no response."""
-        return await self._exchange(action, "", id_, status, limit=limit)
 
     async def settle(self) -> tuple[list[Item], list[Item]]:
         """Repeat what has no certain outcome, then read all pets and orders of the race."""
@@ -146,12 +134,13 @@ class Client:
         """Send a create or place again, with its key."""
         await self._send(attempt.action, attempt.key, attempt.id_)
 
-    async def _all(self, kind: str) -> list[Item]:
+    async def _all(self, kind: str, limit: int = 100) -> list[Item]:
         """Read all pages, each until there is a response."""
         found: list[Item] = []
         more = True
         while more:
-            if page := await self._read(kind, found[-1]["id"] if found else 0):
+            after = found[-1]["id"] if found else 0
+            if page := await self._exchange(kind, "", after, limit=limit):
                 found += page.items
                 more = page.more
         return found
@@ -190,7 +179,7 @@ class Client:
                 return response
 
     async def _exchange(  # noqa: PLR0913 - each of the others has a default
-        self, action: str, key: str, id_: int, value: str, over: int = 0, *, limit: int = 0
+        self, action: str, key: str, id_: int, value: str = "", over: int = 0, *, limit: int = 0
     ) -> RecordedResponse | None:
         """Send a request once, and record it; return None if the outcome is unknown."""
         value = key if action == "create" else value

@@ -72,9 +72,3 @@ class Race:
     def unknown(self) -> int:
         """How many attempts have an unknown outcome."""
         return sum(attempt.response is None for attempt in self.history)
-
-
-def is_write(attempt: Attempt) -> bool:
-    """Return whether an attempt is a write that was acknowledged, or whose outcome is unknown."""
-    acknowledged = attempt.response is None or attempt.response.status in {200, 201}
-    return attempt.writes and acknowledged

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from petstore_conformance.faults.verdicts import KINDS, Findings, RoundOutcome
 from petstore_conformance.harness import documents
@@ -25,13 +25,12 @@ VERDICTS: Final = {
 
 
 class Tally:
-    """The sum of all rounds, of which each is shown on a stream, in a line."""
+    """The sum of all rounds."""
 
-    def __init__(self, stream: TextIO, minutes: float) -> None:
+    def __init__(self, minutes: float) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.found = Findings({kind: [] for kind in KINDS})
         self.slow: list[str] = []
-        self._stream = stream
         self.minutes = minutes
         self._begin = time.monotonic()
 
@@ -52,8 +51,8 @@ class Tally:
             return 1
         return INCONCLUSIVE if self.slow else 0
 
-    def add(self, outcome: RoundOutcome) -> None:
-        """Add a round, and show it."""
+    def add(self, outcome: RoundOutcome) -> str:
+        """Add a round; return the line that is shown of it."""
         self.counts["rounds"] += 1
         self.counts.update(outcome.counts)
         number, before = self.counts["rounds"], self.violations
@@ -64,8 +63,7 @@ class Tally:
         if wrong := self.violations - before:
             verdict = f"{wrong} VIOLATIONS"
         requests = outcome.counts["requests"]
-        self._stream.write(f"round {number}: {requests} requests, {outcome.what}: {verdict}\n")
-        self._stream.flush()
+        return f"round {number}: {requests} requests, {outcome.what}: {verdict}"
 
     def lines(self) -> list[str]:
         """Return the figures, and for each kind of violation found how many, and the first."""

@@ -18,7 +18,7 @@ from petstore_conformance.faults.lost_replies import Caller
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.racers import play
-from petstore_conformance.faults.races import Race, is_write
+from petstore_conformance.faults.races import Race
 from petstore_conformance.faults.services import SERVING_SECONDS
 from petstore_conformance.faults.stages import (
     NeverServedError,
@@ -218,7 +218,7 @@ class Rounds:
         if race.failed:
             log = f"in the log of the service:\n{stage.error()}"
             outcome.found["wrong error"].insert(0, log)
-        acknowledged = sum(is_write(a) and a.response is not None for a in race.history)
+        acknowledged = sum(attempt.effect is not None for attempt in race.history)
         outcome.counts.update(counts)
         outcome.counts.update(
             "kills" if "kill" in name else "other faults" for name in stage.happened

@@ -1,7 +1,6 @@
 """`petstore-conformance test NAME --faults`: rounds until the time is over, and a verdict."""
 
 import asyncio
-import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 
@@ -29,7 +28,7 @@ def run(subject: Subject, options: FaultOptions) -> Tally:
         print(", ".join(rounds.possible), flush=True)
         for line in _missing(subject, options, address, file):
             print(line, flush=True)
-        tally = Tally(sys.stdout, options.minutes)
+        tally = Tally(options.minutes)
         try:
             repeat(rounds, tally)
         finally:
@@ -46,7 +45,7 @@ def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
     """Add the outcomes of rounds, each of which runs when it is asked for, until time is over."""
     try:
         for outcome in outcomes:
-            tally.add(outcome)
+            print(tally.add(outcome), flush=True)
             if tally.seconds > tally.minutes * 60:
                 break
     except KeyboardInterrupt:

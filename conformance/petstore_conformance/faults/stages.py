@@ -95,12 +95,6 @@ class Stage:
         return self.proxy
 
     @property
-    def running(self) -> RunningService:
-        """The service, while it runs."""
-        assert self.service is not None
-        return self.service
-
-    @property
     def log(self) -> Path:
         """The log of the service."""
         return self.directory / "serve.log"
@@ -194,7 +188,7 @@ class Stage:
 
     async def all_workers(self) -> list[int]:
         """Return the workers, once all of them run."""
-        service, found = self.running, list[int]()
+        service, found = self.race.target.live, list[int]()
 
         def complete() -> bool:
             found[:] = service.workers()
@@ -318,7 +312,7 @@ class Stage:
     async def _replace_a_worker(self) -> None:
         """Kill a worker; what replaces it must serve nothing, also once it could."""
         old = set(await self._kill_a_worker())
-        await _until(lambda: not old.issuperset(self.running.workers()), SERVING_SECONDS)
+        await _until(lambda: not old.issuperset(self.race.target.live.workers()), SERVING_SECONDS)
         end = time.monotonic() + self.options.timeout_seconds
         while time.monotonic() < end:
             await self._check_refused("after one of its workers was killed")

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from petstore_conformance.faults import histories
 from petstore_conformance.faults.linearizability import search
 from petstore_conformance.faults.operations import RecordedCall, operations_of
-from petstore_conformance.faults.races import Race, is_write
+from petstore_conformance.faults.races import Race
 
 KINDS: Final = {
     "lost": "acknowledged, and gone or changed later",
@@ -61,7 +61,7 @@ def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings
     """
     history = race.before_gone()
     if confirmed:
-        history = [a for a in history if a.sent >= race.quiet_since or is_write(a)]
+        history = [a for a in history if a.sent >= race.quiet_since or a.may_have_written]
     found = Findings()
     found.add("too late", *race.target.late)
     found.add("wrong error", *race.failed)
@@ -106,7 +106,7 @@ def shorten(operations: list[RecordedCall], stuck: RecordedCall | None) -> list[
     if stuck is not None:
         until = [o for o in operations if o.sent <= stuck.ended]
         kept = until if search(until)[0] is False else operations
-    for operation in [o for o in kept if _changes_nothing(o) and o is not stuck]:
+    for operation in [o for o in kept if o is not stuck and not o.attempt.may_have_written]:
         fewer = [o for o in kept if o is not operation]
         if search(fewer)[0] is False:
             kept = fewer
@@ -114,8 +114,3 @@ def shorten(operations: list[RecordedCall], stuck: RecordedCall | None) -> list[
     lines = [o.attempt.line(begin) + (" <- here" if o is stuck else "") for o in kept]
     left_out = [f"... {len(lines) - SHOWN} requests before"] if len(lines) > SHOWN else []
     return left_out + lines[-SHOWN:]
-
-
-def _changes_nothing(operation: RecordedCall) -> bool:
-    attempt = operation.attempt
-    return not attempt.writes or attempt.got(404) or attempt.got(409)

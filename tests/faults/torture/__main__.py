@@ -34,7 +34,7 @@ INTERRUPTED: Final = 130
 
 def attempt(set_up: SetUp, run: Run) -> Tally:
     """Run the rounds of a set-up; return what they did. What fails around them is no verdict."""
-    tally = Tally(sys.stdout, run.seconds / 60)
+    tally = Tally(run.seconds / 60)
     try:
         with (
             tempfile.TemporaryDirectory() as directory,

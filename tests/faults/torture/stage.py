@@ -152,8 +152,9 @@ class TortureStage(Stage):
 
     async def stall_worker(self) -> None:
         """Suspend a worker for a moment; what clients sent it meanwhile is executed later."""
-        assert self.running.process is not None
-        worker = self.random.choice(self.running.workers() or [self.running.process.pid])
+        service = self.race.target.live
+        assert service.process is not None
+        worker = self.random.choice(service.workers() or [service.process.pid])
         send(worker, signal.SIGSTOP)
         await asyncio.sleep(self.random.uniform(*SHORT))
         send(worker, signal.SIGCONT)
