@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from petstore import exit_status
 from petstore.config.discovery import check_name
@@ -24,9 +24,7 @@ from petstore.config.errors import ConfigurationError
 from petstore.config.loading import configure
 from petstore.contract import Expected, SettingsError, UnavailableError, WrongStoreError
 from petstore_conformance.faults.options import FaultOptions
-
-if TYPE_CHECKING:
-    from petstore_conformance.run import Chosen
+from petstore_conformance.faults.subjects import Subject
 
 _STATUSES: Final = (
     "Exit status: 0 compliant, or no violations; 1 not; 2 options or settings that cannot work;"
@@ -149,15 +147,13 @@ def _test(options: Namespace) -> int:
     return status
 
 
-def _choose(name: str) -> "Chosen":
+def _choose(name: str) -> Subject:
     """Return a backend and its settings, which are read as for serving."""
-    from petstore_conformance.run import Chosen
-
     configuration = configure(os.environ, {"PETSTORE_BACKEND": name}, keyless=True)
     _warn(configuration.warnings)
     plugin = configuration.plugin
     origin = plugin.distribution, plugin.version
-    return Chosen(plugin.name, plugin.backend, configuration.storage, *origin)
+    return Subject(plugin.name, name, plugin.backend, configuration.storage, *origin)
 
 
 def _fault_options(options: Namespace) -> dict[str, Any]:
@@ -190,7 +186,7 @@ def _list(report: str | None) -> int:
     return 0
 
 
-def _run_clauses(options: Namespace, chosen: "Chosen") -> int:
+def _run_clauses(options: Namespace, chosen: Subject) -> int:
     from petstore_conformance import run
     from petstore_conformance.harness.kit import sentences
     from petstore_conformance.reporter import Reporter
@@ -203,24 +199,22 @@ def _run_clauses(options: Namespace, chosen: "Chosen") -> int:
             f" prints them).{f' Did you mean {close[0]}?' if close else ''}"
         )
     clauses = set(options.clause)
-    reporter = Reporter(chosen.backend, chosen.settings, clauses, quick=options.quick)
-    return run.run(chosen, reporter, options.seed, options.report)
+    reporter = Reporter(chosen, clauses, quick=options.quick)
+    return run.run(reporter, options.seed, options.report)
 
 
-def _inject_faults(options: Namespace, chosen: "Chosen", given: dict[str, Any]) -> int:
+def _inject_faults(options: Namespace, chosen: Subject, given: dict[str, Any]) -> int:
     from petstore_conformance.faults import session
-    from petstore_conformance.faults.subjects import Subject
 
     if options.report is not None:
         given["report"] = Path(options.report)
     if "only" in given:
         given["only"] = tuple(given["only"])
     given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
-    subject = Subject(chosen.name, options.name, chosen.backend, chosen.settings)
-    return session.run(subject, FaultOptions(**given)).status
+    return session.run(chosen, FaultOptions(**given)).status
 
 
-def _open_scratch(chosen: "Chosen") -> str:
+def _open_scratch(chosen: Subject) -> str:
     """Check that an empty location can be opened; the configured data is not touched.
 
     Returns a message if that, or closing it, has not ended in time.

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from petstore.contract import Backend
 from petstore_conformance import REWRITTEN
+from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.harness import effort
 from petstore_conformance.harness.breadth import begin_with, is_late
 from petstore_conformance.harness.kit import INCONCLUSIVE_REASON, Kit, clauses, sentences
@@ -64,15 +64,9 @@ class Reporter:
     _tested: type[Kit]
 
     def __init__(
-        self,
-        backend: Backend,
-        settings: Struct,
-        chosen: Collection[str] = (),
-        *,
-        quick: bool = False,
+        self, subject: Subject, chosen: Collection[str] = (), *, quick: bool = False
     ) -> None:
-        self._backend = backend
-        self._settings = settings
+        self.subject = subject
         self._chosen = chosen or sentences().keys()
         self.quick = quick
         self.interrupted = False
@@ -107,7 +101,8 @@ class Reporter:
             effort.LEAST_SHARE, effort.MOST_SHARE = 0.0, QUICK_SHARE
             cancellation.TRIAL_SECONDS = 2.0
             TestSelected.machine_examples = 10
-        TestSelected.backend, TestSelected.settings = self._backend, self._settings
+        TestSelected.backend = self.subject.backend
+        TestSelected.settings = self.subject.settings
         self._tested = TestSelected
         modules = [class_.__module__ for class_ in TestSelected.__mro__]
         self._clauses = {
@@ -217,7 +212,8 @@ class Reporter:
 
     def _own_frames(self, failure: pytest.ExceptionInfo[BaseException]) -> Any:
         """Return the frames of plugin and kit, those between the first and the last in one line."""
-        parts = (self._backend.open, self._backend.scratch, self._backend.settings)
+        backend = self.subject.backend
+        parts = (backend.open, backend.scratch, backend.settings)
         plugin = {(getattr(part, "__module__", None) or "").partition(".")[0] for part in parts}
 
         def is_own(entry: Any) -> bool:

@@ -12,14 +12,14 @@ from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 from pluggy import PluggyTeardownRaisedWarning
 
 from petstore import __version__
-from petstore.contract import CONTRACT, Backend
+from petstore.contract import CONTRACT
 from petstore_conformance.harness import documents
 from petstore_conformance.harness.cores import INCONCLUSIVE
 from petstore_conformance.harness.kit import sentences
@@ -30,29 +30,14 @@ PROMISES: Final = ("shared", "durable", "snapshots")
 """The fields of `Backend` that promise something."""
 
 
-class Chosen(NamedTuple):
-    """An installed backend, its settings from environment and file, and its origin.
-
-    distribution, version -- of the installed distribution that provides it
-    """
-
-    name: str
-    backend: Backend
-    settings: Any
-    distribution: str
-    version: str
-
-
 _INTERRUPTED: Final = 130
 """The exit status of a process that SIGINT has ended, in a shell."""
 
 
-def run(
-    chosen: Chosen, reporter: Reporter, seed: int | None = None, report: str | None = None
-) -> int:
+def run(reporter: Reporter, seed: int | None = None, report: str | None = None) -> int:
     """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
 
-    reporter -- knows what of the kit is to be run
+    reporter -- knows the backend, and what of the kit is to be run
     seed -- the same one makes the same calls in the clause `model`, and chooses the same values
         where there is not time for all of them
     report -- the file of the JSON report, or "-" for standard output; all else is then printed to
@@ -76,9 +61,9 @@ def run(
         _run_tests(reporter, seed)
         status = _status(reporter)
         print(f"\nseed {seed}: repeat this run with --seed {seed}")
-        print(_verdict(chosen.name, reporter, status))
+        print(_verdict(reporter, status))
     if report is not None:
-        documents.write(report, _report(chosen, reporter, seed, status))
+        documents.write(report, _report(reporter, seed, status))
     return status
 
 
@@ -105,8 +90,9 @@ def _status(reporter: Reporter) -> int:
     return INCONCLUSIVE if reporter.named("inconclusive") else 0
 
 
-def _verdict(name: str, reporter: Reporter, status: int) -> str:
+def _verdict(reporter: Reporter, status: int) -> str:
     """Return the last line of the output."""
+    name = reporter.subject.name
     failed, slow = reporter.broken(), len(reporter.named("inconclusive"))
     counts = f"{len(failed)} of {reporter.expected} clauses failed, {reporter.missing} not run"
     if status == _INTERRUPTED:
@@ -131,8 +117,9 @@ def _verdict(name: str, reporter: Reporter, status: int) -> str:
     return f"{name} {'passed what was chosen' if reporter.partial else 'is compliant'}: {counts}"
 
 
-def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> dict[str, object]:
+def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
     """Return the report in JSON."""
+    subject = reporter.subject
     verdict = {
         0: "passed what was chosen" if reporter.partial else "compliant",
         1: "not compliant",
@@ -141,12 +128,12 @@ def _report(chosen: Chosen, reporter: Reporter, seed: int, status: int) -> dict[
     }[status]
     results = [reporter.result(clause) for clause in sentences()]
     return {
-        "backend": chosen.name,
+        "backend": subject.name,
         # Of the distribution that provides the backend.
-        "distribution": chosen.distribution,
-        "version": chosen.version,
-        "promises": [name for name in PROMISES if getattr(chosen.backend, name)],
-        "max_name_bytes": chosen.backend.max_name_bytes,
+        "distribution": subject.distribution,
+        "version": subject.version,
+        "promises": [name for name in PROMISES if getattr(subject.backend, name)],
+        "max_name_bytes": subject.backend.max_name_bytes,
         # That of the service is that of the kit, too.
         "service": __version__,
         "contract": CONTRACT,

@@ -21,12 +21,15 @@ class Subject(Struct, frozen=True):
     name -- that of the entry point
     choice -- the setting PETSTORE_BACKEND: the name, or ``distribution:name``
     settings -- those with which it can work; only scratch locations of it are used
+    distribution, version -- of the installed distribution that provides it
     """
 
     name: str
     choice: str
     backend: Backend
     settings: Any
+    distribution: str = ""
+    version: str = ""
 
     def texts(self, settings: Any) -> dict[str, str]:
         """Return settings as texts by name, such as "acme_url".
