@@ -20,6 +20,8 @@ from petstore_conformance.faults.services import RunningService
 from petstore_conformance.faults.verdicts import judge
 from petstore_conformance.faults.wire import Endpoint
 
+from tests.faults.torture.stage import confirmed
+
 CONFLICT = RecordedResponse(409, b"{}")
 
 
@@ -189,7 +191,7 @@ def test_after_a_failover_only_what_was_acknowledged_must_last(stored: list[Item
     ]
     played = race(history, (stored, []))
     played.quiet_since = 10
-    found, _ = judge(played, ended=True, confirmed=True)
+    found, _ = judge(confirmed(played), ended=True)
     assert bool(found.get("lost")) is bool(found) is not bool(stored)
     assert judge(played, ended=True)[0]
 

@@ -52,22 +52,17 @@ class RoundOutcome(Struct):
     slow: list[str] = field(default_factory=list)
 
 
-def judge(race: Race, *, ended: bool, confirmed: bool = False) -> tuple[Findings, Counter[str]]:
+def judge(race: Race, *, ended: bool) -> tuple[Findings, Counter[str]]:
     """Return the violations of a race by kind, and how many searches were given up.
 
     ended -- whether it came to its end, so that `race.final` is what was stored then
-    confirmed -- whether only acknowledged writes are judged: reads and refusals may have followed
-        from writes that were never confirmed, and are gone
     """
     history = race.before_gone()
-    if confirmed:
-        history = [a for a in history if a.sent >= race.quiet_since or a.may_have_written]
     found = Findings()
     found.add("too late", *race.target.late)
     found.add("wrong error", *race.failed)
-    if not confirmed:
-        # A write that did not find its pet or order, which had been acknowledged.
-        found.add("lost", *(str(a) for a in history if a.writes and a.got(404)))
+    # A write that did not find its pet or order, which had been acknowledged.
+    found.add("lost", *(str(a) for a in history if a.writes and a.got(404)))
     found.add("given out twice", *histories.given_twice(race.history))
     found.add("retried twice", *histories.wrong_keys(history))
     found.add("otherwise wrong", *histories.wrong_items(history))
