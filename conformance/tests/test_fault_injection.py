@@ -21,9 +21,9 @@ from petstore_conformance.commands import main
 from petstore_conformance.faults import session
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy, proxy
-from petstore_conformance.faults.report import Tally
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import children
+from petstore_conformance.faults.session import Tally
 from petstore_conformance.faults.stages import PROXY_FAULTS
 from petstore_conformance.faults.subjects import Subject
 from petstore_conformance.faults.verdicts import Findings, RoundOutcome

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from petstore_conformance.faults.racers import Client, play
-from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.races import Client, Race, play
 from petstore_conformance.faults.verdicts import judge
 from petstore_conformance.faults.wire import Endpoint
 

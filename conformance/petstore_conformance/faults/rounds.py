@@ -17,8 +17,7 @@ from petstore_conformance.faults import stages
 from petstore_conformance.faults.lost_replies import Caller
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.racers import play
-from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.races import Race, play
 from petstore_conformance.faults.services import SERVING_SECONDS
 from petstore_conformance.faults.stages import (
     NeverServedError,

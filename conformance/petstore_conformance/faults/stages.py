@@ -21,8 +21,7 @@ from petstore.contract import SettingsError
 from petstore_conformance.faults import copies, refusals
 from petstore_conformance.faults.options import FaultOptions, ServerCommand
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.racers import Client
-from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.races import Client, Race
 from petstore_conformance.faults.services import (
     SERVICE_KEY,
     SERVING_SECONDS,

@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 from typing import Final
 
 from petstore_conformance.faults import session
-from petstore_conformance.faults.report import Tally
+from petstore_conformance.faults.session import Tally
 from petstore_conformance.harness.alarm import OverdueError, alarm
 from petstore_conformance.harness.cores import INCONCLUSIVE
 

@@ -17,8 +17,7 @@ from msgspec import Struct
 from petstore_conformance.faults.histories import given_twice, lost
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.proxy import Proxy
-from petstore_conformance.faults.racers import Client
-from petstore_conformance.faults.races import Race
+from petstore_conformance.faults.races import Client, Race
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import RunningService, send
 from petstore_conformance.faults.stages import EMPTY, NotRecoveredError, Stage
