@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,19 +32,16 @@ VERDICTS: Final = {
 
 
 class Tally:
-    """The sum of all rounds."""
+    """The sum of all rounds.
+
+    end -- when none begins any more, on the monotonic clock
+    """
 
     def __init__(self, minutes: float) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
         self.found = Findings({kind: [] for kind in KINDS})
         self.slow: list[str] = []
-        self.minutes = minutes
-        self._begin = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has run."""
-        return time.monotonic() - self._begin
+        self.end = time.monotonic() + minutes * 60
 
     @property
     def violations(self) -> int:
@@ -97,8 +94,7 @@ def run(subject: Subject, options: FaultOptions) -> Tally:
     Raises `SettingsError` for options that do not fit.
     """
     address = options.server or subject.address()
-    with ExitStack() as stack:
-        front = stack.enter_context(proxy(*split(address))) if address else None
+    with proxy(*split(address)) if address else nullcontext() as front:
         if address and front:  # whether it is there to be replaced
             subject.redirect(subject.settings, address, f"127.0.0.1:{front.port}")
         file = asyncio.run(subject.file()) if subject.backend.durable else ""
@@ -125,7 +121,7 @@ def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
     try:
         for outcome in outcomes:
             print(tally.add(outcome), flush=True)
-            if tally.seconds > tally.minutes * 60:
+            if time.monotonic() > tally.end:
                 break
     except KeyboardInterrupt:
         print(f"interrupted in round {tally.counts['rounds'] + 1}, which is not counted")

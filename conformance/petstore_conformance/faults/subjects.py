@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,11 @@ class Subject(Struct, frozen=True):
         """
         values = {field: getattr(settings, field) for field in settings.__struct_fields__}
         texts = {field: _text(value) for field, value in values.items() if value is not None}
-        configured = _configured(type(settings), texts)
+        given = {field: text.strip() for field, text in texts.items() if text}  # as to a service
+        try:
+            configured = msgspec.convert(given, type(settings), strict=False)
+        except msgspec.ValidationError as error:
+            raise SettingsError(f"what `scratch` yields is not valid as texts: {error}") from None
         for field, value in values.items():
             if getattr(configured, field) != value:
                 raise SettingsError(
@@ -97,17 +101,3 @@ def split(address: str) -> tuple[str, int]:
 def _text(value: object) -> str:
     plain = msgspec.to_builtins(value, enc_hook=str)  # which it calls for a `Path`
     return plain if isinstance(plain, str) else msgspec.json.encode(plain).decode()
-
-
-def _configured(struct: type[Any], texts: dict[str, str]) -> Any:
-    """Return settings made of texts, as a service does: an empty one is not set."""
-    hints = get_type_hints(struct, include_extras=True)
-    try:
-        values = {
-            field: msgspec.convert(text.strip(), hints[field], strict=False)
-            for field, text in texts.items()
-            if text
-        }
-        return msgspec.convert(values, struct)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"what `scratch` yields is not valid as texts: {error}") from None
