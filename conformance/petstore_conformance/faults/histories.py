@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from petstore.contract import PET_STATUS_BY_ORDER, OrderStatus
+
 Item = dict[str, Any]
 """A pet or an order, as JSON has it."""
 
 LIVE = ("placed", "completed")
-HELD_STATUS = {"placed": "pending", "completed": "sold"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def wrong_statuses(pets: list[Item], orders: list[Item]) -> Iterator[str]:
     """Check that the status of each pet follows from its orders: at first, all were available."""
     live = {order["petId"]: order["status"] for order in orders if order["status"] in LIVE}
     for pet in pets:
-        expected = HELD_STATUS.get(live.get(pet["id"], ""), "available")
+        expected = PET_STATUS_BY_ORDER[OrderStatus(live.get(pet["id"], "cancelled"))]
         if pet["status"] != expected:
             yield f"pet {pet['id']} is {pet['status']}; after its orders it must be {expected}"
     for pet_id in {order["petId"] for order in orders} - {pet["id"] for pet in pets}:

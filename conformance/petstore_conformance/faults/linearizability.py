@@ -17,15 +17,11 @@ Reached = tuple[int, State]
 """The operations that have taken effect, as the bits of their indices, and the state of the pet."""
 
 
-def search(
-    operations: Sequence[RecordedCall], budget: int = BUDGET
-) -> tuple[bool | None, RecordedCall | None]:
+def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCall | None]:
     """Return whether operations on a pet have an order, and where the search got stuck if not.
 
-    budget -- after how many states the search gives up, and returns None
-
-    The search does not remember which operations of unknown outcome have taken effect, so none of
-    them may change anything a second time. Those in `operations` do not.
+    None says neither. The search does not remember which operations of unknown outcome have taken
+    effect, so none of them may change anything a second time. Those in `operations` do not.
     """
     known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
     unknown = [operation for operation in operations if operation.ended == inf]
@@ -46,7 +42,7 @@ def search(
         new = [(after, s) for after, s in following if s is not None and s is not state]
         stack += [reached for reached in new if reached not in tried]
         tried.update(new)
-        if len(tried) > budget:
+        if len(tried) > BUDGET:
             return None, None
     return False, stuck
 
