@@ -71,7 +71,7 @@ class Reporter:
         self.quick = quick
         self.interrupted = False
         self.results: dict[str, ClauseResult] = {}
-        self._clauses: dict[str, str] = {}  # of each test, in the order of their classes
+        self._clauses: dict[str, str] = {}  # of each test
         self._late = set[str]()  # failed because something did not end, or was unavailable
 
     @property
@@ -104,19 +104,13 @@ class Reporter:
         TestSelected.backend = self.subject.backend
         TestSelected.settings = self.subject.settings
         self._tested = TestSelected
-        modules = [class_.__module__ for class_ in TestSelected.__mro__]
-        self._clauses = {
-            test: clause
-            for clause, test in sorted(
-                clauses(TestSelected).items(),
-                key=lambda pair: modules.index(getattr(TestSelected, pair[1]).__module__),
-            )
-        }
+        self._clauses = {test: clause for clause, test in clauses(TestSelected).items()}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out the clauses that were not chosen; sort the others by their classes."""
         items[:] = [item for item in items if self._clauses[item.name] in self._chosen]
-        items.sort(key=lambda item: list(self._clauses).index(item.name))
+        order = [name for class_ in self._tested.__mro__ for name in vars(class_)]
+        items.sort(key=lambda item: order.index(item.name))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
