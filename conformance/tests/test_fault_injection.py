@@ -20,7 +20,7 @@ from petstore_conformance import FaultConformance
 from petstore_conformance.commands import main
 from petstore_conformance.faults import session
 from petstore_conformance.faults.options import FaultOptions
-from petstore_conformance.faults.proxy import Proxy, proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.services import children
 from petstore_conformance.faults.session import Tally
@@ -250,7 +250,7 @@ def plans(seed: int, front: Proxy | None = None, *only: str, durable: bool = Tru
 
 
 def test_a_seed_repeats_the_faults_and_every_fault_comes_soon() -> None:
-    with proxy("127.0.0.1", 1) as front:
+    with Proxy("127.0.0.1", 1) as front:
         assert plans(1, front) == plans(1, front) != plans(2, front)
         names = {name for plan in plans(3, front) for name in plan}
         assert names == {"kill-service", "kill-worker", *PROXY_FAULTS, "calls", "server-empty"}

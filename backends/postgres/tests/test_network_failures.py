@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from petstore_conformance.faults.proxy import Proxy, proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_postgres import pool
 
 from backends.postgres.tests.places import opened, unavailable, unavailable_for
@@ -18,7 +18,7 @@ from tests.support.repositories import REX, again, check_cut_replies, check_lost
 
 @pytest.fixture
 def front(server: Server) -> Iterator[Proxy]:
-    with proxy(server.host, server.port) as running:
+    with Proxy(server.host, server.port) as running:
         yield running
 
 
@@ -39,7 +39,7 @@ async def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_la
             created += 1
             refused += "continuing with 1 connections: " in caplog.text
         assert caplog.text.count("continuing with 1 connections: ") == 1, "it does not insist"
-        front.listen()
+        front.heal()
         front.cut()
         assert len(await again(lambda: pets(repository))) == created
 
@@ -48,7 +48,7 @@ async def test_a_pool_that_was_refused_one_more_connection_still_replaces_its_la
 async def test_a_stalled_server_costs_one_timeout_and_holds_no_cancelled_call(
     failing: Server, whole: bool
 ) -> None:
-    with proxy(failing.host, failing.port) as front:
+    with Proxy(failing.host, failing.port) as front:
         async with opened(through(front), timeout_seconds=4, connections=4) as repository:
             await repository.create_pet(REX)
             if whole:
@@ -122,7 +122,7 @@ async def test_a_write_that_does_not_reach_the_server_has_no_effect(front: Proxy
         for _ in range(20):
             await unavailable(repository.create_pet(REX))
         front.frozen = False
-        front.listen()
+        front.heal()
         assert len(await again(lambda: pets(repository))) == 1
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from petstore_conformance import RaisedOnPurposeError
-from petstore_conformance.faults.proxy import proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_postgres import PostgresSettings, schema, scratch_postgres
 from petstore_postgres.servers import ReachedServer, Servers, ServerState
 
@@ -193,7 +193,7 @@ def test_a_server_that_stalls_while_a_store_is_opened_is_unavailable(
     migrate = schema.migrate
     monkeypatch.setattr(schema, "OPEN_SECONDS", 0.1)
     monkeypatch.setattr(schema, "migrate", stall)
-    with proxy(server.host, server.port) as front:
+    with Proxy(server.host, server.port) as front:
         url = f"postgresql://postgres@127.0.0.1:{front.port}/postgres?sslmode=disable"
         assert "postgres at" in refusal(url, UnavailableError)
 

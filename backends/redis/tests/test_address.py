@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from petstore_conformance.faults.proxy import proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_redis import address
 from petstore_redis.address import Topology
 
@@ -180,7 +180,7 @@ def test_tls_works_with_a_proxy_and_an_unknown_certificate_is_refused(
     file, key = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
-    with proxy(valkey.host, valkey.port, context) as front:
+    with Proxy(valkey.host, valkey.port, context) as front:
         for host in ("127.0.0.1", "localhost"):
             asyncio.run(_use(f"rediss://{host}:{front.port}?ssl_ca_certs={file}"))
         message = asyncio.run(unavailable(_use(f"rediss://127.0.0.1:{front.port}")))

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import hiredis
 import pytest
-from petstore_conformance.faults.proxy import proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_redis.batches import Arguments, Batches
 from petstore_redis.client import Connection, RedisClient, Reply
 from petstore_redis.replies import UnusableError, storage_error
@@ -151,7 +151,7 @@ async def test_hundreds_of_calls_share_one_connection_and_are_pipelined(valkey: 
 
 @pytest.mark.parametrize("partitions", [1, 5])
 async def test_a_page_is_one_round_trip_to_all_partitions(valkey: Server, partitions: int) -> None:
-    with proxy(valkey.host, valkey.port) as front:
+    with Proxy(valkey.host, valkey.port) as front:
         async with opened(front, partitions=partitions, timeout_seconds=5) as repository:
             await asyncio.gather(*(repository.create_pet(REX) for _ in range(30)))
             await repository.list_pets(PetQuery(0, 1))  # connects

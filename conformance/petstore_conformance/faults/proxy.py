@@ -6,16 +6,17 @@ It runs in its own thread, so that tests may control it from ordinary and from a
 import asyncio
 import ssl
 import threading
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final, Self
 
 HOST: Final = "127.0.0.1"
 
 
 class Proxy:
-    """Forwards connections to a server. Set the attributes at any time, from any thread.
+    """Forwards connections to a server while its block runs. Set the attributes from any thread.
 
+    tls -- if there is one, its clients connect with TLS
     delay -- seconds by which every chunk of a response is delayed
     cut_after -- cut the connection after so many further bytes of responses; then it is None again
     drop -- drop the chunk of a response that comes as the `drop`-th from now on, over whichever
@@ -36,27 +37,36 @@ class Proxy:
         self._server = (host, port)
         self._tls = tls
         self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._listener: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving = set[asyncio.Task[None]]()
 
+    def __enter__(self) -> Self:
+        """Start the thread, and accept connections."""
+        self._thread.start()
+        self.heal()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close everything, and end the thread."""
+        self._run(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
     def refuse(self) -> None:
         """Refuse new connections; open ones stay open."""
         self._run(self._refuse())
-
-    def listen(self) -> None:
-        """Accept new connections, on the same port as before."""
-        self._run(self._listen())
 
     def cut(self) -> None:
         """Cut all open connections."""
         self._run(self._cut())
 
     def heal(self) -> None:
-        """End all disturbances: listen, and forward everything at once."""
+        """End all disturbances: accept connections, on the same port, and forward everything."""
         self.delay, self.cut_after, self.drop, self.frozen = 0.0, None, 0, False
-        if self._listener is None:
-            self.listen()
+        self._run(self._listen())
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
@@ -67,8 +77,10 @@ class Proxy:
             await close_server(listener)
 
     async def _listen(self) -> None:
-        self._listener = await asyncio.start_server(self._accept, HOST, self.port, ssl=self._tls)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        if self._listener is None:
+            listening = asyncio.start_server(self._accept, HOST, self.port, ssl=self._tls)
+            self._listener = await listening
+            self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _cut(self) -> None:
         for writer in self._writers:
@@ -154,19 +166,3 @@ async def close_server(server: asyncio.Server) -> None:
 async def _let_handlers_run() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
-
-
-@contextmanager
-def proxy(host: str, port: int, tls: ssl.SSLContext | None = None) -> Iterator[Proxy]:
-    """Run a proxy until the block exits; with `tls`, its clients connect with TLS."""
-    made = Proxy(host, port, tls)
-    thread = threading.Thread(target=made._loop.run_forever)  # noqa: SLF001 - of this module
-    thread.start()
-    try:
-        made.listen()
-        yield made
-    finally:
-        made._run(made._end())  # noqa: SLF001 - of this module
-        made._loop.call_soon_threadsafe(made._loop.stop)  # noqa: SLF001 - of this module
-        thread.join()
-        made._loop.close()  # noqa: SLF001 - of this module

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from petstore_conformance.faults.options import FaultOptions
-from petstore_conformance.faults.proxy import proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_conformance.faults.rounds import Rounds
 from petstore_conformance.faults.subjects import Subject, split
 from petstore_conformance.faults.verdicts import KINDS, Findings, RoundOutcome
@@ -94,7 +94,7 @@ def run(subject: Subject, options: FaultOptions) -> Tally:
     Raises `SettingsError` for options that do not fit.
     """
     address = options.server or subject.address()
-    with proxy(*split(address)) if address else nullcontext() as front:
+    with Proxy(*split(address)) if address else nullcontext() as front:
         if address and front:  # whether it is there to be replaced
             subject.redirect(subject.settings, address, f"127.0.0.1:{front.port}")
         file = asyncio.run(subject.file()) if subject.backend.durable else ""

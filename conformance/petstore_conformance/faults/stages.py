@@ -244,7 +244,7 @@ class Stage:
         self.front.refuse()
         self.front.cut()
         await asyncio.sleep(self.random.uniform(0.1, 0.8))
-        self.front.listen()
+        self.front.heal()
         await self.recover("connections were refused")
 
     async def _without_server(self, option: str) -> None:

@@ -9,7 +9,7 @@ import petstore_memory
 import petstore_postgres
 import petstore_redis
 import petstore_sqlite
-from petstore_conformance.faults.proxy import proxy
+from petstore_conformance.faults.proxy import Proxy
 from petstore_memory import MemorySettings
 from petstore_postgres import PostgresSettings
 from petstore_redis import RedisSettings
@@ -56,7 +56,7 @@ def sqlite(directory: Path, run: Run) -> Outcomes:
 
 def one_redis(directory: Path, run: Run) -> Outcomes:
     """Run rounds on one server behind a proxy; it is killed and suspended, too."""
-    with single(directory, *AOF) as server, proxy(server.host, server.port) as front:
+    with single(directory, *AOF) as server, Proxy(server.host, server.port) as front:
         set_up = Topology(
             name="redis",
             backend=petstore_redis.backend,
@@ -118,7 +118,7 @@ def on_a_cluster(partitions: int, directory: Path, run: Run) -> Outcomes:
 
 def one_postgres(directory: Path, run: Run) -> Outcomes:
     """Run rounds on one server behind a proxy, suspended for longer than the service waits."""
-    with postgres_servers.single() as server, proxy(server.host, server.port) as front:
+    with postgres_servers.single() as server, Proxy(server.host, server.port) as front:
         url = server.url(sslmode="disable")
         set_up = Topology(
             name="postgres",
