@@ -25,6 +25,7 @@ from petstore.config.loading import configure
 from petstore.contract import Expected, SettingsError, UnavailableError, WrongStoreError
 from petstore_conformance.faults.options import FaultOptions
 from petstore_conformance.faults.subjects import Subject
+from petstore_conformance.harness import documents
 
 _STATUSES: Final = (
     "Exit status: 0 compliant, or no violations; 1 not; 2 options or settings that cannot work;"
@@ -125,6 +126,8 @@ def _test(options: Namespace) -> int:
             " leave out: run it without them"
         )
     given = _fault_options(options)
+    if options.report not in (None, "-"):
+        documents.check(Path(options.report))
     if options.list:
         return _list(options.report)
     chosen = _choose(options.name)
@@ -173,15 +176,12 @@ def _fault_options(options: Namespace) -> dict[str, Any]:
 
 
 def _list(report: str | None) -> int:
-    from petstore_conformance.harness import documents
     from petstore_conformance.harness.kit import sentences
 
     if report is None:
         for name, sentence in sentences().items():
             print(f"{name:<20}{sentence}")
         return 0
-    if report != "-":
-        documents.check(Path(report))
     documents.write(report, [{"clause": n, "sentence": s} for n, s in sentences().items()])
     return 0
 
