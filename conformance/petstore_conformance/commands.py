@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from petstore import exit_status
 from petstore.config.discovery import check_name
@@ -91,7 +91,8 @@ def _add_test_options(parser: ArgumentParser) -> None:
     add("--clause", metavar="CLAUSE", action="append", default=[], help=text)
     text = "try fewer values, sequences and cancelled calls; takes less than a minute"
     add("--quick", action="store_true", help=text)
-    add("--seed", metavar="N", type=int, help="repeat the calls of the run with it")
+    seed = secrets.randbelow(2**32)
+    add("--seed", metavar="N", type=int, default=seed, help="repeat the calls of the run with it")
     text = "write JSON (default: to standard output, the progress to standard error)"
     add("--json", metavar="FILE", nargs="?", const="-", dest="report", help=text)
     text = "instead, kill services and search what their clients saw for contradictions"
@@ -125,7 +126,7 @@ def _test(options: Namespace) -> int:
             "the conformance kit consists of assertions, which python -O and PYTHONOPTIMIZE"
             " leave out: run it without them"
         )
-    given = _fault_options(options)
+    faults = _fault_options(options)
     if options.report not in (None, "-"):
         documents.check(Path(options.report))
     if options.list:
@@ -140,8 +141,10 @@ def _test(options: Namespace) -> int:
     if overdue:
         _print(overdue)
         status = 1
-    elif options.faults:
-        status = _inject_faults(options, chosen, given)
+    elif faults:
+        from petstore_conformance.faults import session
+
+        status = session.run(chosen, faults).status
     else:
         status = _run_clauses(options, chosen)
     if any(not thread.daemon for thread in threading.enumerate()[1:]):
@@ -159,20 +162,22 @@ def _choose(name: str) -> Subject:
     return Subject(plugin.name, name, plugin.backend, configuration.storage, *origin)
 
 
-def _fault_options(options: Namespace) -> dict[str, Any]:
-    """Return the options of fault injection that were given. Raises `SettingsError`."""
+def _fault_options(options: Namespace) -> FaultOptions | None:
+    """Return the options of fault injection, if that was chosen. Raises `SettingsError`."""
     given = {
         name: value for name in _FAULT_OPTIONS if (value := getattr(options, name)) is not None
     }
-    if given and not options.faults:
-        name = {"only": "fault"}.get(min(given), min(given))
-        raise SettingsError(f"--{name.replace('_', '-')} needs --faults")
-    if options.faults and (options.clause or options.quick):
+    if not options.faults:
+        if given:
+            name = {"only": "fault"}.get(min(given), min(given))
+            raise SettingsError(f"--{name.replace('_', '-')} needs --faults")
+        return None
+    if options.clause or options.quick:
         name = "--clause" if options.clause else "--quick"
         raise SettingsError(f"{name} and --faults exclude each other")
-    if options.faults and options.report == "-":
+    if options.report == "-":
         raise SettingsError("--json needs a FILE with --faults")
-    return given
+    return FaultOptions(**given, seed=options.seed, report=options.report)
 
 
 def _list(report: str | None) -> int:
@@ -198,20 +203,8 @@ def _run_clauses(options: Namespace, chosen: Subject) -> int:
             f"--clause: the contract has no clause {name} ('petstore-conformance test --list'"
             f" prints them).{f' Did you mean {close[0]}?' if close else ''}"
         )
-    clauses = set(options.clause)
-    reporter = Reporter(chosen, clauses, quick=options.quick)
+    reporter = Reporter(chosen, set(options.clause), quick=options.quick)
     return run.run(reporter, options.seed, options.report)
-
-
-def _inject_faults(options: Namespace, chosen: Subject, given: dict[str, Any]) -> int:
-    from petstore_conformance.faults import session
-
-    if options.report is not None:
-        given["report"] = Path(options.report)
-    if "only" in given:
-        given["only"] = tuple(given["only"])
-    given["seed"] = secrets.randbelow(2**32) if options.seed is None else options.seed
-    return session.run(chosen, FaultOptions(**given)).status
 
 
 def _open_scratch(chosen: Subject) -> str:

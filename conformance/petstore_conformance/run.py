@@ -5,7 +5,6 @@ Nobody needs to know pytest for it. pytest runs the tests, because it shows what
 
 import os
 import platform
-import secrets
 import sys
 import warnings
 from contextlib import redirect_stdout
@@ -33,7 +32,7 @@ _INTERRUPTED: Final = 130
 """The exit status of a process that SIGINT has ended, in a shell."""
 
 
-def run(reporter: Reporter, seed: int | None = None, report: str | None = None) -> int:
+def run(reporter: Reporter, seed: int, report: str | None) -> int:
     """Run the kit in scratch locations of a backend, print a verdict, return an exit status.
 
     reporter -- knows the backend, and what of the kit is to be run
@@ -52,7 +51,6 @@ def run(reporter: Reporter, seed: int | None = None, report: str | None = None) 
     for option in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS"):  # they could deselect clauses
         os.environ.pop(option, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so could plugins that are installed
-    seed = secrets.randbelow(2**32) if seed is None else seed
     with redirect_stdout(sys.stderr if report == "-" else sys.stdout):
         _run_tests(reporter, seed)
         status = _status(reporter)

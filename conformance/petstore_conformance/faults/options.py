@@ -1,7 +1,6 @@
 """The options of a run of fault injection."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -37,8 +36,8 @@ class FaultOptions(Struct, frozen=True, kw_only=True):
     server_empty: ServerCommand | None = None
     server_save: ServerCommand | None = None
     server_restore: ServerCommand | None = None
-    only: tuple[str, ...] = ()
-    report: Path | None = None
+    only: Sequence[str] = ()
+    report: str | None = None
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""

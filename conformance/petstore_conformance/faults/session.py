@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Final
 
 from petstore_conformance.faults.options import FaultOptions
@@ -78,7 +77,7 @@ class Tally:
         lines += _listed("inconclusive", "neither right nor wrong", self.slow)
         return lines
 
-    def write(self, file: Path, about: dict[str, Any]) -> None:
+    def write(self, file: str, about: dict[str, Any]) -> None:
         """Write everything as JSON; `about` says what was run."""
         report = about | {
             "counts": {name.replace(" ", "_"): n for name, n in self.counts.items()},
