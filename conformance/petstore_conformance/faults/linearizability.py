@@ -13,9 +13,6 @@ from petstore_conformance.faults.operations import RecordedCall, State
 BUDGET = 200_000
 """How many states are tried before a search gives up."""
 
-Reached = tuple[int, State]
-"""The operations that have taken effect, as the bits of their indices, and the state of the pet."""
-
 
 def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCall | None]:
     """Return whether operations on a pet have an order, and where the search got stuck if not.
@@ -25,7 +22,8 @@ def search(operations: Sequence[RecordedCall]) -> tuple[bool | None, RecordedCal
     """
     known = sorted((o for o in operations if o.ended < inf), key=lambda o: o.sent)
     unknown = [operation for operation in operations if operation.ended == inf]
-    stack: list[Reached] = [(0, State())]
+    # The operations that have taken effect, as the bits of their indices, and the state of the pet.
+    stack = [(0, State())]
     tried = set(stack)
     most, stuck = -1, None
     while stack:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any, Final
 
@@ -127,20 +127,20 @@ def repeat(outcomes: Iterable[RoundOutcome], tally: Tally) -> None:
         raise
 
 
-def _missing(subject: Subject, options: FaultOptions, address: str | None, file: str) -> list[str]:
-    """Return what this run cannot try, and why."""
-    lines = []
+def _missing(
+    subject: Subject, options: FaultOptions, address: str | None, file: str
+) -> Iterator[str]:
+    """Yield what this run cannot try, and why."""
     if not subject.backend.durable:
-        lines.append("not durable: a kill loses its data, so a round is judged up to the kill")
+        yield "not durable: a kill loses its data, so a round is judged up to the kill"
     if not subject.backend.shared:
-        lines.append("not shared: one process serves at a time")
+        yield "not shared: one process serves at a time"
     if address is None:
-        lines.append("no URL with one HOST:PORT in its settings, and no --server: no proxy")
+        yield "no URL with one HOST:PORT in its settings, and no --server: no proxy"
     elif not (options.server_kill or options.server_stop):
-        lines.append("no --server-kill and no --server-stop: its server is not killed")
+        yield "no --server-kill and no --server-stop: its server is not killed"
     if subject.backend.durable and not (file or options.server_restore):
-        lines.append("no file in its settings, and no --server-restore: no older copy is tried")
-    return lines
+        yield "no file in its settings, and no --server-restore: no older copy is tried"
 
 
 def _listed(kind: str, meaning: str, texts: list[str]) -> list[str]:
