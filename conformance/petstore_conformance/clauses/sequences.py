@@ -13,7 +13,7 @@ from petstore_conformance.harness.effort import current
 from petstore_conformance.harness.kit import LIMIT_SECONDS, Kit, in_scratch, judged
 from petstore_conformance.model.machine import ModelMachine
 
-DEFAULT_EXAMPLES = 40
+DEFAULT_EXAMPLES = 30
 """How many sequences of steps are tried."""
 
 MAX_STEPS = 30
