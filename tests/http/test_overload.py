@@ -154,7 +154,8 @@ def test_nothing_is_kept_for_a_client_that_reads_nothing(
     monkeypatch.setattr(send_backlog, "RESPONSE_SECONDS", response_seconds)
     monkeypatch.setattr(send_backlog, "GONE_SECONDS", gone_seconds)
     with in_thread(Settings(drain_seconds=0, max_body_bytes=4 * MEGABYTE)) as live:
-        live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
+        created = live.client.post("/v1/pets", json={"name": "n" * size, "categoryId": 1})
+        assert created.status_code == 201
         with request_list(live, buffer=4096) as connection:
             assert connection.recv(1)
             until(lambda: queued(live, connection) is None)

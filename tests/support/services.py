@@ -111,8 +111,8 @@ def receive_all(connection: socket.socket) -> bytes:
 
 def place(backend: str, directory: str | Path) -> dict[str, str]:
     """Return the settings that give a backend an empty place in a directory."""
-    if backend == "redis":
-        return redis_servers.fresh_place()
+    if backend == "redis":  # several tests at a time share one cluster: a call may take longer
+        return {"redis_timeout_seconds": "5", **redis_servers.fresh_place()}
     if backend == "postgres":
         return postgres_servers.fresh_place()
     return {"sqlite": {"sqlite_path": f"{directory}/pets.sqlite"}}.get(backend, {})

@@ -44,7 +44,7 @@ def place_settings(backend: str, directory: Path) -> dict[str, str]:
     directory.mkdir(exist_ok=True)
     # For `contents`, which reads all pets at once.
     timeout = {f"{backend}_timeout_seconds": "20"} if backend in {"redis", "postgres"} else {}
-    return {"backend": backend, **timeout, **place(backend, directory)}
+    return {"backend": backend, **place(backend, directory), **timeout}
 
 
 def with_repository(
