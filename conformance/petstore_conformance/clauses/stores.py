@@ -166,7 +166,7 @@ class StoreClauses(Kit):
                     with pytest.raises(UnavailableError) as raised:
                         await repository.check()
                     await check_unavailable(repository, given)
-                    with suppress(StorageError):  # its files were moved away, all of its place
+                    with suppress(StorageError):  # without its files, its place may be gone
                         async with other.open() as new:
                             assert new.store != identity, "a new store has an old one's identity"
                 if raised.type is WrongStoreError:  # its own store is back, but others were told

@@ -29,13 +29,11 @@ STATUSES = {
     "orders": ("", "placed", "completed", "cancelled"),
 }
 
-
 REPEATED = 4
 """How many of its writes a client repeats when the race is over."""
 
 COMPLETED = 0.1
 """The share of orders that a client completes when it closes them; it cancels the others."""
-
 
 WALKED = 3
 """How many pets are on each page of a walk through all of them."""
