@@ -4,7 +4,6 @@ import asyncio
 import logging
 import re
 from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 from petstore_memory import MemoryRepository
@@ -144,13 +143,16 @@ def test_failures_are_logged_once_a_second_and_those_in_between_are_counted(
 def test_a_retry_whose_order_was_deleted_is_503_and_the_log_names_the_order(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    async def gone(_: int) -> None:
+        return None
+
     with in_thread(backend="memory") as live:
         pet = live.client.post("/v1/pets", json=REX | {"status": "available"}).json()
         order: dict[str, Any] = {"json": {"petId": pet["id"]}}
         order["headers"] = {"Idempotency-Key": "k"}
         placed = live.client.post("/v1/store/orders", **order)
         assert placed.status_code == 201
-        monkeypatch.setattr(live.state.repository, "get_order", AsyncMock(return_value=None))
+        monkeypatch.setattr(live.state.repository, "get_order", gone)
         with caplog.at_level(logging.ERROR, "petstore"):
             check_error(live.client.post("/v1/store/orders", **order), 503, "unavailable")
     assert f"order {placed.json()['id']} is recorded" in caplog.text
