@@ -170,8 +170,8 @@ class Engine:
         try:
             self.until_healthy(name)
             live = self.client(name)
-            yield name, live
-            live.client.close()
+            with live.client:
+                yield name, live
         finally:
             self.podman("rm", "--force", "--time=0", name)
 

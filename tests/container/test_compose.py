@@ -60,8 +60,8 @@ def up(engine: Engine, folder: Path, service: str, port: str) -> Iterator[Live]:
         engine.call(*compose, "up", "--detach", "--no-build", service)
         engine.until_healthy(f"petstore_{service}_1")
         live = Live("127.0.0.1", published)
-        yield live
-        live.client.close()
+        with live.client:
+            yield live
     finally:
         engine.call(*compose, "down", "--volumes", "--timeout=0", status=None)
 

@@ -136,9 +136,9 @@ async def test_a_server_that_cannot_save_is_unavailable_for_writes_only(tmp_path
 
 
 async def test_a_server_that_loads_its_data_or_runs_a_long_script_is_unavailable(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    slowly = "key-load-delay 100000", "loading-process-events-interval-bytes 1024"
+    slowly = *AOF, "key-load-delay 100000", "loading-process-events-interval-bytes 1024"
 
     def is_busy() -> bool:
         with suppress(ResponseError):
@@ -151,12 +151,14 @@ async def test_a_server_that_loads_its_data_or_runs_a_long_script_is_unavailable
             await repository.create_pet(REX)
             for number in range(300):
                 server.call("SET", f"other-{number}", "x" * 2000)
-            server.call("SAVE")
+            server.call("BGREWRITEAOF")
+            until(lambda: server.call("INFO", "persistence")["aof_rewrite_in_progress"] == 0)
             server.kill()
             server.start(wait=False)
             await unavailable_for("LOADING", lambda: pets(repository))
             server.call("CONFIG", "SET", "key-load-delay", "0")
             assert len(await again(lambda: pets(repository))) == 1
+            assert "AOF" not in caplog.text, "while a server loads, INFO says that it has none"
             _, writer = await asyncio.open_connection(server.host, server.port)
             writer.write(b"EVAL 'while true do end' 0\r\n")
             until(is_busy)
