@@ -89,8 +89,6 @@ def _add_test_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
     text = "run this clause only; may be repeated"
     add("--clause", metavar="CLAUSE", action="append", default=[], help=text)
-    text = "try fewer values, sequences and cancelled calls; takes less than a minute"
-    add("--quick", action="store_true", help=text)
     seed = secrets.randbelow(2**32)
     add("--seed", metavar="N", type=int, default=seed, help="repeat the calls of the run with it")
     text = "write JSON (default: to standard output, the progress to standard error)"
@@ -172,9 +170,8 @@ def _fault_options(options: Namespace) -> FaultOptions | None:
             name = {"only": "fault"}.get(min(given), min(given))
             raise SettingsError(f"--{name.replace('_', '-')} needs --faults")
         return None
-    if options.clause or options.quick:
-        name = "--clause" if options.clause else "--quick"
-        raise SettingsError(f"{name} and --faults exclude each other")
+    if options.clause:
+        raise SettingsError("--clause and --faults exclude each other")
     if options.report == "-":
         raise SettingsError("--json needs a FILE with --faults")
     return FaultOptions(**given, seed=options.seed, report=options.report)
@@ -203,7 +200,7 @@ def _run_clauses(options: Namespace, chosen: Subject) -> int:
             f"--clause: the contract has no clause {name} ('petstore-conformance test --list'"
             f" prints them).{f' Did you mean {close[0]}?' if close else ''}"
         )
-    reporter = Reporter(chosen, set(options.clause), quick=options.quick)
+    reporter = Reporter(chosen, set(options.clause))
     return run.run(reporter, options.seed, options.report)
 
 

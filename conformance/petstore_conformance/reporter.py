@@ -19,11 +19,7 @@ _WORDS: Final = {
     "failed": "FAILED",
     "skipped": "-",
     "inconclusive": "SLOW",
-    "warned": "WARN",
 }
-
-QUICK_SHARE: Final = 1 / 7
-"""The share of the values that a quick run tries."""
 
 _WRONG_VALUE: Final = (
     "A method takes or returns something else than the contract says, such as None instead of a"
@@ -34,8 +30,7 @@ _WRONG_VALUE: Final = (
 class ClauseResult(Struct, frozen=True, omit_defaults=True):
     """The result of a clause in the JSON report.
 
-    outcome -- "passed", "failed", "skipped", "inconclusive", "warned" (a new clause that will fail
-        from a later release), or "not run"
+    outcome -- "passed", "failed", "skipped", "inconclusive" or "not run"
     reason -- why it has not passed
     share -- that of its values that was tried, from 0 to 1; like the next two, only if it was run
     seconds -- how long its test took
@@ -54,7 +49,6 @@ class Reporter:
     """Runs the kit against one backend.
 
     chosen -- the names of the clauses to run; all if there are none
-    quick -- whether each clause is tried with fewer values, sequences and cancelled calls
     stopping -- returns whether a signal to stop has arrived since it was last called
     interrupted -- whether Ctrl-C, or a signal treated like it, has ended the run
     results -- name of each clause that was run -> its result
@@ -63,12 +57,9 @@ class Reporter:
     stopping: Callable[[], bool]
     _tested: type[Kit]
 
-    def __init__(
-        self, subject: Subject, chosen: Collection[str] = (), *, quick: bool = False
-    ) -> None:
+    def __init__(self, subject: Subject, chosen: Collection[str] = ()) -> None:
         self.subject = subject
         self._chosen = chosen or sentences().keys()
-        self.quick = quick
         self.interrupted = False
         self.results: dict[str, ClauseResult] = {}
         self._clauses: dict[str, str] = {}  # of each test
@@ -87,20 +78,13 @@ class Reporter:
     @property
     def partial(self) -> bool:
         """Whether something is left out, so that the backend may not be called compliant."""
-        return self.quick or self.expected < len(sentences())
+        return self.expected < len(sentences())
 
     def pytest_configure(self) -> None:
         """Import the clauses, not earlier: pytest rewrites only what is imported from now on."""
         pytest.register_assert_rewrite(*REWRITTEN)
         from petstore_conformance.selected import TestSelected  # noqa: PLC0415 - see above
 
-        if self.quick:
-            from petstore_conformance.clauses import cancellation, costs  # noqa: PLC0415 - see above
-
-            costs.MANY_ITEMS = 5 * costs.ITEMS
-            effort.LEAST_SHARE, effort.MOST_SHARE = 0.0, QUICK_SHARE
-            cancellation.TRIAL_SECONDS = 2.0
-            TestSelected.machine_examples = 10
         TestSelected.backend = self.subject.backend
         TestSelected.settings = self.subject.settings
         self._tested = TestSelected
@@ -136,22 +120,21 @@ class Reporter:
         clause = self._clauses[test]
         skip = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         skip = skip.removeprefix("Skipped: ")
-        warning = getattr(report, "wasxfail", "") if report.skipped else ""
-        outcome: str = "warned" if warning else report.outcome
+        outcome: str = report.outcome
         if slow := skip.startswith(INCONCLUSIVE_REASON):
             outcome = "inconclusive"
         print(f"{_WORDS[outcome]:<8}{clause:<20}{sentences()[clause]}", flush=True)
         tried = effort.EFFORTS.get(clause)
-        if slow or warning:
-            print(f"        {skip or warning}", flush=True)
+        if slow:
+            print(f"        {skip}", flush=True)
         elif tried and tried.share < 1:
             print(f"        tried {tried.share:.0%} of its values", flush=True)
-        if report.failed or warning:
+        if report.failed:
             shown = re.sub(r"\n.*(Full output truncated|Use -v to get).*", "", report.longreprtext)
             if clause not in self._late:
                 print(f"        Probably: {inspect.getdoc(getattr(self._tested, test))}")
             print(f"\n{shown}\n", flush=True)
-            skip = f"{warning}\n{shown}".strip()
+            skip = shown.strip()
         reason = skip.encode(errors="backslashreplace").decode() or None
         measured = (round(tried.share, 3), round(report.duration, 3), tried.calls) if tried else ()
         self.results[clause] = ClauseResult(clause, outcome, reason, *measured)

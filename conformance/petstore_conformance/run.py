@@ -106,8 +106,6 @@ def _verdict(reporter: Reporter, status: int) -> str:
     share, least = reporter.share()
     tried = f"each tried at least {share:.0%} of its values (fewest: {least})"
     counts += f"; {tried}" if least else "; tried all values"
-    warned = reporter.named("warned")
-    counts += f"; will fail from a later release: {', '.join(warned)}" if warned else ""
     return f"{name} {'passed what was chosen' if reporter.partial else 'is compliant'}: {counts}"
 
 
@@ -137,7 +135,6 @@ def _report(reporter: Reporter, seed: int, status: int) -> dict[str, object]:
         # How long all tests took together.
         "seconds": round(sum(result.seconds or 0 for result in results), 3),
         "seed": seed,
-        "quick": reporter.quick,
         # The smallest share of its values that any clause has tried, from 0 to 1.
         "share": reporter.share()[0],
         # The clause that names most narrowly what is wrong, if one failed.

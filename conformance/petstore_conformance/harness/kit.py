@@ -33,15 +33,6 @@ ANY_STORE: Final = Expected()
 INCONCLUSIVE_REASON: Final = "inconclusive"
 """The prefix of the skip reason when too little could be tried, or the machine was too busy."""
 
-NEW: Final[dict[str, str]] = {}
-"""The clauses that are new in this minor release: name -> the release from which they can fail.
-
-Until then, a backend that breaks one gets a warning: for pytest, an expected failure.
-"""
-
-WARNING: Final = "will fail from release "
-"""How the warning of a new clause begins."""
-
 AnyEntered = TypeVar("AnyEntered")
 
 LIMIT_SECONDS: Final = 60
@@ -207,8 +198,6 @@ def location_clause(
         run.__name__ = test.__name__  # no wraps: pytest would take the argument for a fixture
         run.__doc__, run.__module__ = test.__doc__, test.__module__
         run.__dict__["clause"] = name
-        if release := NEW.get(name):
-            return pytest.mark.xfail(strict=False, reason=f"{WARNING}{release}")(run)
         return run
 
     return decorate
